@@ -142,7 +142,7 @@ FORMULA_COMMANDS = {
     "\\sum": "<mo>∑</mo>",
     "\\odot": "<mo>⊙</mo>",
 }
-"""MathML of the commands of LaTeX that formulas may have, besides `\\operatorname`."""
+"""MathML of the commands of LaTeX that formulas may have, besides `\\mathrm`."""
 
 
 def render_formulas(text: str) -> str:
@@ -187,7 +187,7 @@ def _formula_part(tokens: list[str]) -> str:
     if not tokens:
         raise ValueError("formula: a subscript or superscript is missing")
     token = tokens.pop()
-    if token == "\\operatorname":
+    if token == "\\mathrm":
         return f"<mi>{re.sub('<[^>]*>', '', _formula_part(tokens))}</mi>"
     if token == "{":
         parts = "".join(_formula_parts(tokens))

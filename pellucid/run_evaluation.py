@@ -149,6 +149,8 @@ class RunEvaluation(NamedTuple):
     """Inputs of the evaluation, for its record."""
     unfinished: tuple[UnfinishedTraining, ...] = ()
     """Unfinished trainings among the run or the members of the ensemble; unknown for a loaded model."""
+    updates: int | None = None
+    """Number of updates of the training; None for an ensemble, a loaded model or a copy without a checkpoint."""
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return the metrics, counts and worst errors as plain values, as `pellucid evaluate --json` prints them.
@@ -182,11 +184,21 @@ class RunComparisons(NamedTuple):
         """Names in the assessments of the runs whose training is unfinished; means over seeds contain them."""
         return [evaluation.assessment.name for evaluation in self.evaluations if evaluation.unfinished]
 
+    @property
+    def timed_updates(self) -> dict[str, int]:
+        """Number of updates of each run whose training ended by a limit of time, by its name in the assessments."""
+        return {
+            evaluation.assessment.name: evaluation.updates
+            for evaluation in self.evaluations
+            if evaluation.updates is not None and evaluation.config.training.time_limit
+        }
+
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return all results as plain values, as `pellucid evaluate --json` prints them.
 
         "seeds" has the mean and standard deviation of each main rate, for each group of runs that differ in their seeds
-        only, with the names of those whose training is unfinished; "mean_differences" has the differences between the
+        only, with the names of those whose training is unfinished, and the numbers of updates of those that ended by a
+        limit of time; "mean_differences" has the differences between the
         group of the first run and others.
 
         Args:
@@ -205,10 +217,12 @@ class RunComparisons(NamedTuple):
                 ]
             pairs.append(record)
         names = {evaluation.assessment.name: evaluation.name for evaluation in self.evaluations}
+        updates = self.timed_updates
         seeds = [
             {
                 "runs": [names[name] for name in group.runs],
                 "unfinished_runs": [names[name] for name in group.runs if name in self.unfinished_names],
+                "timed_updates": {names[name]: updates[name] for name in group.runs if name in updates},
                 **{rate.key: rate.to_dict() for rate in group.rates},
             }
             for group in self.seeds

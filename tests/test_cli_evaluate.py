@@ -306,6 +306,7 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     actual = evaluate_to_json(other, write_pairs_file(), "--html", tmp_path / "page.html")
     (group,) = actual["seeds"]
     assert group.pop("runs") == ["run", "other"] and group.pop("unfinished_runs") == []
+    assert group.pop("timed_updates") == {}
     assert list(group) == ["exact_match", "sequence_error_rate", "symbol_error_rate"]
     for key, rate in group.items():
         values = [each[key] for each in actual["runs"]]

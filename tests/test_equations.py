@@ -119,17 +119,17 @@ def test_orders_differ_in_query_input_and_output() -> None:
     step_first = collect_equations(make_config({"decoder": {"order": "step-then-attend", "input_feeding": True}}))
     assert {
         "a_0 = 0",
-        r"s_t = \operatorname{GRU}([y_{t-1}; a_{t-1}], s_{t-1})",
+        r"s_t = \mathrm{GRU}([y_{t-1}; a_{t-1}], s_{t-1})",
         r"e_{ts} = v^\top \tanh(W s_t + U h_s + b)",
         r"a_t = \tanh(W_c [s_t; c_t])",
-        r"p_t = \operatorname{softmax}(W_o a_t + b_o)",
+        r"p_t = \mathrm{softmax}(W_o a_t + b_o)",
     } < set(step_first)
     stacked = collect_equations(make_config({"decoder": {"num_layers": 2, "layer_normalization": "outputs"}}))
     assert {
         r"e_{ts} = v^\top \tanh(W s_{t-1}^{(2)} + U h_s + b)",
-        r"s_t^{(l)} = \operatorname{GRU}(\tilde{s}_t^{(l-1)}, s_{t-1}^{(l)}) \quad (l > 1)",
-        r"\tilde{s}_t^{(l)} = \operatorname{LN}(s_t^{(l)})",
-        r"p_t = \operatorname{softmax}(W_o [\tilde{s}_t^{(2)}; c_t] + b_o)",
+        r"s_t^{(l)} = \mathrm{GRU}(\tilde{s}_t^{(l-1)}, s_{t-1}^{(l)}) \quad (l > 1)",
+        r"\tilde{s}_t^{(l)} = \mathrm{LN}(s_t^{(l)})",
+        r"p_t = \mathrm{softmax}(W_o [\tilde{s}_t^{(2)}; c_t] + b_o)",
     } < set(stacked)
 
 
@@ -178,7 +178,7 @@ def test_scores_are_those_of_the_modules(attention_type: str) -> None:
 def test_attention_of_another_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ATTENTION_TYPES.registered, "mine", object())
     group = attention_equations(AttentionConfig(type="mine", size=4), "s_t", 3, 3)
-    assert group.equations == [r"c_t = \operatorname{attention}(s_t, h_1, \ldots, h_S)"] and "“mine”" in group.note
+    assert group.equations == [r"c_t = \mathrm{attention}(s_t, h_1, \ldots, h_S)"] and "“mine”" in group.note
 
 
 def test_sizes_are_read_as_text() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from test_assessment import build_assessment
 
+from pellucid.evaluation.assessment import ComparedAssessment, compare_runs, rates_over_seeds
 from pellucid.reporting.tables import (
     ERROR_NUMBERS,
     MAX_NAME_LENGTH,
@@ -16,6 +17,7 @@ from pellucid.reporting.tables import (
     assessment_tables,
     comparison_tables,
     score_rows,
+    seed_table,
     short_names,
 )
 
@@ -111,3 +113,19 @@ def test_many_rows_of_accuracies_end_with_the_rest() -> None:
     positions = assessment.evaluation.positions
     assert right[-1] == f"{sum(each.right for each in positions[14:]):,}" and right[0] == f"{positions[0].right:,}"
     assert total[-1] == f"{sum(each.total for each in positions[14:]):,}"
+
+
+def test_a_mean_over_trainings_that_ended_by_time_warns_of_different_numbers_of_updates() -> None:
+    group = rates_over_seeds([build_assessment([("a", "a"), ("b", "c")], name) for name in ("one", "two")])
+    for updates, warned in (({}, False), ({"one": 100, "two": 105}, False), ({"one": 1_672, "two": 2_560}, True)):
+        caption = str(seed_table(group, updates=updates).caption)
+        assert ("1,672 to 2,560 updates" in caption) == warned and ("WARNING" in caption) == warned
+
+
+def test_the_comparison_of_two_trainings_of_several_seeds_says_that_it_is_about_them_alone() -> None:
+    names = ("a/1", "b/1", "a/2")
+    runs = [build_assessment([("a", "a"), ("b", result)], name) for name, result in zip(names, "bcb", strict=True)]
+    comparison = ComparedAssessment(runs[1], compare_runs(runs[0], runs[1]))
+    for shown, warned in ((runs[:2], False), (runs, True)):
+        _, table, *_ = comparison_tables(shown, [comparison], [1.0] * len(shown), 0)
+        assert ("one training of each" in str(table.caption)) == warned

@@ -30,7 +30,7 @@ def shape(latex: str) -> str:
         (r"\sum_{s=1}^{12}", "math(munderover(mo(∑)mi(s)mo(=)mn(1)mn(12)))"),
         (r"\sum_s", "math(munder(mo(∑)mi(s)))"),
         (r"\overrightarrow{h}_s", "math(msub(mover(mi(h)mo(→))mi(s)))"),
-        (r"\operatorname{softmax}(e)", "math(mi(softmax)mo(()mi(e)mo()))"),
+        (r"\mathrm{softmax}(e)", "math(mi(softmax)mo(()mi(e)mo()))"),
         (r"p \text{ if } q", "math(mi(p)mtext(\xa0if\xa0)mi(q))"),
         (r"e > 0", "math(mi(e)mo(>)mn(0))"),
     ],

@@ -41,8 +41,8 @@ from pellucid.reporting.figures import to_png
 #
 # The code can be the decoder's *input* at every step, or its *initial state*:
 #
-# * input: $s_t = \operatorname{GRU}(\operatorname{code}, s_{t-1})$, $s_0 = 0$
-# * initial state: $s_t = \operatorname{GRU}(\operatorname{nothing}, s_{t-1})$, $s_0 = \operatorname{code}$
+# * input: $s_t = \mathrm{GRU}(\mathrm{code}, s_{t-1})$, $s_0 = 0$
+# * initial state: $s_t = \mathrm{GRU}(\mathrm{nothing}, s_{t-1})$, $s_0 = \mathrm{code}$
 #
 # $s_t$ is the decoder state at target position $t$.
 #

@@ -10,10 +10,10 @@
 # scores every state, normalizes the scores to weights that sum to one, and computes the weighted mean, the *context*.
 #
 # * score: $e_{ts} = v^\top \tanh(W s_{t-1} + U h_s)$
-# * weights: $\alpha_t = \operatorname{softmax}(e_t)$
+# * weights: $\alpha_t = \mathrm{softmax}(e_t)$
 # * context: $c_t = \sum_s \alpha_{ts} h_s$
-# * decoder state: $s_t = \operatorname{LSTM}(c_t, s_{t-1})$, $s_0 = 0$
-# * symbol: $\operatorname{softmax}(W_o c_t + b_o)$
+# * decoder state: $s_t = \mathrm{LSTM}(c_t, s_{t-1})$, $s_0 = 0$
+# * symbol: $\mathrm{softmax}(W_o c_t + b_o)$
 #
 # $h_s$ is the encoder state at letter $s$, and $s_t$ the decoder state at target position $t$. The *query* is the
 # decoder state $s_{t-1}$, the *key* of a letter is $U h_s$, and $e_{ts}$ is the *energy*. In the code, $W$ is

@@ -34,7 +34,7 @@ from pellucid.run_evaluation import (
     join_evaluations,
     read_evaluation_pairs,
 )
-from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.completion import count_updates, find_unfinished
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
@@ -194,8 +194,8 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
         evaluations, (file,), search.nbest, options.sampling, options.multi_reference, search.lexicon
     )
     return [
-        evaluation._replace(unfinished=unfinished_trainings)
-        for evaluation, unfinished_trainings in zip(recorded, unfinished, strict=True)
+        evaluation._replace(unfinished=unfinished_trainings, updates=count_updates(path))
+        for evaluation, unfinished_trainings, path in zip(recorded, unfinished, inputs.runs, strict=True)
     ]
 
 

@@ -127,7 +127,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(encode_json(values).decode() + "\n")
     elif len(runs) > 1:
         _print_run_names(runs)
-        _print_tables(seed_table(group, results.unfinished_names) for group in results.seeds)
+        _print_tables(seed_table(group, results.unfinished_names, results.timed_updates) for group in results.seeds)
         _print_tables(map(group_comparison_table, results.mean_differences))
         assessments, seconds = [run.assessment for run in runs], [run.seconds for run in runs]
         parameters = [run.parameters for run in runs]

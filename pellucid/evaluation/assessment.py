@@ -609,6 +609,8 @@ class SeedRates(NamedTuple):
     """Names of the runs."""
     rates: list[RateStatistics]
     """Rates, most important first."""
+    over_groups: bool = False
+    """Whether the rates are means over groups of examples."""
 
 
 @check_arguments
@@ -634,7 +636,7 @@ def rates_over_seeds(runs: Sequence[Assessment]) -> SeedRates:
         exact = statistics_of_rates[0]
         wrong = RateStatistics("sequence_error_rate", "sequence error rate", [100 - value for value in exact.values])
         statistics_of_rates.insert(1, wrong)
-    return SeedRates([run.name for run in runs], statistics_of_rates)
+    return SeedRates([run.name for run in runs], statistics_of_rates, runs[0].mean is not None)
 
 
 def _group_scores(name: str, table: OutcomeTable) -> GroupScores:

@@ -83,8 +83,8 @@ def _present(symbols: Iterable[SymbolSize]) -> list[SymbolSize]:
 GATES: Mapping[Cell, str] = {"gru": "rzn", "lstm": "ifgo"}
 """Letters of the gates of each cell."""
 CELL_RESULTS: Mapping[Cell, tuple[str, ...]] = {
-    "gru": (r"\operatorname{@}(x, h) = (1 - z) \odot n + z \odot h",),
-    "lstm": (r"k' = f \odot k + i \odot g", r"\operatorname{@}(x, h) = o \odot \tanh(k')"),
+    "gru": (r"\mathrm{@}(x, h) = (1 - z) \odot n + z \odot h",),
+    "lstm": (r"k' = f \odot k + i \odot g", r"\mathrm{@}(x, h) = o \odot \tanh(k')"),
 }
 """State after a step of each cell; @ stands for the name of the cell."""
 NORMALIZED_GATES: Mapping[Cell, str] = {"gru": "r and z together, and over n", "lstm": "all gates together"}
@@ -111,7 +111,7 @@ def cell_equations(cell: Cell, normalization: LayerNormalization) -> EquationGro
     equations = [_gate_equation(gate, is_normalized) for gate in GATES[cell]]
     results = [result.replace("@", name) for result in CELL_RESULTS[cell]]
     if is_normalized:
-        results = [result.replace(r"\tanh(k')", r"\tanh(\operatorname{LN}(k'))") for result in results]
+        results = [result.replace(r"\tanh(k')", r"\tanh(\mathrm{LN}(k'))") for result in results]
     notes = ["x is the input, and h the state of the step before."]
     if cell == "lstm":
         notes.append("The cell state k, which the literature calls c, is passed from step to step beside h.")
@@ -124,7 +124,7 @@ def _gate_equation(gate: str, is_normalized: bool) -> str:
     """Return the equation of a gate."""
     from_input, from_state = (f"{weight}_{gate} {vector}" for weight, vector in ("Wx", "Uh"))
     if is_normalized:
-        from_input, from_state = (rf"\operatorname{{LN}}({product})" for product in (from_input, from_state))
+        from_input, from_state = (rf"\mathrm{{LN}}({product})" for product in (from_input, from_state))
     recurrent = f"{from_state} + b'_{gate}"
     if gate == "n":
         return rf"n = \tanh({from_input} + b_n + r \odot ({recurrent}))"
@@ -167,10 +167,10 @@ class _Stack(NamedTuple):
             _parameter(_list_gates("b'", gates), f"biases of the state{where}", size, copies=copies),
         ]
         if config.layer_normalization == "cells":
-            symbols.append(_parameter(r"\operatorname{LN}", f"gains of the gates{where}", size, copies=2 * copies))
+            symbols.append(_parameter(r"\mathrm{LN}", f"gains of the gates{where}", size, copies=2 * copies))
             if config.cell == "lstm":
                 meaning = f"gain and bias for the cell state{where}"
-                symbols.append(_parameter(r"\operatorname{LN}", meaning, size, copies=2 * self.directions * layers))
+                symbols.append(_parameter(r"\mathrm{LN}", meaning, size, copies=2 * self.directions * layers))
         return symbols
 
     def _output_normalization(self, layers: int) -> list[SymbolSize]:
@@ -178,7 +178,7 @@ class _Stack(NamedTuple):
         if self.config.layer_normalization != "outputs":
             return []
         size = self.config.hidden_size if isinstance(self.config, DecoderConfig) else memory_size(self.config)
-        return [_parameter(r"\operatorname{LN}", "gain and bias of each layer's output", size, copies=2 * layers)]
+        return [_parameter(r"\mathrm{LN}", "gain and bias of each layer's output", size, copies=2 * layers)]
 
 
 def _list_gates(letter: str, gates: str) -> str:
@@ -232,7 +232,7 @@ def _convolution_equations(encoder: EncoderConfig, size: int) -> tuple[list[str]
     if not widths:
         return [], [], size
     listed = ", ".join(f"{width}" for width in widths)
-    equation = rf"\tilde{{x}}_s = [\operatorname{{ReLU}}(\sum_j W_{{kj}} x_{{s+j}} + b_k)]_{{k = {listed}}}"
+    equation = rf"\tilde{{x}}_s = [\mathrm{{ReLU}}(\sum_j W_{{kj}} x_{{s+j}} + b_k)]_{{k = {listed}}}"
     symbols = [_parameter(f"W_{{{width} j}}", f"filters of width {width}", filters, width, size) for width in widths]
     biases = _parameter("b_k", "biases of the filters", filters, copies=len(widths))
     return [equation], [*symbols, biases], filters * len(widths)
@@ -247,10 +247,10 @@ def _layer_equations(encoder: EncoderConfig) -> list[str]:
     is_plain = not encoder.bidirectional and encoder.layer_normalization != "outputs"
     hidden = "h" if is_plain and not (encoder.residual and stacked) else r"\overrightarrow{h}"
     equations = [f"h_s^{{(0)}} = {first_input}"] if stacked else []
-    equations.append(rf"{hidden}_s{layer} = \operatorname{{{cell}}}({read}, {hidden}_{{s-1}}{layer})")
+    equations.append(rf"{hidden}_s{layer} = \mathrm{{{cell}}}({read}, {hidden}_{{s-1}}{layer})")
     if encoder.bidirectional:
         back = r"\overleftarrow{h}"
-        equations.append(rf"{back}_s{layer} = \operatorname{{{cell}}}({read}, {back}_{{s+1}}{layer})")
+        equations.append(rf"{back}_s{layer} = \mathrm{{{cell}}}({read}, {back}_{{s+1}}{layer})")
     if hidden != "h":
         equations += _merge_equations(encoder, layer)
     return [*equations, f"h_s = h_s^{{({encoder.num_layers})}}"] if stacked else equations
@@ -260,7 +260,7 @@ def _merge_equations(encoder: EncoderConfig, layer: str) -> list[str]:
     """Return the equations of a layer's output: directions merged, normalized, with residuals."""
     merged = _merged(encoder, "s", "s", layer)
     if encoder.layer_normalization == "outputs":
-        merged = rf"\operatorname{{LN}}({merged})"
+        merged = rf"\mathrm{{LN}}({merged})"
     if not (layer and encoder.residual):
         return [f"h_s{layer} = {merged}"]
     upper = rf"h_s{layer} = h_s^{{(l-1)}} + {merged} \quad (l > 1)"
@@ -304,7 +304,7 @@ class _ScoreSizes(NamedTuple):
 
 Equations = tuple[list[str], list[SymbolSize]]
 CONTEXT = r"c_t = \sum_s \alpha_{ts} h_s"
-WEIGHTS = r"\alpha_t = \operatorname{softmax}(e_t)"
+WEIGHTS = r"\alpha_t = \mathrm{softmax}(e_t)"
 
 
 def _additive_symbols(attention: AttentionConfig, sizes: _ScoreSizes) -> list[SymbolSize]:
@@ -331,7 +331,7 @@ def _multi_head(attention: AttentionConfig, sizes: _ScoreSizes) -> Equations:
     heads, units = attention.num_heads, attention.size // attention.num_heads
     equations = [
         rf"e_{{nts}} = v_n^\top \tanh(W_n {sizes.query} + U_n h_s + b_n) \quad (n = 1, \ldots, {heads})",
-        r"\alpha_{nt} = \operatorname{softmax}(e_{nt})",
+        r"\alpha_{nt} = \mathrm{softmax}(e_{nt})",
         rf"c_t = W_h [\sum_s \alpha_{{1ts}} h_s; \ldots; \sum_s \alpha_{{{heads}ts}} h_s]",
         rf"\alpha_{{ts}} = \frac{{1}}{{{heads}}} \sum_n \alpha_{{nts}}",
     ]
@@ -422,7 +422,7 @@ def attention_equations(attention: AttentionConfig, query: str, hidden: int, mem
     context = SymbolSize("c_t", "context", (memory,))
     if is_custom_attention(attention):
         note = f"The class of the attention “{attention.type}”, of another package, has its equations and parameters."
-        equation = rf"c_t = \operatorname{{attention}}({query}, h_1, \ldots, h_S)"
+        equation = rf"c_t = \mathrm{{attention}}({query}, h_1, \ldots, h_S)"
         return EquationGroup("Attention", [equation], [context], note)
     equations, symbols = ATTENTION_EQUATIONS[attention.type](attention, sizes)
     return EquationGroup("Attention", equations, [*symbols, context], ATTENTION_NOTES.get(attention.type, ""))
@@ -505,12 +505,10 @@ def decoder_equations(names: _DecoderNames) -> EquationGroup:
     equations = [*_initial_equations(config)]
     if not names.attends_first and config.input_feeding:
         equations.append("a_0 = 0")
-    equations.append(rf"{names.state('t', lowest)} = \operatorname{{{cell}}}({read}, {names.state('t-1', lowest)})")
+    equations.append(rf"{names.state('t', lowest)} = \mathrm{{{cell}}}({read}, {names.state('t-1', lowest)})")
     if config.num_layers > 1:
         below, layers = names.output("t", "l-1"), r" \quad (l > 1)"
-        equations.append(
-            rf"{names.state('t', 'l')} = \operatorname{{{cell}}}({below}, {names.state('t-1', 'l')}){layers}"
-        )
+        equations.append(rf"{names.state('t', 'l')} = \mathrm{{{cell}}}({below}, {names.state('t-1', 'l')}){layers}")
     symbols = [
         *([SymbolSize("y_{t-1}", "embedding of the output symbol before", (size,))] if size else []),
         *_embedding_symbol(
@@ -568,7 +566,7 @@ def _output_equations(names: _DecoderNames) -> list[str]:
             layer: Number of the layer.
         """
         state = names.state("t", layer)
-        return rf"\operatorname{{LN}}({state})" if config.layer_normalization == "outputs" else state
+        return rf"\mathrm{{LN}}({state})" if config.layer_normalization == "outputs" else state
 
     if not has_residuals:
         layer = "l" if stacked else ""
@@ -602,7 +600,7 @@ def output_equations(names: _DecoderNames, step: str = "t") -> EquationGroup:
         equations += _copy_equations(names, logits)
         output_symbols += _copy_symbols(names)
     else:
-        equations.append(rf"{probabilities} = \operatorname{{softmax}}({logits})")
+        equations.append(rf"{probabilities} = \mathrm{{softmax}}({logits})")
     result = SymbolSize(probabilities, "probabilities of all target symbols", (names.vocabulary,))
     return EquationGroup("Output layer", equations, [*symbols, *output_symbols, result])
 
@@ -624,7 +622,7 @@ def _copy_equations(names: _DecoderNames, logits: str) -> list[str]:
     return [
         rf"\gamma_t = \sigma(w^\top {_concatenated([state, 'c_t', *symbol])} + b_w)",
         r"\kappa_t = \sum_{s \text{ can be copied}} \alpha_{ts}",
-        rf"p_t(y) = (1 - (1 - \gamma_t) \kappa_t) \operatorname{{softmax}}({logits})_y + (1 - \gamma_t) "
+        rf"p_t(y) = (1 - (1 - \gamma_t) \kappa_t) \mathrm{{softmax}}({logits})_y + (1 - \gamma_t) "
         r"\sum_{s \text{ is } y} \alpha_{ts}",
     ]
 
@@ -707,7 +705,7 @@ def tagger_equations(config: Config, vocabularies: VocabularySizes) -> list[Equa
         _parameter("b_o", "its bias", vocabularies.target),
         SymbolSize("p_s", "probabilities of all tags at position s", (vocabularies.target,)),
     ]
-    output = EquationGroup("Output layer", [r"p_s = \operatorname{softmax}(W_o h_s + b_o)"], symbols)
+    output = EquationGroup("Output layer", [r"p_s = \mathrm{softmax}(W_o h_s + b_o)"], symbols)
     return _with_cells([encoder_equations(config.encoder, vocabularies.source, []), output], [config.encoder])
 
 

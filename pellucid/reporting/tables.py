@@ -122,8 +122,9 @@ def label_confusion_table(metrics: LabelMetrics) -> Table | None:
     return table
 
 
-MIN_SEEDS = 5
-"""Number of seeds below which an interval over seeds is called rough."""
+MAX_UPDATE_RATIO = 1.1
+"""Largest ratio of the numbers of updates of seeds of which the table does not warn."""
+NO_UPDATES: Mapping[str, int] = {}
 MAX_ACCURACIES = 15
 """Maximum number of rows of accuracies by position or length; the last of more rows holds the rest."""
 MAX_GROUPS = 60
@@ -202,7 +203,7 @@ def comparison_tables(
     if runs[0].mean:
         yield group_table(runs)
     if comparisons:
-        yield _significance_table(runs, comparisons)
+        yield _significance_table(runs, comparisons, have_seeds=len(comparisons) < len(runs) - 1)
         yield _agreement_table(runs, comparisons)
     for other, _ in comparisons:
         for one, opponent in ((runs[0], other), (other, runs[0])):
@@ -512,18 +513,36 @@ def unfinished_note(group: SeedRates, unfinished: Collection[str]) -> str:
     return f"WARNING: the training of {', '.join(names)} is unfinished, and mean and deviation contain it"
 
 
-def seed_table(group: SeedRates, unfinished: Collection[str] = ()) -> Table:
+def timed_updates_note(group: SeedRates, updates: Mapping[str, int]) -> str:
+    """Return a warning that runs differ in their updates, because their trainings ended by time; "" if they do not.
+
+    Args:
+        group: Rates of the runs.
+        updates: Number of updates of each run whose training ended by a limit of time.
+    """
+    counts = [updates[name] for name in group.runs if name in updates]
+    if not counts or max(counts) <= MAX_UPDATE_RATIO * min(counts):
+        return ""
+    return (
+        f"WARNING: these trainings ended by --time, after {min(counts):,} to {max(counts):,} updates, and the "
+        "deviation contains this; --epochs gives all seeds the same number"
+    )
+
+
+def seed_table(group: SeedRates, unfinished: Collection[str] = (), updates: Mapping[str, int] = NO_UPDATES) -> Table:
     """Return the table of mean and standard deviation of each rate over runs that differ in their seeds.
 
     Args:
         group: Rates of the runs.
         unfinished: Names of the runs whose training is unfinished, of which the table warns; none by default.
+        updates: Number of updates of each run whose training ended by a limit of time, of which the table warns if they
+            differ; none by default.
     """
     headings = ("score", "mean", "95 % interval", "standard deviation", "lowest", "highest")
-    title = f"{len(group.runs)} seeds: {', '.join(map(visible_text, group.runs))}"
-    caption = SEED_INTERVAL_NOTE
-    if warning := unfinished_note(group, unfinished):
-        caption = f"{warning}\n{caption}"
+    scope = ", means over groups" if group.over_groups else ""
+    title = f"{len(group.runs)} seeds{scope}: {', '.join(map(visible_text, group.runs))}"
+    notes = (unfinished_note(group, unfinished), timed_updates_note(group, updates), SEED_INTERVAL_NOTE)
+    caption = "\n".join(filter(None, notes))
     table = _empty_table(title, *headings, caption=caption)
     for row in seed_rows(group.rates):
         table.add_row(*row)
@@ -564,9 +583,7 @@ def group_comparison_table(comparison: GroupComparison) -> Table:
     """
     names = [", ".join(map(visible_text, runs)) for runs in (comparison.a, comparison.b)]
     headings = ("score", "mean of A", "mean of B", "A − B", "95 % interval", "p")
-    is_rough = min(len(comparison.a), len(comparison.b)) < MIN_SEEDS
-    caption = f"interval: bootstrap over examples and seeds{', rough with so few seeds' if is_rough else ''}"
-    caption += f"\n{run_permutation_note(comparison)}"
+    caption = f"interval: bootstrap over examples and seeds, widened for few seeds\n{run_permutation_note(comparison)}"
     table = _empty_table(f"A: {names[0]}\nB: {names[1]}", *headings, caption=caption)
     for key, row in comparison.differences.items():
         p = "–" if row.p is None else format_p_value(row.p)
@@ -591,11 +608,15 @@ def run_permutation_note(comparison: GroupComparison) -> str:
     )
 
 
-def _significance_table(runs: Sequence[Assessment], comparisons: Sequence[ComparedAssessment]) -> Table:
+def _significance_table(
+    runs: Sequence[Assessment], comparisons: Sequence[ComparedAssessment], have_seeds: bool
+) -> Table:
     """Return the table of differences with their significance."""
     scope = "means over groups" if runs[0].mean else "all examples"
     headings = ("compared with", "score", "difference", "95 % interval", "p", "better in")
     caption = "interval and “better in”: bootstrap; p: permutation test, which is more reliable if few examples differ"
+    if have_seeds:
+        caption = f"one training of each, so no statement about their settings: see the means above\n{caption}"
     table = _empty_table(f"{_run_name(runs[0])} minus each other run, {scope}", *headings, caption=caption)
     for run, comparison in comparisons:
         for name, difference in named_differences(comparison):

@@ -52,6 +52,23 @@ def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
     return [unfinished for run in member_folders(folder) if (unfinished := _unfinished_training(run)) is not None]
 
 
+@check_arguments
+def count_updates(folder: str | Path) -> int | None:
+    """Return the number of updates of a training; None for an ensemble, or without a checkpoint that can be read.
+
+    Args:
+        folder: Run folder, or folder of an ensemble.
+
+    Raises:
+        RunError: The list of members cannot be read.
+    """
+    folders = member_folders(folder)
+    with suppress(RunError):
+        if len(folders) == 1 and file_exists(folders[0] / CHECKPOINT):
+            return read_progress(folders[0] / CHECKPOINT).update
+    return None
+
+
 def _unfinished_training(run: Path) -> UnfinishedTraining | None:
     """Return the state of a training without an end; None if it has ended, or if its checkpoint cannot be read."""
     # Outputs need no checkpoint and no log. A damaged one is reported by the training command.

@@ -121,9 +121,11 @@ def data_warnings(
             others = " or others" if len({symbol for symbol, _ in unknown}) > 1 else ""
             reason = f"no training target contains {quote(unknown[0][0])}{others}"
             places = list_lines([line for _, line in unknown])
+            is_words = config.data.target_symbols == "words" and 2 * len(unknown) > len(validation_examples)
+            advice = "; leave out --target-symbols words unless targets have spaces between symbols" if is_words else ""
             yield (
                 f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason} "
-                f"({places} of the validation file)"
+                f"({places} of the validation file){advice}"
             )
 
 

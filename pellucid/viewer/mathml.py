@@ -1,7 +1,7 @@
 """Equations in a subset of LaTeX as MathML, which browsers display without a library.
 
 The subset is that of model/equations.py: letters, numbers, operators, brackets, scripts, primes, `\\frac`, `\\sqrt`,
-accents, `\\operatorname`, `\\text`, and the commands of `OPERATORS`, `GREEK` and `FUNCTIONS`.
+accents, `\\mathrm`, `\\text`, and the commands of `OPERATORS`, `GREEK` and `FUNCTIONS`.
 """
 
 import re
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from pellucid.errors import quote
 
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
-TOKEN = re.compile(r"\\(?:operatorname|text)\{[^}]*\}|\\[a-zA-Z]+|\\\||[0-9]+|\S")
-NAMED = re.compile(r"\\(operatorname|text)\{([^}]*)\}")
+TOKEN = re.compile(r"\\(?:mathrm|text)\{[^}]*\}|\\[a-zA-Z]+|\\\||[0-9]+|\S")
+NAMED = re.compile(r"\\(mathrm|text)\{([^}]*)\}")
 GREEK = {"alpha": "α", "gamma": "γ", "kappa": "κ", "sigma": "σ"}
 FUNCTIONS = ("tanh",)
 OPERATORS = {
