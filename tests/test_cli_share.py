@@ -13,7 +13,7 @@ from shared_models import copies_with_pair_ngram, file_names
 
 from pellucid.sharing.manifest import MANIFEST
 
-FLAGS = ("--license", "cc0-1.0", "--language", "en,de", "--data", "user/a, user/b", "--example", "abc")
+FLAGS = ("--license", "cc0-1.0", "--language", "en,de", "--dataset", "user/a, user/b", "--example", "abc")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_card_without_license_and_example_is_reported(tmp_path: Path) -> None:
         (["--to", "a", "--private"], "--private and --message need --hub USER/MODEL"),
         (["--to", "a", "--license", "The MIT License"], "--license: expected an identifier such as 'apache-2.0'"),
         (["--to", "a", "--language", "en,English"], "--language: expected a code such as 'en', got 'English'"),
-        (["--to", "a", "--data", "a/b/c"], "--data: expected an identifier such as 'user/data'"),
+        (["--to", "a", "--dataset", "a/b/c"], "--dataset: expected an identifier such as 'user/data'"),
         (["--to", "a", "--intended-use", "missing.md"], "cannot read missing.md: no such file"),
         (["--to", "."], ". exists and is not an empty folder; name a new one"),
         (["--hub", "model"], "'model' is not the name of a repository: expected USER/MODEL"),

@@ -225,7 +225,10 @@ def test_changed_files_are_found_before_loading(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2, "new": []}, "is of format 2, and Pellucid .* reads formats up to 1: install a newer version"),
+        (
+            {"format": 2, "new": []},
+            "is of format 2, and this version .* reads formats up to 1: install a newer",
+        ),
         ({"format": "x"}, "manifest.json is damaged: "),
         ({"new": 1}, "manifest.json is damaged: .*new"),
         ({"files": {}}, "manifest.json is damaged: "),
@@ -316,3 +319,32 @@ def test_a_training_does_not_write_into_a_shared_folder(shared: Path, tmp_path: 
     folder = Path(shutil.copytree(shared, tmp_path / "copy"))
     with pytest.raises(RunError, match="name a new folder"):
         check_training_folder(folder)
+
+
+def test_files_of_a_newer_format_ask_for_a_newer_version(tmp_path: Path) -> None:
+    """Of a run folder as well, file by file."""
+    run = copy_run_folder(ensemble_of_copies(), tmp_path / "run")
+    single = run / "seed-1"
+    expected = "is of format 9, and this version of Pellucid, .*, reads formats up to [12]: install a newer version of "
+    for folder, name, key in (
+        (single, "vocabulary.json", "format"),
+        (single, "confidence.json", "version"),
+        (run, "ensemble.json", "format"),
+    ):
+        content = (folder / name).read_bytes()
+        (folder / name).write_text(json.dumps({**json.loads(content), key: 9, "new": True}), "utf-8")
+        with pytest.raises(RunError, match=rf"{name} {expected}Pellucid$"):
+            pellucid.load(folder)
+        (folder / name).write_bytes(content)
+    for name in ("pair_ngram.safetensors", "model.safetensors"):
+        path = single / name
+        content = path.read_bytes()
+        path.write_bytes(re.sub(rb'"format":"\d"', b'"format":"9"', content, count=1))
+        with pytest.raises(RunError, match=rf"{re.escape(name)} {expected}Pellucid$"):
+            pellucid.load(single)
+        if name.startswith("pair"):
+            path.write_bytes(content)
+    with (single / "config.toml").open("a") as file:
+        file.write("\n[new]\nsetting = 1\n")
+    with pytest.raises(RunError, match=rf"model\.safetensors {expected}Pellucid$"):  # explains the unknown settings
+        pellucid.load(single)

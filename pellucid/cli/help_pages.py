@@ -350,14 +350,14 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--message", "TEXT", "message of the commit"),
             OptionHelp("--license", "ID", "license of the model, such as apache-2.0"),
             OptionHelp("--language", "ID[,ID...]", "codes of the languages, such as en or de,gsw"),
-            OptionHelp("--data", "ID[,ID...]", "data sets on the hub, such as user/data"),
-            OptionHelp("--title", "TEXT", "title of the card (name of the folder by default)"),
+            OptionHelp("--dataset", "ID[,ID...]", "data sets on the hub, such as user/data"),
+            OptionHelp("--title", "TEXT", "title of the card, in place of the name of the folder"),
             OptionHelp("--intended-use", "FILE", "text of the section on the intended use"),
             OptionHelp("--example", "TEXT", "source whose attention the card shows"),
         ),
         (
-            "share runs/a --to shared --license cc-by-4.0 --language is --example hestur",
-            "share runs/a --hub user/icelandic --license cc-by-4.0 --example hestur",
+            "share runs/a --to shared --license cc-by-4.0 --example hestur",
+            "share runs/a --hub user/icelandic --license cc-by-4.0 --language is",
         ),
     ),
     "download": HelpPage(

@@ -44,7 +44,7 @@ class ShareArguments:
     """License of the model, as the hub names it, such as apache-2.0 or cc-by-4.0."""
     language: ListFlag = ""
     """Codes of the languages, separated by commas, such as en or de,gsw."""
-    data: ListFlag = ""
+    dataset: ListFlag = ""
     """Data sets on the hub that the model was trained on, separated by commas, such as user/data."""
     title: TextFlag = ""
     """Title of the card. Default: the name of the folder or repository."""
@@ -95,12 +95,12 @@ def _card_options(args: ShareArguments) -> CardOptions:
             title=args.title,
             license=args.license,
             languages=_split(args.language),
-            datasets=_split(args.data),
+            datasets=_split(args.dataset),
             intended_use=use,
             example=args.example,
         )
     except ArgumentError as error:
-        message = str(error).replace("languages:", "language:", 1).replace("datasets:", "data:", 1)
+        message = str(error).replace("languages:", "language:", 1).replace("datasets:", "dataset:", 1)
         raise ConfigError(f"--{message.replace('intended_use:', 'intended-use:', 1)}") from None
 
 

@@ -17,7 +17,7 @@ DATASET_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class CardOptions(CheckedFields):
-    """What the model card of a shared model says beside the facts in its run folder.
+    """Texts and identifiers on the model card of a shared model, beside the facts in its run folder.
 
     Raises:
         ArgumentError: A field has a wrong type, or is no identifier of the expected form; the message names it.
@@ -69,7 +69,7 @@ class HubCommit(NamedTuple):
 
 
 class HubRequest(NamedTuple):
-    """What `push_to_hub` pushes to."""
+    """Destination of `push_to_hub`."""
 
     repo_id: str
     private: bool

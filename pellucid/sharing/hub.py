@@ -48,7 +48,7 @@ class DownloadedModel(NamedTuple):
 
 
 class RepositoryRevision(NamedTuple):
-    """A repository, and what of it is downloaded."""
+    """A revision of a repository, and the token to read it."""
 
     repo_id: str
     revision: str
@@ -257,10 +257,10 @@ def _hub_errors(action: str, place: str) -> Iterator[None]:
     except InputError:
         raise
     except (http_error, OSError, ValueError, RuntimeError) as error:
-        raise RunError(f"cannot {action} {place}: {_describe(error)}") from error
+        raise RunError(f"cannot {action} {place}: {_error_text(error)}") from error
 
 
-def _describe(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return the cause of an error of huggingface_hub, and what to do."""
     from huggingface_hub import errors
 

@@ -22,7 +22,7 @@ VALIDATION_SET = "validation set of the training"
 
 
 class CardContents(NamedTuple):
-    """What a model card describes."""
+    """Model, facts and texts of a model card."""
 
     title: str
     place: str

@@ -8,7 +8,7 @@ is code.
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -18,20 +18,20 @@ from pellucid.files import (
     MAX_FILE_SIZE,
     MAX_SETTINGS_SIZE,
     FileDigest,
+    check_json_format,
     decode_json,
     file_exists,
     has_digest,
     read_bytes,
 )
 from pellucid.run_folder.run_files import CONFIDENCE, CONFIG, ENSEMBLE, MAX_MEMBERS, MODEL, PAIR_NGRAM, VOCABULARY
-from pellucid.version import __version__
 
 MANIFEST = "manifest.json"
 README = "README.md"
 """The model card, which the hub shows. It is not in the manifest, so that it can be edited."""
 PICTURE = "attention.png"
 FORMAT = 1
-"""Format version of the manifest and of the folder."""
+"""Newest format version of the manifest and of the folder that is read, which `Manifest.format` has."""
 MAX_PARAMETERS_SIZE = 2**32
 """Maximum size in bytes of a file of parameters."""
 MAX_SIZES: Mapping[str, int] = {
@@ -104,7 +104,7 @@ class TrainingFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Content of `MANIFEST`."""
 
-    format: int
+    format: Literal[1]
     """Format version."""
     pellucid: Annotated[str, Meta(max_length=100)]
     """Version of Pellucid that wrote the folder."""
@@ -114,12 +114,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     files: Annotated[dict[str, SharedFile], Meta(min_length=1, max_length=5 * MAX_MEMBERS + 2)]
     """Files of the model by their paths with slashes."""
     facts: TrainingFacts = TrainingFacts()
-
-
-class _FormatVersion(msgspec.Struct, frozen=True):
-    """The format version of a manifest whose other fields need not be known."""
-
-    format: Annotated[int, Meta(ge=1, le=2**31)]
 
 
 def read_manifest(folder: Path, shown: str = "") -> Manifest:
@@ -142,16 +136,9 @@ def read_manifest(folder: Path, shown: str = "") -> Manifest:
 
 def _decode_manifest(shown: str, content: bytes) -> Manifest:
     """Return a manifest; a newer one is recognized by its version, whatever else is in it."""
+    check_json_format(shown, content, FORMAT)
     try:
-        version = decode_json(content, _FormatVersion).format
-        if version > FORMAT:
-            raise RunError(
-                f"{shown} is of format {version}, and Pellucid {__version__} reads formats up to {FORMAT}: install a "
-                "newer version of Pellucid"
-            )
         return decode_json(content, Manifest)
-    except RunError:
-        raise
     except ValueError as error:
         raise RunError(f"{shown} is damaged: {abbreviate_reason(error)}") from error
 

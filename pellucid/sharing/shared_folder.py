@@ -32,7 +32,6 @@ from pellucid.run_folder.run_parts import read_run_settings, run_folders
 from pellucid.sharing.hub import push_folder
 from pellucid.sharing.hub_card import CardContents, build_hub_card
 from pellucid.sharing.manifest import (
-    FORMAT,
     MANIFEST,
     MEMBER_FILES,
     MEMBER_NAME,
@@ -50,7 +49,7 @@ PATH_SETTINGS = {"encoder": ("pretrained",), "decoder": ("pretrained",), "traini
 
 
 class ShareRequest(NamedTuple):
-    """What is shared, and how its card calls it."""
+    """A run to share, and the texts of its card."""
 
     run: Path
     """Run folder, folder of an ensemble, or shared folder."""
@@ -93,7 +92,7 @@ def _write_files(request: ShareRequest, folder: Path) -> Manifest:
     write_text(folder / README, build_hub_card(contents))
     extensions = {name: version for name, version in find_versions(copy.config).items() if name != PACKAGE}
     manifest = Manifest(
-        format=FORMAT,
+        format=1,
         pellucid=__version__,
         task=copy.config.task,
         extensions=extensions,
