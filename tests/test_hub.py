@@ -53,7 +53,7 @@ def test_a_pushed_model_is_downloaded_at_its_commit_and_gives_the_same_outputs(h
     assert {"README.md", "attention.png", MANIFEST, "model.safetensors", "config.toml"} < set(files)
     assert not hub.repositories[REPOSITORY].private
     card = ModelCard(files["README.md"].decode())
-    assert '[{"name": "Copies", ' in card.content
+    assert "- name: Copies" in card.content
     assert f'from_pretrained("{REPOSITORY}", revision="COMMIT")' in card.text
     with warnings.catch_warnings():
         warnings.simplefilter("error")
