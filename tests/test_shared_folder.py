@@ -10,19 +10,34 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import run_pellucid
 from huggingface_hub import ModelCard
 from shared_models import CARD, copies_with_pair_ngram, ensemble_of_copies, file_names, outputs
+from task_cases import task_run
 from test_runtime_loader import run_blocked, run_command
-from trained_runs import copy_run_folder, copy_task_run, digits_run
+from trained_runs import (
+    copy_run_folder,
+    copy_task_run,
+    digits_run,
+    make_small_config,
+    train_to_end,
+    write_copy_files,
+    write_pairs,
+)
 
 import pellucid
+from pellucid.config.settings import TaskName
 from pellucid.config.toml import override_settings
-from pellucid.errors import ArgumentError, ConfigError, RunError
+from pellucid.data.examples import Example, read_examples
+from pellucid.errors import ArgumentError, ConfigError, InputError, RunError
 from pellucid.run_folder.initialization import check_training_folder
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.sharing.manifest import MANIFEST, check_repository_names, read_manifest
 from pellucid.sharing.shared_folder import shared_config
+from pellucid.training.events import FileSaved
+from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 
 MODEL_FILES = ["confidence.json", "config.toml", "model.safetensors", "pair_ngram.safetensors", "vocabulary.json"]
 
@@ -348,3 +363,54 @@ def test_files_of_a_newer_format_ask_for_a_newer_version(tmp_path: Path) -> None
         file.write("\n[new]\nsetting = 1\n")
     with pytest.raises(RunError, match=rf"model\.safetensors {expected}Pellucid$"):  # explains the unknown settings
         pellucid.load(single)
+
+
+@pytest.mark.parametrize(
+    ("task", "tag", "method"),
+    [
+        ("tag", "token-classification", "tag accuracy"),
+        ("classify", "text-classification", "accuracy"),
+        ("point", None, "accuracy"),
+    ],
+)
+def test_models_of_other_tasks_are_shared(tmp_path: Path, task: TaskName, tag: str | None, method: str) -> None:
+    model = pellucid.load(task_run(task).run)
+    source = read_examples(task_run(task).files.valid, model.config.data).examples[0].source
+    model.save_pretrained(tmp_path / "shared", pellucid.CardOptions(example=source))
+    assert read_header(tmp_path / "shared").get("pipeline_tag") == tag
+    card = (tmp_path / "shared" / "README.md").read_text("utf-8")
+    assert f"| {method} | " in card and "## Example" in card
+    loaded = pellucid.from_pretrained(tmp_path / "shared")
+    assert loaded.predict([source])[0].output == model.predict([source])[0].output
+
+
+def test_the_example_of_a_model_with_features_has_features(tmp_path: Path) -> None:
+    pairs = [Example(text, text, "UP" if number % 2 else "DOWN") for number, text in enumerate(("ab", "b", "ba", "a"))]
+    files = TrainingFiles(
+        write_pairs(tmp_path / "train.tsv", pairs), write_pairs(tmp_path / "dev.tsv", [Example("aa", "aa", "UP")])
+    )
+    config = make_small_config({"epochs": 1}, data={"features_column": "3"})
+    train_to_end(files, tmp_path / "run", config)
+    model = pellucid.load(tmp_path / "run")
+    model.save_pretrained(tmp_path / "shared", pellucid.CardOptions(example="ab", example_features="UP"))
+    card = (tmp_path / "shared" / "README.md").read_text("utf-8")
+    assert 'print(model.predict(["ab"], ["UP"])[0].output)' in card and "    ab (UP) → " in card
+    model.save_pretrained(tmp_path / "plain")
+    assert 'model.predict(["TEXT"], ["FEATURES"])' in (tmp_path / "plain" / "README.md").read_text("utf-8")
+    with pytest.raises(ArgumentError, match="example_features: expected '' without an example"):
+        pellucid.CardOptions(example_features="UP")
+    with pytest.raises(InputError, match="features"):
+        pellucid.load(digits_run().run).save_pretrained(
+            tmp_path / "other", pellucid.CardOptions(example="one", example_features="UP")
+        )
+
+
+def test_an_unfinished_training_is_named_on_the_card(tmp_path: Path) -> None:
+    files = write_copy_files(tmp_path)
+    for event in (events := train_run(files, tmp_path / "run", make_small_config({"epochs": 3}))):
+        if isinstance(event, FileSaved) and (tmp_path / "run" / "model.safetensors").exists():
+            break
+    events.close()
+    result = run_pellucid("share", tmp_path / "run", "--to", tmp_path / "shared")
+    assert result.code == 0 and "the training is unfinished" in result.err
+    assert "shared before the end of its training" in (tmp_path / "shared" / "README.md").read_text("utf-8")

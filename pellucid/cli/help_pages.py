@@ -353,7 +353,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--dataset", "ID[,ID...]", "data sets on the hub, such as user/data"),
             OptionHelp("--title", "TEXT", "title of the card, in place of the name of the folder"),
             OptionHelp("--intended-use", "FILE", "text of the section on the intended use"),
-            OptionHelp("--example", "TEXT", "source whose attention the card shows"),
+            OptionHelp("--example", "TEXT", "source whose attention the card shows; also --example-features"),
         ),
         (
             "share runs/a --to shared --license cc-by-4.0 --example hestur",

@@ -11,6 +11,7 @@ from pellucid.cli.messages import print_message
 from pellucid.decoding.pretrained import CardOptions, HubRequest
 from pellucid.errors import ArgumentError, ConfigError
 from pellucid.files import read_bytes
+from pellucid.run_folder.completion import find_unfinished
 
 TextFlag = Annotated[str, arg(metavar="TEXT")]
 ListFlag = Annotated[str, arg(metavar="ID[,ID...]")]
@@ -53,6 +54,8 @@ class ShareArguments:
     example: TextFlag = ""
     """Source that the card shows with its output and a picture of its attention weights. Without it, the card has no
     picture: no text of the training or validation data is shared unless it is given here."""
+    example_features: TextFlag = ""
+    """Features of the example, for a model with features, such as V;PST."""
 
 
 def main(arguments: list[str]) -> int:
@@ -77,6 +80,8 @@ def main(arguments: list[str]) -> int:
         print_message("the card has no picture of attention weights: --example TEXT gives it a source")
     if not args.license:
         print_message("the card names no license: --license ID, such as --license apache-2.0")
+    for unfinished in find_unfinished(args.run):
+        print_message(str(unfinished))
     if args.to is not None:
         _write(args.run, args.to, card)
     else:
@@ -98,10 +103,11 @@ def _card_options(args: ShareArguments) -> CardOptions:
             datasets=_split(args.dataset),
             intended_use=use,
             example=args.example,
+            example_features=args.example_features,
         )
     except ArgumentError as error:
         message = str(error).replace("languages:", "language:", 1).replace("datasets:", "dataset:", 1)
-        raise ConfigError(f"--{message.replace('intended_use:', 'intended-use:', 1)}") from None
+        raise ConfigError(f"--{message.replace('_', '-', 1)}") from None
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -36,6 +36,8 @@ class CardOptions(CheckedFields):
     example: str = ""
     """Source text that the card shows with its output and attention weights; "" for none. No text of the training or
     validation data is on the card unless it is given here."""
+    example_features: str = ""
+    """Features of the example, for a model with features: "V;PST"."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -49,9 +51,11 @@ class CardOptions(CheckedFields):
             for value in getattr(self, name):
                 if not pattern.fullmatch(value):
                     raise argument_error(name, expected, value)
-        for name in ("title", "intended_use", "example"):
+        for name in ("title", "intended_use", "example", "example_features"):
             if len(getattr(self, name)) > MAX_CARD_TEXT:
                 raise argument_error(name, f"at most {MAX_CARD_TEXT:,} characters", getattr(self, name))
+        if self.example_features and not self.example:
+            raise argument_error("example_features", "'' without an example", self.example_features)
 
 
 DEFAULT_CARD = CardOptions()

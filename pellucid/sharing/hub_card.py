@@ -129,9 +129,11 @@ def _use(contents: CardContents) -> list[str]:
     """Return three lines of Python, and the command lines."""
     place = contents.place
     revision = ', revision="COMMIT"' if "/" in place else ""
-    example = json.dumps(contents.options.example or "TEXT", ensure_ascii=False)
+    arguments = _python_list(contents.options.example or "TEXT")
+    if contents.model.config.data.features_column:
+        arguments += f", {_python_list(contents.options.example_features or 'FEATURES')}"
     lines = ["## Use", "", "```python", "import pellucid", ""]
-    lines += [f'model = pellucid.from_pretrained("{place}"{revision})', f"print(model.predict([{example}])[0].output)"]
+    lines += [f'model = pellucid.from_pretrained("{place}"{revision})', f"print(model.predict({arguments})[0].output)"]
     lines += ["```", ""]
     if revision:
         lines += [
@@ -145,6 +147,11 @@ def _use(contents: CardContents) -> list[str]:
     else:
         lines += [f"On the command line: `pellucid predict {place} FILE`."]
     return lines
+
+
+def _python_list(text: str) -> str:
+    """Return a list of one text in Python."""
+    return json.dumps([text], ensure_ascii=False)
 
 
 def _intended_use(contents: CardContents) -> list[str]:
@@ -257,7 +264,9 @@ def _example(contents: CardContents) -> list[str]:
     if trace is None:
         return []
     confidence = "" if trace.confidence is None else f"  (confidence {100 * trace.confidence:.1f} %)"
-    text = f"{visible_text(trace.text)} → {visible_text(trace.output)}{confidence}"
+    features = contents.options.example_features
+    source = f"{trace.text} ({features})" if features else trace.text
+    text = f"{visible_text(source)} → {visible_text(trace.output)}{confidence}"
     lines = ["## Example", "", f"    {_one_line(text)}"]
     if contents.has_picture:
         lines += ["", f"![Attention weights: source horizontally, output vertically]({PICTURE})"]

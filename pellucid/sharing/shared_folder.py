@@ -85,7 +85,7 @@ def _write_files(request: ShareRequest, folder: Path) -> Manifest:
     if request.model is not None:
         _check_same_model(request.model, copy, request.run)
     facts = gather_facts(request.run, copy.config)
-    example = copy.predict([request.card.example])[0] if request.card.example else None
+    example = _decode_example(copy, request.card)
     has_picture = example is not None and _write_picture(example, folder / PICTURE)
     title = request.card.title or request.place.rpartition("/")[2]
     contents = CardContents(title, request.place, copy, facts, request.card, example, has_picture)
@@ -101,6 +101,13 @@ def _write_files(request: ShareRequest, folder: Path) -> Manifest:
     )
     write_json(folder / MANIFEST, manifest)
     return manifest
+
+
+def _decode_example(model: Predictor, card: CardOptions) -> Trace | None:
+    """Return the output of the example of a card; None without an example."""
+    if not card.example:
+        return None
+    return model.predict([card.example], [card.example_features] if card.example_features else None)[0]
 
 
 def _write_picture(example: Trace, path: Path) -> bool:
