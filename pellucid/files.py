@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from errno import EISDIR, ELOOP, ENXIO
+from errno import EINVAL, EISDIR, ELOOP, ENOTSUP, ENXIO
 from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any, BinaryIO, NamedTuple, TypeVar
@@ -134,8 +134,9 @@ def check_writable(path: Path) -> None:
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing; it replaces `path` at the end of the block. Readers see the old file or the new one.
 
-    The content is written to a temporary file in the same folder, flushed to disk, and renamed. If the block or a step
-    fails (no space, no permission), the old file is unchanged and the temporary file is removed.
+    The content is written to a temporary file in the same folder, flushed to disk, and renamed; then the folder is
+    flushed to disk, so that the new file survives a loss of power. If the block or a step before the renaming fails (no
+    space, no permission), the old file is unchanged and the temporary file is removed.
 
     Args:
         path: The file.
@@ -155,9 +156,27 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())
             _retry_while_busy(lambda: os.replace(temporary, path))
+            _sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the entries of a folder to disk: without this, a new name may be lost when the power is.
+
+    Windows cannot open a folder, and some network file systems cannot flush one.
+    """
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (EINVAL, ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def remove_file(path: Path) -> None:

@@ -1,5 +1,6 @@
 """A service in a process of its own, and requests to it."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -8,7 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,15 +85,26 @@ def running_service(folder: Path, *arguments: str) -> Iterator[ServiceProcess]:
     log, environment = folder / "service.log", {**os.environ, "PYTHONPATH": str(ROOT)}
     with log.open("w") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
-    assert process.stdout is not None
-    try:
-        service = ServiceProcess(process, process.stdout.readline().strip(), log)
-        assert service.address, log.read_text()
-        assert service.send("/ready").status == 200
-        yield service
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+    with process:
+        assert process.stdout is not None
+        try:
+            service = ServiceProcess(process, process.stdout.readline().strip(), log)
+            assert service.address, log.read_text()
+            assert service.send("/ready").status == 200
+            yield service
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise AssertionError(f"the service did not stop: {log.read_text()}") from None
+
+
+def run_coroutine(coroutine: Coroutine[object, object, None]) -> None:
+    """Run a coroutine to its end in a thread of its own: the tests of pages leave an event loop in the main thread."""
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(asyncio.run, coroutine).result()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from types import SimpleNamespace
-from typing import Any, get_args, get_type_hints
+from typing import Any, ForwardRef, TypeVar, get_args, get_type_hints
 
 import jaxtyping
 
@@ -44,7 +44,12 @@ def jaxtyped(decorated: Any = None, *, typechecker: Any) -> Any:  # noqa: ANN401
 
 
 def _resolve_hint(hint: Any, function: Any) -> Any:  # noqa: ANN401
-    """Return the type of a string annotation, or `Any` if one of its names is not defined, as jaxtyping does."""
+    """Return the type of a string annotation, or `Any` if one of its names is not defined, as jaxtyping does.
+
+    A type variable whose bound is such an annotation is replaced by the type of its bound.
+    """
+    if isinstance(hint, TypeVar) and isinstance(hint.__bound__, ForwardRef):
+        return _resolve_hint(hint.__bound__.__forward_arg__, function)
     if not isinstance(hint, str):
         return hint
     holder = SimpleNamespace(__annotations__={"hint": hint})

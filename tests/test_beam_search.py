@@ -30,7 +30,7 @@ from small_networks import (
 from small_searches import beam_outputs, greedy_outputs
 from torch import Tensor
 
-import pellucid.decoding.beam_search as module
+import pellucid.decoding.beam_steps as module
 from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL

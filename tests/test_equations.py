@@ -104,8 +104,8 @@ def test_symbols_hold_all_parameters_of_other_tasks(task: str, settings: dict[st
 
 def test_equations_of_the_class_are_those_of_the_documents() -> None:
     equations = collect_equations(make_config({}))
-    students = (DOCS / "users" / "students-and-teachers.md").read_text(encoding="utf-8")
-    table = students[students.index("| | the class (`--size tiny`)") :].partition("\n\n")[0].splitlines()[2:]
+    teachers = (DOCS / "users" / "teachers.md").read_text(encoding="utf-8")
+    table = teachers[teachers.index("| | the class (`--size tiny`)") :].partition("\n\n")[0].splitlines()[2:]
     cells = {row.split(" | ")[0].strip("| "): row.split(" | ")[1] for row in table}
     for part in ("initial state", "score", "weights", "context", "decoder state", "output"):
         assert re.findall(r"\$(.+?)\$", cells[part])[0] in equations, part

@@ -1,5 +1,7 @@
+import errno
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -70,6 +72,43 @@ def test_failed_write_keeps_the_old_file(
     with pytest.raises(RunError if isinstance(failure, OSError) else KeyboardInterrupt):
         write_atomic(tmp_path / "a.bin", b"new")
     assert (tmp_path / "a.bin").read_bytes() == b"old" and file_names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot open a folder")
+def test_the_file_is_flushed_before_the_renaming_and_the_folder_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, sync, replace = list[str](), os.fsync, os.replace
+
+    def record_sync(descriptor: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    def record_replace(source: Path, target: Path) -> None:
+        steps.append("renaming")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    write_atomic(tmp_path / "a.bin", b"new")
+    assert steps == ["file", "renaming", "folder"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot open a folder")
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_folder_that_cannot_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Some network file systems cannot do it; an error of the disk is reported, and the new file is complete."""
+    sync = os.fsync
+
+    def fail_for_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_for_folders)
+    with pytest.raises(RunError, match="cannot write") if code == errno.EIO else nullcontext():
+        write_atomic(tmp_path / "a.bin", b"new")
+    assert (tmp_path / "a.bin").read_bytes() == b"new" and file_names(tmp_path) == ["a.bin"]
 
 
 @pytest.mark.parametrize("operation", [lambda path: write_atomic(path, b"new"), check_writable])

@@ -252,7 +252,7 @@ def test_the_examples_of_data_in_python_run(tmp_path: Path, package: str) -> Non
 
 
 def test_the_digits_of_the_class_are_disjoint(tmp_path: Path) -> None:
-    (program,) = python_blocks(ROOT / "docs" / "users" / "students-and-teachers.md")
+    (program,) = python_blocks(ROOT / "docs" / "users" / "students.md")
     run_script([sys.executable, "-"], program, tmp_path)
     names = ("digits", "digits-dev", "digits-test", "digits-long")
     files = [(tmp_path / f"{name}.tsv").read_text("utf-8").splitlines() for name in names]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from service_process import run_coroutine
 
 from pellucid.serving.batch_queue import MAX_RETRY_SECONDS, BatchQueue, PendingRequest, QueueFullError, group_options
 from pellucid.serving.schema import PredictRequest, SourceRow
@@ -20,7 +21,7 @@ def run_queue(check: Callable[[BatchQueue], Awaitable[None]], max_rows: int = 20
     async def run() -> None:
         await check(BatchQueue(max_rows, max_batch_rows))
 
-    asyncio.run(run())
+    run_coroutine(run())
 
 
 def test_a_batch_holds_all_waiting_requests_with_the_same_options_up_to_its_limit() -> None:

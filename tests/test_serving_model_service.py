@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from service_process import run_coroutine
+
 from pellucid.serving.batch_queue import PendingRequest
 from pellucid.serving.decoding_worker import BatchJob
 from pellucid.serving.metrics import ServiceMetrics
@@ -43,7 +45,7 @@ def test_batches_of_words_are_one_job_and_long_rows_are_divided_in_order() -> No
         wide = list(divide_batch([make_request(["a" * 200] * 64, NBestRequest(rows=[], count=64))]))
         assert max(len(job.rows) for job in wide) <= 2
 
-    asyncio.run(run())
+    run_coroutine(run())
 
 
 def test_a_batch_is_given_up_when_all_its_clients_have_left() -> None:
@@ -58,4 +60,4 @@ def test_a_batch_is_given_up_when_all_its_clients_have_left() -> None:
         await service._decode(worker, [other, kept])
         assert len(worker.jobs) > 2 and kept.results.result() == [b"b"]
 
-    asyncio.run(run())
+    run_coroutine(run())

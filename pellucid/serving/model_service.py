@@ -207,6 +207,10 @@ class ModelService:
             worker = ModelWorker(self.folder, self.options)
             try:
                 await worker.start()
+            except asyncio.CancelledError:  # the service stops; it would wait for the process forever
+                worker.kill()
+                await worker.close()
+                raise
             except Exception as error:
                 LOGGER.error("%s: a worker process cannot be started: %s", self.name, load_error_message(error))
                 worker.kill()

@@ -48,9 +48,13 @@ class ModelWorker:
             InputError: The run folder cannot be loaded, or the process ended.
             WorkerError: Loading failed by an error of this program.
         """
-        self._worker = await self._in_thread(Worker, WorkerState())
+        await self._in_thread(self._start_process)
         job = LoadJob(self.folder, self.options.threads, self.options.max_symbols)
         self.task = await self.run(job, LOAD_SECONDS)
+
+    def _start_process(self) -> None:
+        """Start the process. `close` ends it even if nobody waits for the start any more."""
+        self._worker = Worker(WorkerState())
 
     async def run(self, job: LoadJob | BatchJob, timeout: float) -> Any:  # noqa: ANN401 (as `WorkerState`)
         """Run a job in the process, and return its result.
@@ -91,9 +95,13 @@ class ModelWorker:
     async def close(self) -> None:
         """Wait for the running job, then end the process."""
         async with self._busy:
-            if self._worker is not None and not self._worker.connection.closed:
-                await self._in_thread(self._worker.close)
+            await self._in_thread(self._end_process)
         self._executor.shutdown(wait=False)
+
+    def _end_process(self) -> None:
+        """End the process, if it was started and is not ended."""
+        if self._worker is not None and not self._worker.connection.closed:
+            self._worker.close()
 
     async def _in_thread(self, function: Any, *arguments: Any) -> Any:  # noqa: ANN401 (any function)
         """Call a function in the thread of this worker."""
