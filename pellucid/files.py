@@ -156,16 +156,19 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())
             _retry_while_busy(lambda: os.replace(temporary, path))
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Flush the entries of a folder to disk: without this, a new name may be lost when the power is.
 
     Windows cannot open a folder, and some network file systems cannot flush one.
+
+    Args:
+        folder: The folder.
     """
     if os.name == "nt":
         return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pellucid.decoding.pretrained import HubCommit, HubRequest
 from pellucid.dependencies import MissingDependencyError, has_package
 from pellucid.errors import ConfigError, InputError, RunError, abbreviate, abbreviate_reason, quote
-from pellucid.files import MAX_SETTINGS_SIZE, FileDigest, file_exists, has_digest, open_regular
+from pellucid.files import MAX_SETTINGS_SIZE, FileDigest, file_exists, has_digest, open_atomic, open_regular
 from pellucid.sharing.manifest import (
     DOCUMENTS,
     MANIFEST,
@@ -229,7 +229,7 @@ def copy_model(downloaded: DownloadedModel, folder: Path) -> None:
     documents = [name for name in DOCUMENTS if file_exists(downloaded.folder / name)]
     for name in (*downloaded.manifest.files, MANIFEST, *documents):
         (folder / name).parent.mkdir(exist_ok=True)
-        with open_regular(downloaded.folder / name) as file, open(folder / name, "wb") as written:
+        with open_regular(downloaded.folder / name) as file, open_atomic(folder / name) as written:
             shutil.copyfileobj(file, written)
     check_files(folder, downloaded.manifest)
 

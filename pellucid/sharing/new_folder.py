@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pellucid.errors import RunError
-from pellucid.files import file_exists, wrap_os_errors
+from pellucid.files import file_exists, sync_folder, wrap_os_errors
 
 
 @contextmanager
@@ -35,6 +35,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
             if target.is_dir():
                 target.rmdir()
             os.replace(staging, target)
+            sync_folder(target.parent)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise

@@ -23,7 +23,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.pretrained import CardOptions, HubCommit, HubRequest
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, RunError, quote
-from pellucid.files import digest_file, file_exists, open_regular, write_atomic, write_json, write_text
+from pellucid.files import digest_file, file_exists, open_atomic, open_regular, write_atomic, write_json, write_text
 from pellucid.reporting.figures import attention_figure, to_png
 from pellucid.run_folder.identity import PACKAGE, find_versions
 from pellucid.run_folder.predictor_loader import load_unwarned
@@ -149,7 +149,7 @@ def _copy_member(run: Path, folder: Path, search: SearchConfig | None) -> None:
 
 def _copy_file(path: Path, copy: Path) -> None:
     """Copy a regular file."""
-    with open_regular(path) as file, open(copy, "wb") as written:
+    with open_regular(path) as file, open_atomic(copy) as written:
         shutil.copyfileobj(file, written)
 
 
