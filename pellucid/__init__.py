@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pellucid.dependencies import missing_dependency
+from pellucid.sharing.registration import register_model_sharing as _register_sharing
 from pellucid.version import __version__
 from pellucid.viewer.registration import register_viewer as _register_viewer
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pellucid.decoding.ensemble import Ensemble
     from pellucid.decoding.options import DecodingOptions, ForcedAttention
     from pellucid.decoding.predictor import Predictor
+    from pellucid.decoding.pretrained import CardOptions, HubCommit
     from pellucid.decoding.sampling_config import SamplingConfig
     from pellucid.decoding.text_decoder import TextDecoder
     from pellucid.decoding.trace import Trace
@@ -30,15 +32,19 @@ if TYPE_CHECKING:
     from pellucid.run_evaluation import EvaluationOptions, RunComparisons, RunEvaluation
     from pellucid.run_folder.predictor_loader import load
     from pellucid.run_folder.predictor_saver import save
+    from pellucid.sharing.pretrained_loader import from_pretrained
     from pellucid.tasks.registry import register_task
     from pellucid.tasks.task import Task
     from pellucid.training.events import TrainingCallback
 
 _register_viewer()
+_register_sharing()
 
 _HOMES = {
     "Attention": "pellucid.model.attention",
     "Config": "pellucid.config.settings",
+    **dict.fromkeys(["CardOptions", "HubCommit"], "pellucid.decoding.pretrained"),
+    "from_pretrained": "pellucid.sharing.pretrained_loader",
     "SamplingConfig": "pellucid.decoding.sampling_config",
     "Ensemble": "pellucid.decoding.ensemble",
     "InputError": "pellucid.errors",
@@ -71,12 +77,14 @@ __all__ = [
     "Attention",
     "AuditOptions",
     "AuditRecord",
+    "CardOptions",
     "ChunkLimits",
     "Config",
     "DecodingOptions",
     "Ensemble",
     "EvaluationOptions",
     "ForcedAttention",
+    "HubCommit",
     "InputError",
     "Lexicon",
     "Predictor",
@@ -94,6 +102,7 @@ __all__ = [
     "audit",
     "compare",
     "evaluate",
+    "from_pretrained",
     "load",
     "load_config",
     "load_lexicon",

@@ -12,11 +12,13 @@ from contextlib import contextmanager, suppress
 from errno import EINVAL, EISDIR, ELOOP, ENOTSUP, ENXIO
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
+from typing import IO, Annotated, Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from pellucid.errors import InputError, RunError, abbreviate_reason, quote
+from pellucid.version import __version__
 
 TEMPORARY_NAME = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 """Pattern of the names of temporary files (see `_temporary_path`) for a file `name`."""
@@ -154,16 +156,19 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())
             _retry_while_busy(lambda: os.replace(temporary, path))
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Flush the entries of a folder to disk: without this, a new name may be lost when the power is.
 
     Windows cannot open a folder, and some network file systems cannot flush one.
+
+    Args:
+        folder: The folder.
     """
     if os.name == "nt":
         return
@@ -409,6 +414,45 @@ def _digest(file: IO[bytes]) -> FileDigest:
         checksum.update(block)
         size += len(block)
     return FileDigest(size, checksum.hexdigest())
+
+
+def newer_format_text(version: int, newest: int) -> str:
+    """Return the message about a file of a newer format: "is of format 3, ...: install a newer version of Pellucid".
+
+    Args:
+        version: Format version of the file.
+        newest: Newest format version that this version of Pellucid reads.
+    """
+    return (
+        f"is of format {version}, and this version of Pellucid, {__version__}, reads formats up to {newest}: install a "
+        "newer version of Pellucid"
+    )
+
+
+class StatedFormat(msgspec.Struct, frozen=True):
+    """The format version of a JSON file whose other fields need not be known."""
+
+    format: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    version: Annotated[int, Meta(ge=0, le=2**31)] = 0
+
+
+def check_json_format(shown: str, content: bytes, newest: int) -> None:
+    """Check that a JSON file is of no newer format, which it states in its field `format` or `version`.
+
+    Args:
+        shown: Path of the file, for the message.
+        content: Content of the file; one that is no JSON object passes, and is reported when it is decoded.
+        newest: Newest format version that this version of Pellucid reads.
+
+    Raises:
+        RunError: The format is newer.
+    """
+    version = 0
+    with suppress(ValueError):
+        stated = decode_json(content, StatedFormat)
+        version = max(stated.format, stated.version)
+    if version > newest:
+        raise RunError(f"{shown} {newer_format_text(version, newest)}")
 
 
 def file_exists(path: Path) -> bool:

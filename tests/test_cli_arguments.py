@@ -169,9 +169,22 @@ SWITCHES = {
 
 
 def test_switches_of_all_subcommands_are_enumerated() -> None:
-    tested = {"split", "train", "tune", "predict", "score", "align", "audit", "evaluate", "look", "export", "bench"}
+    tested = {
+        "split",
+        "train",
+        "tune",
+        "predict",
+        "score",
+        "align",
+        "audit",
+        "evaluate",
+        "look",
+        "export",
+        "share",
+        "bench",
+    }
     assert {subcommand for subcommand, switches in SWITCHES.items() if switches} == tested
-    assert set(SUBCOMMANDS) - tested == {"recipe", "completion", "serve"}
+    assert set(SUBCOMMANDS) - tested == {"recipe", "completion", "download", "serve"}
     assert {"--terminal", "--no-open", "--header", "--no-header"} <= set(SWITCHES["look"])
 
 

@@ -32,7 +32,7 @@ def test_the_file_is_restored_exactly(path: Path) -> None:
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
-    "other version": ({"version": 2}, "version"),
+    "other version": ({"version": 0}, "version"),
     "unknown field": ({"more": 1}, "more"),
     "missing field": ({"slope": ...}, "slope"),
     "not a number": ({"slope": "1"}, "slope"),

@@ -14,6 +14,7 @@ import pytest
 import torch
 from command_line import build_environment, fast_command_environment
 from guide_examples import ROOT, python_blocks
+from loopback_hub import TOKEN, loopback_hub
 from test_kernels_unroll import build_memory
 from trained_runs import train_to_end
 
@@ -117,6 +118,31 @@ def test_the_commands_of_the_onnx_guide_run(tmp_path: Path) -> None:
         stdout = run_script(["bash", "-e", "-u", "-o", "pipefail"], "\n".join(scripts), tmp_path, environment)
     assert "int8: " in stdout and "points" in stdout and (tmp_path / "roman-int8" / "encoder.onnx").is_file()
     assert (tmp_path / "outputs.txt").read_text("utf-8").count("\n") == 400
+
+
+def test_the_examples_of_the_sharing_guide_run(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "guides" / "sharing.md"
+    text = page.read_text("utf-8")
+    (script,), (program,) = SHELL_BLOCKS.findall(text), python_blocks(page)
+    (with_hub,) = re.findall(r"<!-- run with a hub -->\n```sh\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with fast_command_environment() as environment:
+        output = run_script(["bash", "-e", "-u", "-o", "pipefail"], script, tmp_path, environment).splitlines()[-1]
+    assert re.fullmatch("[MDCLXVI]+", output)
+    assert run_script([sys.executable, "-W", "error", "-"], program, tmp_path) == f"{output}\n"
+    assert (tmp_path / "roman-greedy" / "attention.png").is_file()
+    (tmp_path / "pellucid").write_text(f'#!/bin/sh\nexec {sys.executable} -m pellucid "$@"\n', "utf-8")
+    (tmp_path / "pellucid").chmod(0o755)
+    push, *others = with_hub.splitlines(keepends=True)
+    with loopback_hub() as hub:
+        changes = {"HF_ENDPOINT": hub.address, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "home")}
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        environment = build_environment({**changes, "PATH": path, "PYTHONPATH": str(ROOT)})
+        command = run_script(["bash", "-e"], push, tmp_path, environment).splitlines()[1]
+        commit = command.split()[4]
+        assert command == others[0].replace("COMMIT", commit).replace("roman-copy", "DIR").strip()
+        printed = run_script(["bash", "-e"], "".join(others).replace("COMMIT", commit), tmp_path, environment)
+    assert printed.splitlines()[-1] == output
 
 
 def test_the_examples_of_the_audit_guide_run(tmp_path: Path) -> None:

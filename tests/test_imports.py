@@ -55,6 +55,7 @@ ORDER = (
         "api",
         "sklearn",
         "export",
+        "sharing",
         "tuning",
         "recipes",
         "bench",

@@ -95,6 +95,7 @@ QUOTING_FUNCTIONS = {
     "_msgspec_expectation",
     "load_error_message",
     "_damaged",
+    "_error_text",
     "isinstance",
     "type",
     "partial",

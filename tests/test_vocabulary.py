@@ -266,7 +266,7 @@ def test_an_invalid_file_is_refused_with_its_name(tmp_path: Path, content: bytes
     [
         VALID_CONTENT.replace(b"[2,1]", b"[2]"),
         VALID_CONTENT.replace(b'["a","b"]', b'["a","a"]'),
-        VALID_CONTENT.replace(b'"format":1', b'"format":2'),
+        VALID_CONTENT.replace(b'"format":1', b'"format":0'),
     ],
 )
 def test_inconsistent_vocabularies_are_refused(tmp_path: Path, content: bytes) -> None:

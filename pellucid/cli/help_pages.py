@@ -338,6 +338,43 @@ HELP_PAGES: dict[str, HelpPage] = {
             "export runs/a runs/b --html models.html --weights float16",
         ),
     ),
+    "share": HelpPage(
+        "RUN --to DIR | --hub USER/MODEL [options]",
+        "Write a folder with everything that prediction needs and a model card, without training data, log and "
+        "checkpoint; or push it to the Hugging Face Hub. Every subcommand accepts the folder as a run.",
+        (
+            OptionHelp("RUN", "", "folder of a trained run, or of an ensemble"),
+            OptionHelp("--to", "DIR", "folder to write, missing or empty"),
+            OptionHelp("--hub", "USER/MODEL", "repository to push to; requires pellucid[hub]"),
+            OptionHelp("--private", "", "make a new repository private"),
+            OptionHelp("--message", "TEXT", "message of the commit"),
+            OptionHelp("--license", "ID", "license of the model, such as apache-2.0"),
+            OptionHelp("--language", "ID[,ID...]", "codes of the languages, such as en or de,gsw"),
+            OptionHelp("--dataset", "ID[,ID...]", "data sets on the hub, such as user/data"),
+            OptionHelp("--title", "TEXT", "title of the card, in place of the name of the folder"),
+            OptionHelp("--intended-use", "FILE", "text of the section on the intended use"),
+            OptionHelp("--example", "TEXT", "source whose attention the card shows; also --example-features"),
+        ),
+        (
+            "share runs/a --to shared --license cc-by-4.0 --example hestur",
+            "share runs/a --hub user/icelandic --license cc-by-4.0 --language is",
+        ),
+    ),
+    "download": HelpPage(
+        "USER/MODEL --revision REV --out DIR",
+        "Download a shared model from the Hugging Face Hub to a folder, which every subcommand accepts as a run. "
+        "Names, sizes and checksums are checked, and files with code are refused. Requires: pip install "
+        "'pellucid[hub]'.",
+        (
+            OptionHelp("USER/MODEL", "", "repository of the hub"),
+            OptionHelp("--revision", "REV", "commit (always the same model), tag or branch"),
+            OptionHelp("--out", "DIR", "folder to write, missing or empty"),
+        ),
+        (
+            "download user/icelandic --revision COMMIT --out icelandic",
+            "predict icelandic words.txt",
+        ),
+    ),
     "serve": HelpPage(
         "[NAME=]RUN ... [options]",
         "Answer requests over HTTP by trained models: outputs, n-best lists, scores, attention, alignments, tags and "

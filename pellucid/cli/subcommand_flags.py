@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pellucid.cli.align import AlignArguments
 from pellucid.cli.arguments import known_flags
 from pellucid.cli.audit import AuditArguments
+from pellucid.cli.download import DownloadArguments
 from pellucid.cli.evaluate import EvaluateArguments
 from pellucid.cli.export import ExportArguments
 from pellucid.cli.flag_suggestions import unknown_flag_error
@@ -15,6 +16,7 @@ from pellucid.cli.look import LookArguments
 from pellucid.cli.predict import PredictArguments
 from pellucid.cli.score import ScoreArguments
 from pellucid.cli.serve import ServeArguments
+from pellucid.cli.share import ShareArguments
 from pellucid.cli.split import SplitArguments
 from pellucid.cli.train import TrainArguments
 from pellucid.cli.tune import TuneArguments
@@ -30,6 +32,8 @@ MODEL_SUBCOMMANDS: Mapping[str, type] = {
     "evaluate": EvaluateArguments,
     "look": LookArguments,
     "export": ExportArguments,
+    "share": ShareArguments,
+    "download": DownloadArguments,
     "serve": ServeArguments,
 }
 """Arguments of the subcommands whose flags are named in messages about unknown flags of others; they load quickly."""

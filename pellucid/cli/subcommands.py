@@ -11,6 +11,8 @@ SUBCOMMANDS = {
     "evaluate": "evaluate models on pairs, with confidence intervals and significance tests",
     "look": "show outputs and attention weights, in the browser, a file or the terminal",
     "export": "export the network of a run: ONNX graphs, or a web page that runs it",
+    "share": "write a folder for prediction with a model card, or push it to the Hugging Face Hub",
+    "download": "download a shared model from the Hugging Face Hub to a folder",
     "serve": "answer requests over HTTP by trained models",
     "bench": "measure speed and memory",
     "recipe": "run a reference experiment, from data to report",

@@ -35,6 +35,8 @@ class TaskSettings:
     """True if each source position has one output symbol, predicted from the encoder state at that position."""
     has_ignored_tag: bool = False
     """True if outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
+    pipeline_tag: str = ""
+    """Name of such tasks on the Hugging Face Hub; "" if it has none."""
 
 
 class RegisteredTask(Protocol):
@@ -103,15 +105,27 @@ def _check_point(config: Config) -> None:
         raise ConfigError(f"task = 'point' needs {requirement}, got {quote(config.attention.type)}")
 
 
-TRANSDUCE = TaskSettings(name="transduce", presets={}, check=require_target_symbols, autoregressive=True)
+TRANSDUCE = TaskSettings(
+    name="transduce",
+    presets={},
+    check=require_target_symbols,
+    autoregressive=True,
+    pipeline_tag="text2text-generation",
+)
 TAG = TaskSettings(
     name="tag",
     presets={"data": {"aligned": True}, "training": {"metric": "symbol_accuracy"}},
     check=_check_tag,
     per_position=True,
     has_ignored_tag=True,
+    pipeline_tag="token-classification",
 )
-CLASSIFY = TaskSettings(name="classify", presets={"data": {"target_symbols": "whole"}}, check=_check_classify)
+CLASSIFY = TaskSettings(
+    name="classify",
+    presets={"data": {"target_symbols": "whole"}},
+    check=_check_classify,
+    pipeline_tag="text-classification",
+)
 POINT = TaskSettings(name="point", presets={"data": {"target_symbols": "position"}}, check=_check_point)
 
 BUILT_IN_SETTINGS = {settings.name: settings for settings in (TRANSDUCE, TAG, CLASSIFY, POINT)}

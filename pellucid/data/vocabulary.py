@@ -31,7 +31,7 @@ from pellucid.data.tokenizers import (
     train_subwords,
 )
 from pellucid.errors import DataError, RunError, abbreviate_reason, quote
-from pellucid.files import decode_json, read_bytes, write_atomic
+from pellucid.files import check_json_format, decode_json, read_bytes, write_atomic
 from pellucid.shapes import Int, UInt
 
 PAD, BOS, EOS, UNK = range(4)
@@ -216,6 +216,7 @@ def load_vocabularies(path: str | Path, config: DataConfig) -> Vocabularies:
     """
     path = Path(path)
     content = read_bytes(path)
+    check_json_format(str(path), content, newest=1)
     try:
         vocabularies = decode_json(content, Vocabularies)
     except ValueError as error:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, overload
 
 import numpy as np
@@ -53,6 +54,7 @@ from pellucid.decoding.preprocessing import (
     split_into_batches,
     tokenize_source,
 )
+from pellucid.decoding.pretrained import DEFAULT_CARD, CardOptions, HubCommit, HubRequest, registered_sharing
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chunks
 from pellucid.decoding.trace import Trace
@@ -112,6 +114,9 @@ class BasePredictor(ABC):
     confidence: ConfidenceModel | None = None
     """Fitted confidence of the run, from which best outputs get their `Trace.confidence`; None without one, as of an
     ensemble."""
+    folder: str = ""
+    """Run folder, or folder of an ensemble, from which it was loaded; "" for none. `save_pretrained` copies its files.
+    """
 
     decodes_by_symbol: ClassVar[bool] = False
     """True for predictors that decode symbol by symbol, with an encoder-decoder."""
@@ -134,6 +139,7 @@ class BasePredictor(ABC):
             "options": DecodingOptions,
             "name": str,
             "confidence": ConfidenceModel | None,
+            "folder": str,
         }
 
     @abstractmethod
@@ -317,6 +323,60 @@ class BasePredictor(ABC):
         reject_unused(config, {key for key, value in flatten_config(config).items() if value != before[key]})
         max_output_length(config.search, self.vocabularies)  # checks the limits
         return replace(self, config=config)
+
+    def save_pretrained(self, folder: str | Path, card: CardOptions = DEFAULT_CARD) -> None:
+        """Write a folder with everything that prediction needs, and a model card; nothing of the training data.
+
+        `pellucid.from_pretrained` and `pellucid.load` load it, also without PyTorch, and give the same outputs. It has
+        the search settings of this predictor; decoding options such as constraints are not saved.
+
+        Args:
+            folder: The folder, which must be missing or empty.
+            card: License, intended use and other texts of the card.
+
+        Raises:
+            ArgumentError: An argument has a wrong type, or the predictor is not that of the folder from which it was
+                loaded, or was not loaded from one folder.
+            RunError: The folder is not empty or cannot be written.
+        """
+        path: Path = convert_argument("folder", folder, str | Path)
+        registered_sharing().save(self, path, convert_argument("card", card, CardOptions))
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        card: CardOptions = DEFAULT_CARD,
+        private: bool = False,
+        commit_message: str = "",
+        token: str | None = None,
+    ) -> HubCommit:
+        """Push the files of `save_pretrained` to a repository of the Hugging Face Hub, which is created if needed.
+
+        Requires the extra `hub`.
+
+        Args:
+            repo_id: Repository: "user/model".
+            card: License, intended use and other texts of the card.
+            private: Whether a new repository is private; an existing one stays as it is.
+            commit_message: Message of the commit; "" for a standard one.
+            token: Access token; None for that of the variable HF_TOKEN or of `hf auth login`.
+
+        Returns:
+            The commit, whose hash `from_pretrained` takes as the revision.
+
+        Raises:
+            ArgumentError: As in `save_pretrained`.
+            RunError: The hub refuses the access, or cannot be reached.
+        """
+        for name, value, kind in (
+            ("repo_id", repo_id, str),
+            ("card", card, CardOptions),
+            ("private", private, bool),
+            ("commit_message", commit_message, str),
+            ("token", token, str | None),
+        ):
+            convert_argument(name, value, kind)
+        return registered_sharing().push(self, HubRequest(repo_id, private, commit_message, token), card)
 
     @overload
     def predict(self, sources: Iterator[str], features: Features = None, prefixes: Prefixes = None) -> Iterator[Trace]:

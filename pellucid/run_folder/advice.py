@@ -16,7 +16,14 @@ REMOVE_CORPUS = "remove it by hand: a finished training needs it no longer"
 REMOVE_LOCK = "remove it: it is only a lock of trainings in this folder"
 REMOVE_CARD = "remove it: the training command writes it anew"
 REMOVE_SNAPSHOT = "remove this file: only its picture of the training is lost"
-ADVICE_WORDS = ("restore ", "remove ", "train the model again", "training command again", "another run folder")
+ADVICE_WORDS = (
+    "restore ",
+    "remove ",
+    "train the model again",
+    "training command again",
+    "another run folder",
+    "install a newer version",
+)
 """Parts of the last clause of messages that have advice."""
 
 

@@ -9,9 +9,11 @@ import msgspec
 from pellucid.config.settings import SearchConfig
 from pellucid.decoding.confidence import ConfidenceModel
 from pellucid.errors import ArgumentError, RunError, abbreviate_reason
-from pellucid.files import decode_json, read_bytes, write_atomic
+from pellucid.files import check_json_format, decode_json, read_bytes, write_atomic
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT, add_advice
 
+FORMAT = 1
+"""Format version."""
 MAX_SIZE = 1 << 20
 """Maximum size of the file that is read, in bytes."""
 
@@ -65,6 +67,7 @@ def load_confidence(path: Path) -> SavedConfidence:
     """
     with add_advice(RESTORE_OR_REPEAT):
         content = read_bytes(path, limit=MAX_SIZE)
+        check_json_format(str(path), content, FORMAT)
         try:
             record = decode_json(content, _ConfidenceRecord)
         except ValueError as error:

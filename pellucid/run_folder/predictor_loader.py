@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
@@ -111,6 +112,7 @@ def load_unwarned(
         ensemble = build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
         if isinstance(paths, list):
             return ensemble
+        ensemble = replace(ensemble, folder=str(paths))
         return with_ensemble_parts(ensemble, paths, combine_fingerprints(loaded[place][1] for place in places))
 
 
@@ -153,4 +155,5 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tupl
     load_parameters(folder / MODEL, network)
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
+    predictor = replace(predictor, folder=str(folder))
     return with_confidence(with_pair_ngram(predictor, identity, log), identity), identity

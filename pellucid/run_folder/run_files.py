@@ -17,7 +17,7 @@ snapshots/              at each validation, the outputs of four examples and the
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -27,7 +27,7 @@ from pellucid.config.settings import Config, Size
 from pellucid.config.toml import RESTORE_ADVICE, load_saved_config
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import ConfigError, InputError, RunError, abbreviate_reason, quote
-from pellucid.files import MAX_SETTINGS_SIZE, decode_json, file_exists, read_bytes
+from pellucid.files import MAX_SETTINGS_SIZE, check_json_format, decode_json, file_exists, read_bytes
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT, RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.model_file import check_formats
 
@@ -62,6 +62,8 @@ class EnsembleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     """Weight of the pair n-gram model in predictions of the ensemble."""
     fingerprint: str = ""
     """Hash of the models for which the weight was chosen (`combine_fingerprints`); empty before."""
+    format: Literal[1] = 1
+    """Format version, which is written from version 2 on."""
 
     def __post_init__(self) -> None:
         """Check that every member is the name of a subfolder."""
@@ -106,6 +108,7 @@ def read_ensemble_record(path: Path) -> EnsembleRecord:
     """
     with add_advice(RESTORE_OR_REPEAT):
         content = read_bytes(path, limit=MAX_SETTINGS_SIZE)
+        check_json_format(str(path), content, newest=1)
         try:
             return decode_json(content, EnsembleRecord)
         except ValueError as error:

@@ -20,8 +20,8 @@ from msgspec import Meta
 from numpy.typing import DTypeLike, NDArray
 
 from pellucid.argument_checks import check_arguments
-from pellucid.errors import RunError, abbreviate, abbreviate_reason
-from pellucid.files import open_regular, parse_json
+from pellucid.errors import MAX_DIGITS, RunError, abbreviate, abbreviate_reason
+from pellucid.files import newer_format_text, open_regular, parse_json
 
 MAX_HEADER = 2**24
 """Maximum size of a header, in bytes: enough for several hundred thousand tensors."""
@@ -227,6 +227,8 @@ def check_format(stored: TensorFile, format: int) -> None:
         RunError: The file has another version.
     """
     version = stored.metadata.get("format", str(format))
+    if version.isdecimal() and len(version) <= MAX_DIGITS and int(version) > format:
+        raise RunError(f"{stored.path} {newer_format_text(int(version), format)}")
     if version != str(format):
         raise RunError(
             f"{stored.path} is of format {abbreviate(version)}, and this version of Pellucid reads format {format}: "

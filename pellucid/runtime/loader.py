@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pellucid.argument_checks import convert_argument
@@ -81,6 +82,7 @@ def load_unwarned(run: Runs, device: Device = "cpu") -> RuntimePredictor:
     ensemble = join_predictors(members, [str(folder) for folder in folders])
     if len(paths) > 1 or not isinstance(run, str | Path):
         return ensemble
+    ensemble = replace(ensemble, folder=str(paths[0]))
     return with_ensemble_parts(ensemble, paths[0], combine_fingerprints(runs[place].identity for place in places))
 
 
@@ -95,5 +97,5 @@ def _paths(run: Runs) -> list[Path]:
 def _predictor(run: RunArrays) -> RuntimePredictor:
     """Return the predictor of one run, with its pair n-gram model and its fitted confidence."""
     networks = (RuntimeNetwork(run.config, run.network),)
-    predictor = RuntimePredictor(run.config, run.vocabularies, networks, name=str(run.folder))
+    predictor = RuntimePredictor(run.config, run.vocabularies, networks, name=str(run.folder), folder=str(run.folder))
     return with_confidence(with_pair_ngram(predictor, run.identity), run.identity)

@@ -1,0 +1,280 @@
+"""The model card of a shared model: Markdown, with the YAML header that the Hugging Face Hub reads."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pellucid.decoding.base_predictor import BasePredictor
+from pellucid.decoding.pretrained import CardOptions
+from pellucid.decoding.trace import Trace
+from pellucid.errors import replace_controls
+from pellucid.evaluation.risk_control import MAX_ERRORS, min_confidence
+from pellucid.model.network import parameter_count
+from pellucid.reporting.display_text import visible_text
+from pellucid.sharing.manifest import PICTURE, ScoreFact, TrainingFacts
+from pellucid.sharing.training_facts import accuracy_of_confidence
+from pellucid.tasks.registry import get_task
+from pellucid.tasks.task import Task
+
+LIBRARY = "pellucid"
+TAGS = (LIBRARY, "recurrent-neural-network", "attention", "encoder-decoder")
+VALIDATION_SET = "validation set of the training"
+
+
+class CardContents(NamedTuple):
+    """Model, facts and texts of a model card."""
+
+    title: str
+    place: str
+    """Repository or folder in the commands of the card."""
+    model: BasePredictor
+    facts: TrainingFacts
+    options: CardOptions
+    example: Trace | None
+    """Output of the example; None without one."""
+    has_picture: bool
+
+
+def build_hub_card(contents: CardContents) -> str:
+    """Return a model card: header, use, data, scores, confidence, attention, limits, license.
+
+    Args:
+        contents: Model and facts.
+    """
+    parts = [
+        _header(contents),
+        [f"# {_one_line(contents.title)}", "", _summary(contents)],
+        _use(contents),
+        _intended_use(contents),
+        _data(contents),
+        _scores(contents),
+        _confidence(contents),
+        _example(contents),
+        _license(contents),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _header(contents: CardContents) -> list[str]:
+    """Return the YAML header. Every value is written as JSON, which YAML contains."""
+    options, task = contents.options, _task(contents)
+    fields: dict[str, Any] = {
+        "license": options.license,
+        "language": list(options.languages),
+        "library_name": LIBRARY,
+        "pipeline_tag": task.settings.pipeline_tag,
+        "tags": list(TAGS),
+        "datasets": list(options.datasets),
+        "metrics": list(dict.fromkeys(score.key for score in _all_scores(contents))),
+    }
+    lines = [f"{name}: {_yaml(value)}" for name, value in fields.items() if value]
+    return ["---", *lines, *_model_index(contents), "---"]
+
+
+def _model_index(contents: CardContents) -> list[str]:
+    """Return the scores as the header has them; none without a score."""
+    scores, options = _all_scores(contents), contents.options
+    if not scores:
+        return []
+    metrics = [
+        {"type": score.key, "value": score.value, "name": f"{score.name} (%){_interval(score)}"} for score in scores
+    ]
+    dataset = {"name": VALIDATION_SET, "type": options.datasets[0] if options.datasets else "private"}
+    task = {"type": _task(contents).settings.pipeline_tag or "other"}
+    index = [{"name": contents.title, "results": [{"task": task, "dataset": dataset, "metrics": metrics}]}]
+    return [f"model-index: {_yaml(index)}"]
+
+
+def _yaml(value: Any) -> str:  # noqa: ANN401 (plain values)
+    """Return a value as JSON on one line, which is YAML too; texts have no control characters."""
+    if isinstance(value, str):
+        value = _one_line(value)
+    return replace_controls(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def _one_line(text: str) -> str:
+    """Return a text without line breaks and other control characters."""
+    return " ".join(replace_controls(" ".join(text.split())).split())
+
+
+def _task(contents: CardContents) -> Task:
+    """Return the task of the model."""
+    return get_task(contents.model.config.task)
+
+
+def _all_scores(contents: CardContents) -> list[ScoreFact]:
+    """Return the scores for the header: of the search of the run if they are known, else of greedy search."""
+    scores = {score.key: score for score in contents.facts.scores}
+    if contents.model.confidence is not None:
+        best = accuracy_of_confidence(contents.model.confidence, contents.model.config)
+        scores[best.key] = best
+    return list(scores.values())
+
+
+def _interval(score: ScoreFact) -> str:
+    """Return the interval of a score: ", 95 % interval 91.20 to 95.00"; "" without one."""
+    return "" if score.low is None or score.high is None else f", 95 % interval {score.low:.2f} to {score.high:.2f}"
+
+
+def _summary(contents: CardContents) -> str:
+    """Return the architecture and the numbers of networks and parameters."""
+    model = contents.model
+    members = f"Ensemble of {model.num_networks} networks. " if model.is_ensemble else ""
+    each = " in each network" if model.is_ensemble else ""
+    count = parameter_count(model.network)
+    return f"{members}{_task(contents).describe_architecture(model.config)}. {count:,} parameters{each}."
+
+
+def _use(contents: CardContents) -> list[str]:
+    """Return three lines of Python, and the command lines."""
+    place = contents.place
+    revision = ', revision="COMMIT"' if "/" in place else ""
+    arguments = _python_list(contents.options.example or "TEXT")
+    if contents.model.config.data.features_column:
+        arguments += f", {_python_list(contents.options.example_features or 'FEATURES')}"
+    lines = ["## Use", "", "```python", "import pellucid", ""]
+    lines += [f'model = pellucid.from_pretrained("{place}"{revision})', f"print(model.predict({arguments})[0].output)"]
+    lines += ["```", ""]
+    if revision:
+        lines += [
+            "COMMIT is the hash of a commit of this repository. On the command line:",
+            "",
+            "```sh",
+            f"pellucid download {place} --revision COMMIT --out model",
+            "pellucid predict model FILE",
+            "```",
+        ]
+    else:
+        lines += [f"On the command line: `pellucid predict {place} FILE`."]
+    return lines
+
+
+def _python_list(text: str) -> str:
+    """Return a list of one text in Python."""
+    return json.dumps([text], ensure_ascii=False)
+
+
+def _intended_use(contents: CardContents) -> list[str]:
+    """Return intended use and limits."""
+    model = contents.model
+    default = "Sources like those of the training data. Other text gives outputs without meaning."
+    limits = [
+        f"* The model knows {len(model.vocabularies.source.symbols):,} source symbols (`vocabulary.json`) and reads "
+        "others as unknown.",
+        f"* The longest training source has {model.vocabularies.longest_source:,} symbols; longer ones are less "
+        "reliable.",
+        "* The scores hold only for data like the validation set, which also chose the checkpoint.",
+        "* Attention weights show which source positions the model used, not why.",
+    ]
+    if not contents.facts.finished:
+        limits.append("* The model was shared before the end of its training.")
+    return ["## Intended use and limits", "", contents.options.intended_use.strip() or default, "", *limits]
+
+
+def _data(contents: CardContents) -> list[str]:
+    """Return statistics of the data and of the training."""
+    facts, vocabularies, data = contents.facts, contents.model.vocabularies, contents.model.config.data
+    rows: list[tuple[str, str]] = [
+        ("training pairs", _count(facts.training_examples)),
+        ("synthetic pairs", _count(facts.synthetic_examples or None)),
+        ("validation pairs", _count(facts.validation_examples)),
+        ("source symbols", f"{len(vocabularies.source.symbols):,} ({_one_line(data.source_symbols)})"),
+        ("target symbols", f"{len(vocabularies.target.symbols):,} ({_one_line(data.target_symbols)})"),
+        ("longest source, longest target", f"{vocabularies.longest_source:,}, {vocabularies.longest_target:,}"),
+        ("updates", _count(facts.updates)),
+        ("seed", str(contents.model.config.seed)),
+        ("date", _one_line(facts.date)),
+        ("software", _one_line(facts.versions)),
+    ]
+    sets = "".join(
+        f"\n* data set: [{name}](https://huggingface.co/datasets/{name})" for name in contents.options.datasets
+    )
+    table = _table(("quantity", "value"), [row for row in rows if row[1]])
+    return ["## Training data", "", *table, *([sets] if sets else [])]
+
+
+def _count(value: int | None) -> str:
+    """Return a number with separators; "" for None."""
+    return "" if value is None else f"{value:,}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table in Markdown."""
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *escaped)]
+
+
+def _scores(contents: CardContents) -> list[str]:
+    """Return the scores on the validation set with their intervals."""
+    rows = [
+        (score.name, "greedy search, network alone", f"{score.value:.2f} %", _bounds(score))
+        for score in contents.facts.scores
+    ]
+    confidence = contents.model.confidence
+    if confidence is not None:
+        score = accuracy_of_confidence(confidence, contents.model.config)
+        rows.insert(0, (score.name, _method(contents), f"{score.value:.2f} %", _bounds(score)))
+    if not rows:
+        return ["## Scores", "", "The run folder holds no scores."]
+    return ["## Scores on the validation set", "", *_table(("score", "outputs", "value", "95 % interval"), rows)]
+
+
+def _bounds(score: ScoreFact) -> str:
+    """Return the interval of a score for a table."""
+    return "" if score.low is None or score.high is None else f"{score.low:.2f} to {score.high:.2f}"
+
+
+def _method(contents: CardContents) -> str:
+    """Return how `predict` finds outputs."""
+    model = contents.model
+    if not model.autoregressive:
+        return "all networks" if model.is_ensemble else "the network"
+    search = f"beam size {model.config.search.beam_size}"
+    return f"{search}, with the pair n-gram model" if model.pair_ngram_weight else search
+
+
+def _confidence(contents: CardContents) -> list[str]:
+    """Return the calibration, and the thresholds for accepting outputs without review."""
+    model, facts = contents.model.confidence, contents.facts
+    if model is None:
+        return []
+    lines = [
+        "## Confidence",
+        "",
+        f"Each output has a confidence, the estimated probability that it is correct, fitted to {model.examples:,} "
+        "validation outputs.",
+    ]
+    if facts.confidence_error is not None and facts.probability_error is not None:
+        lines += [
+            f"Expected calibration error on them: {facts.confidence_error:.2f} % for the confidence, "
+            f"{facts.probability_error:.2f} % for the probability of the network.",
+        ]
+    rows = [
+        (f"{100 * bound:g} %", "none" if threshold is None else f"{threshold:.5f}")
+        for bound in MAX_ERRORS
+        for threshold in [min_confidence(model, bound)]
+    ]
+    head = ("outputs that are accepted and wrong, at most", "`--min-confidence`")
+    return [*lines, "", *_table(head, rows), "", "The bounds hold on average, for data like the validation set."]
+
+
+def _example(contents: CardContents) -> list[str]:
+    """Return the example with its attention weights."""
+    trace = contents.example
+    if trace is None:
+        return []
+    confidence = "" if trace.confidence is None else f"  (confidence {100 * trace.confidence:.1f} %)"
+    features = contents.options.example_features
+    source = f"{trace.text} ({features})" if features else trace.text
+    text = f"{visible_text(source)} → {visible_text(trace.output)}{confidence}"
+    lines = ["## Example", "", f"    {_one_line(text)}"]
+    if contents.has_picture:
+        lines += ["", f"![Attention weights: source horizontally, output vertically]({PICTURE})"]
+    return lines
+
+
+def _license(contents: CardContents) -> list[str]:
+    """Return the license of the model."""
+    license_id = contents.options.license
+    text = f"`{license_id}`" if license_id else "The author names no license; ask before you use the model."
+    return ["## License", "", f"{text}", "", "The software, Pellucid, has the license Apache-2.0."]

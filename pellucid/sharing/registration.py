@@ -1,0 +1,59 @@
+"""Registration of the functions behind `save_pretrained` and `push_to_hub`, which are imported on first use."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pellucid.decoding.pretrained import CardOptions, HubCommit, HubRequest, ModelSharing, register_sharing
+from pellucid.dependencies import missing_dependency
+from pellucid.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from pellucid.decoding.base_predictor import BasePredictor
+
+
+def register_model_sharing() -> None:
+    """Make `save_pretrained` and `push_to_hub` of predictors use this package."""
+    register_sharing(ModelSharing(_save_model, _push_model))
+
+
+def _save_model(model: "BasePredictor", folder: Path, card: CardOptions) -> None:
+    """Write the shared folder of a model."""
+    with _training_packages("save_pretrained"):
+        from pellucid.sharing.shared_folder import ShareRequest, write_shared_folder
+
+    write_shared_folder(ShareRequest(_run_of(model), folder.name, card, model), folder)
+
+
+def _push_model(model: "BasePredictor", request: HubRequest, card: CardOptions) -> HubCommit:
+    """Push a model to the hub."""
+    with _training_packages("push_to_hub"):
+        from pellucid.sharing.hub import check_repository_id, require_hub
+        from pellucid.sharing.shared_folder import push_run
+
+    require_hub("push_to_hub")
+    check_repository_id(request.repo_id)
+    return push_run(_run_of(model), request, card, model)
+
+
+def _run_of(model: "BasePredictor") -> Path:
+    """Return the folder from which a model was loaded; raise `ArgumentError` if there is none."""
+    if not model.folder:
+        raise ArgumentError(
+            "model: expected one that was loaded from a run folder, got one of no folder or of several: save it by "
+            "pellucid.save(model, folder), load that folder, and share it"
+        )
+    return Path(model.folder)
+
+
+@contextmanager
+def _training_packages(operation: str) -> Iterator[None]:
+    """Convert the error about a missing package of the extra `train` inside the block."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = missing_dependency(error.name, operation)
+        if missing is None:
+            raise
+        raise missing from None
