@@ -330,7 +330,9 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     assert "difference of the means, points" in (tmp_path / "page.html").read_text("utf-8")
     tables = evaluate(other, copy, third, write_pairs_file()).out
     assert means["exact_match"]["p"] is None and "no p: with 2 and 2 seeds" in " ".join(tables.split())
-    assert "A: run, third" in tables and "B: other, copy" in tables and "rough with so few seeds" in tables
+    assert (
+        "A: run, third" in tables and "B: other, copy" in tables and "widened for few seeds" in " ".join(tables.split())
+    )
     assert "only the other" in tables and "run correct, third wrong" not in tables
 
 

@@ -12,7 +12,7 @@ from trained_runs import copy_run_folder, digits_run, shared_folder
 
 import pellucid
 from pellucid.config.toml import to_toml
-from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.completion import count_updates, find_unfinished
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.progress import read_progress
@@ -45,6 +45,18 @@ def test_damaged_checkpoint_and_missing_log_hinder_no_prediction(tmp_path: Path)
     assert unfinished.max_updates is None and f"(update {unfinished.update})" in str(unfinished)
     (copy / "training.safetensors").write_bytes(b"damaged")
     assert find_unfinished(copy) == []
+
+
+def test_the_updates_of_a_training_are_those_of_its_checkpoint(tmp_path: Path) -> None:
+    copy = copy_run_folder(unfinished_run(), tmp_path / "ensemble" / "seed-1")
+    assert count_updates(copy) == read_progress(copy / "training.safetensors").update
+    (copy / "training.safetensors").write_bytes(b"damaged")
+    assert count_updates(copy) is None
+    (copy / "training.safetensors").unlink()
+    assert count_updates(copy) is None
+    copy_run_folder(unfinished_run(), copy.parent / "seed-2")
+    (copy.parent / "ensemble.json").write_text('{"members": ["seed-1", "seed-2"]}')
+    assert count_updates(copy.parent) is None
 
 
 def test_running_training_is_told_from_an_interrupted_one(tmp_path: Path) -> None:

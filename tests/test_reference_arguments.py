@@ -123,6 +123,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     run_files.load_run_vocabularies: {"folder": RUN.run, "config": CONFIG},
     run_files.has_run: {"folder": RUN.run},
     completion.find_unfinished: {"folder": RUN.run},
+    completion.count_updates: {"folder": RUN.run},
     lock.in_use: {"folder": RUN.run},
     log.read_log: {"folder": RUN.run},
     log.load_run_log: {"folder": RUN.run},
