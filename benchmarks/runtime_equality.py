@@ -170,15 +170,15 @@ def load_predictors(case: Case) -> tuple[BasePredictor, BasePredictor, BasePredi
     from pellucid.runtime.loader import load as load_runtime
 
     run: Any = case.folders if len(case.folders) > 1 else case.folders[0]
-    double = load_torch(run)
-    for network in double.members.networks if double.is_ensemble else [double.network]:
+    exact = load_torch(run)
+    for network in exact.members.networks if exact.is_ensemble else [exact.network]:
         network.double()
-    predictors = [load_runtime(run), load_torch(run), double]
+    predictors: list[BasePredictor] = [load_runtime(run), load_torch(run), exact]
     runtime, torch, double = (each.with_search(case.search).with_options(case.options) for each in predictors)
     return runtime, torch, double
 
 
-def largest(differences: Iterable[object]) -> float:
+def largest(differences: Iterable[float | np.ndarray]) -> float:
     """Return the largest absolute number of some arrays; 0 if there is none."""
     return max((float(np.max(np.abs(each))) for each in differences if np.size(each)), default=0.0)
 
@@ -195,7 +195,7 @@ def optional_difference(pairs: Iterable[tuple[Trace, Trace]], name: str) -> floa
     return largest(present) if present else None
 
 
-def compare_case(case: Case, num_lists: int, nbest: int = 5) -> dict[str, object]:
+def compare_case(case: Case, num_lists: int, nbest: int = 5) -> dict[str, Any]:
     """Compare the predictions of the runtime and of PyTorch; see the top of this file for the numbers."""
     runtime, torch, double = load_predictors(case)
     predictions = [each.predict_examples(case.examples, case.prefixes) for each in (runtime, torch)]
@@ -242,8 +242,8 @@ def is_comparable(one: Trace, other: Trace) -> bool:
 def format_table(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of the table of docs/guides/runtime.md, one kind a line, over all its runs."""
     columns = ("log_probability", "given", "attention", "confidence", "runtime_error", "torch_error")
-    titles = ("runs", "outputs equal", "lists equal", "output", "given target", "attention", "confidence")
-    titles = ("kind", *titles, "NumPy", "PyTorch")
+    counted, errors = ("kind", "runs", "outputs equal", "lists equal"), ("NumPy", "PyTorch")
+    titles = (*counted, "output", "given target", "attention", "confidence", *errors)
     yield f"| {' | '.join(titles)} |"
     yield "|---|" + "--:|" * (len(titles) - 1)
     for kind in dict.fromkeys(record["kind"] for record in records):

@@ -1,6 +1,5 @@
 """Choice of NumPy or PyTorch by the number of sources."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,9 @@ from pellucid.runtime.predictor import RuntimePredictor
 
 
 def test_pytorch_is_loaded_for_many_sources_in_all_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = digits_run().run
-    monkeypatch.setitem(sys.modules, "torch", None)  # as in a process that has not loaded it
-    chosen = PredictionBackend([run], "cpu", lambda predictor: predictor)
-    monkeypatch.undo()
+    # As in a process that has not loaded PyTorch.
+    monkeypatch.setattr(PredictionBackend, "_needs_pytorch", lambda *arguments: False)
+    chosen = PredictionBackend([digits_run().run], "cpu", lambda predictor: predictor)
     monkeypatch.setattr(backend, "MIN_SOURCES_TO_LOAD", 5)
     assert isinstance(chosen.predictor, RuntimePredictor)
     predictors = [chosen.for_sources(count) for count in (2, 2, 1, 1)]
