@@ -12,6 +12,7 @@ from test_onnx_export import FILES
 from trained_runs import copy_run_folder, copy_task_run
 
 from pellucid.cli import export_onnx
+from pellucid.data.examples import Example
 from pellucid.errors import InputError
 from pellucid.export.export_check import ExportScore
 
@@ -64,6 +65,19 @@ def test_a_greater_loss_than_allowed_is_refused(loss: float, accepted: bool) -> 
     else:
         with pytest.raises(InputError, match=r"from 80.00 % to 79.70 %.*nothing is written.*--max-loss 0.30"):
             export_onnx._check_loss(scores, pairs, 0.2)
+
+
+@pytest.mark.parametrize(("correct", "message"), [(1, True), (50, False)])
+def test_few_correct_outputs_are_reported(correct: int, message: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = [(("a",),) * 80, (("b",),) * 3 + (("a",),) * 77]
+    scores = [ExportScore("exact_match", 100 * correct / 80, each) for each in outputs]
+    pairs = export_onnx.MeasuredPairs("pairs.tsv", [Example("a", "a")] * 80)
+    export_onnx._report_few_correct(dict(zip(("float32", "int8"), scores, strict=True)), pairs)
+    expected = (
+        "pellucid: only 1 of 80 outputs correct with float32, so a loss of exact match can hardly show, and one pair "
+        "is 1.2 points; 8-bit weights change 3 outputs: train longer, or give a file of more pairs by --check\n"
+    )
+    assert capsys.readouterr().err == (expected if message else "")
 
 
 def test_a_format_is_required() -> None:

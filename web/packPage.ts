@@ -17,7 +17,7 @@ const STYLE = /\s*<style[^>]*>([\s\S]*?)<\/style>/;
  */
 const LOADER = `
 if (self.DecompressionStream) {
-const script = document.createElement("script"), bytes = Uint8Array.from(atob(packed.text), (letter) => letter.charCodeAt());
+const script = document.createElement("script"), letters = atob(packed.text), bytes = new Uint8Array(letters.length).map((_, index) => letters.charCodeAt(index));
 const text = await new Response(new Response(bytes).body.pipeThrough(new DecompressionStream("deflate-raw"))).text();
 script.text = text.split("\\0").reduceRight((text, word) => text.replaceAll(word[0], word.slice(1)));
 document.body.append(script);

@@ -1,7 +1,8 @@
 """Choice of the backend of the subcommands predict and score: NumPy at once, PyTorch where it is needed or worth it.
 
 The runtime answers the first line several times as fast as a process that loads PyTorch. PyTorch with its kernels
-decodes many lines faster. Both give the same outputs, and scores that are equal to 1e-5.
+decodes a line with a pair n-gram model faster, which saves more time than loading takes from some thousands of lines on
+(`benchmarks/backend_thresholds.py`). Both give the same outputs, and scores that are equal to about 1e-5.
 """
 
 import sys
@@ -13,22 +14,22 @@ from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.dependencies import has_package, require_pytorch
 from pellucid.runtime.support import UnsupportedError
 
-MIN_SOURCES_TO_LOAD = 300
-"""Number of sources in a chunk of the input from which loading PyTorch saves more time than it takes, approximately."""
-MIN_TEXT_SIZE = 4096
+MIN_SOURCES_TO_LOAD = 4000
+"""Number of sources so far, with those of the chunk to decode, from which PyTorch is loaded: both take as long for
+3,000 to 9,000."""
+MIN_TEXT_SIZE = 2**15
 """Size of a file of running text, in bytes, from which loading PyTorch is worth it."""
 Configure = Callable[[BasePredictor], BasePredictor]
 """Function that returns a predictor with the settings and options of the command line."""
 
 
 def is_worth_loading(file: Path) -> bool:
-    """Return whether PyTorch is installed, and running text is so long that loading it is worth it, or standard input.
+    """Return whether PyTorch is installed, and a file of running text is so long that loading it is worth it.
 
     Args:
-        file: File of the text, or "-" for standard input.
+        file: File of the text, or "-" for standard input, whose size is unknown.
     """
-    is_short = file.is_file() and file.stat().st_size < MIN_TEXT_SIZE
-    return not is_short and has_package("torch")
+    return file.is_file() and file.stat().st_size >= MIN_TEXT_SIZE and has_package("torch")
 
 
 class PredictionBackend:
@@ -48,19 +49,20 @@ class PredictionBackend:
             InputError: A run cannot be loaded, or an option is invalid.
         """
         self.runs, self.device, self.configure = runs, device, configure
-        self.has_pytorch = has_package("torch")
+        self.has_pytorch, self.num_sources = has_package("torch"), 0
         self.predictor = self._load_pytorch(reason) if self._needs_pytorch(reason) else self._load_runtime()
 
     def for_sources(self, count: int) -> BasePredictor:
-        """Return the predictor for a chunk of the input; a large one is worth loading PyTorch, once.
+        """Return the predictor for the next chunk of the input; a large input is worth loading PyTorch, once.
 
         Args:
             count: Number of sources in the chunk.
         """
         from pellucid.runtime.predictor import RuntimePredictor
 
+        self.num_sources += count
         is_runtime = isinstance(self.predictor, RuntimePredictor)
-        if is_runtime and self.has_pytorch and count >= MIN_SOURCES_TO_LOAD:
+        if is_runtime and self.has_pytorch and self.num_sources >= MIN_SOURCES_TO_LOAD:
             self.predictor = self._load_pytorch("")
         return self.predictor
 

@@ -26,6 +26,9 @@ from pellucid.run_folder.run_files import load_run_config
 from pellucid.runtime.run_reader import RunArrays, read_run
 from pellucid.viewer.inputs import ValidationFileError, find_validation_file
 
+MIN_CORRECT = 50
+"""Number of correct outputs below which the exact match of 8-bit weights says little."""
+
 
 class OnnxExportRequest(NamedTuple):
     """Flags of an export to ONNX."""
@@ -84,6 +87,7 @@ def export_onnx(request: OnnxExportRequest) -> None:
         scores = _score_exports(run, exports, pairs)
         lines += _score_lines(scores, pairs)
         if request.int8:
+            _report_few_correct(scores, pairs)
             _check_loss(scores, pairs, request.max_loss)
         if weight:
             lines.append(_pair_ngram_line(run, pairs))
@@ -148,6 +152,19 @@ def _score_lines(scores: Mapping[str, ExportScore], pairs: MeasuredPairs) -> lis
         changed = count_noun(score.num_changed(reference), "output")
         lines.append(f"  int8: {score.value:.2f} % ({score.value - reference.value:+.2f} points, {changed} changed)")
     return lines
+
+
+def _report_few_correct(scores: Mapping[str, ExportScore], pairs: MeasuredPairs) -> None:
+    """Print a message if so few outputs are correct that a loss of exact match can hardly show."""
+    reference, count = scores["float32"], len(pairs.examples)
+    correct = round(reference.value * count / 100)
+    if reference.metric == "exact_match" and correct < MIN_CORRECT:
+        changed = count_noun(scores["int8"].num_changed(reference), "output")
+        print_message(
+            f"only {correct} of {count_noun(count, 'output')} correct with float32, so a loss of exact match can "
+            f"hardly show, and one pair is {100 / count:.2g} points; 8-bit weights change {changed}: train longer, or "
+            "give a file of more pairs by --check"
+        )
 
 
 def _check_loss(scores: Mapping[str, ExportScore], pairs: MeasuredPairs, max_loss: float) -> None:

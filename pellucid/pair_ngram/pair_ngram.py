@@ -57,7 +57,8 @@ class PairOutput(NamedTuple):
 
 
 MAX_PYTHON_SEARCHES = 500
-"""Number of searches of a process in Python, after which Numba is loaded; loading takes as long as these, about."""
+"""Number of searches of a process in Python, after which Numba is loaded; loading takes as long as 850 searches
+(`benchmarks/backend_thresholds.py`)."""
 _python_searches = itertools.count()
 """Counter of the searches in Python."""
 
