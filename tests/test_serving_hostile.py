@@ -115,3 +115,17 @@ def test_a_worker_that_is_killed_while_its_folder_is_broken_is_restarted_when_it
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(30) == 0
     assert "Traceback" not in service.log.read_text()
+
+
+def test_a_stop_during_a_reload_leaves_no_process(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(copy_task_run().run, run)
+    with running_service(tmp_path, str(run), "--port", "0", "--reload-interval", "0.2") as service:
+        (before,) = service.worker_ids()
+        (run / "config.toml").touch()
+        wait_until(lambda: len(service.worker_ids()) > 1)
+        workers = service.worker_ids()
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(30) == 0 and before in workers
+        assert not [each for each in workers if Path(f"/proc/{each}").exists()]
+    assert "Traceback" not in service.log.read_text()

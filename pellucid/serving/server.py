@@ -9,6 +9,7 @@ import socket
 import stat
 import sys
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +38,7 @@ SEND_SECONDS = 30.0
 MAX_UNSENT_BYTES = 1 << 17
 """Maximum number of bytes that wait in the system for a client that reads slowly, so that its progress is visible."""
 MAX_CONNECTIONS = 1000
-"""Maximum number of open connections. A further one replaces the one that has waited longest for a request."""
+"""Maximum number of open connections. Further ones replace those that have waited longest for a request."""
 RESERVED_FILES = 512
 """Number of open files for connections that are being closed, worker processes and run folders."""
 Phase = Literal["", "headers", "body", "send"]
@@ -173,21 +174,23 @@ class TimedProtocol(H11Protocol):
             self._start_timer("send")
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest for a request, or this one if all others are in a request.
+        """Close the connections that have waited longest for a request, or this one if all others are in a request.
 
-        Those that have never sent a request are closed first.
+        Those that have never sent a request are closed first. Several are closed at once, since the search takes time.
         """
         waiting = sorted(
             (each.cycle is not None, each._waits_since, id(each), each)
             for each in self.connections
             if isinstance(each, TimedProtocol) and each._waits_since is not None and not each.transport.is_closing()
         )
-        for *_, each in waiting:
-            if not _has_arrived(each.transport):
-                each.transport.abort()
-                return
-        self.transport.write(CONNECTIONS_FULL)
-        self.transport.close()
+        number = max(1, MAX_CONNECTIONS // 20)
+        idle = list(islice((each for *_, each in waiting if not _has_arrived(each.transport)), number))
+        for each in idle:
+            each.transport.abort()
+            self.connections.discard(each)
+        if not idle:
+            self.transport.write(CONNECTIONS_FULL)
+            self.transport.close()
 
 
 def _has_arrived(transport: asyncio.Transport) -> bool:
