@@ -1,13 +1,15 @@
 """Open-loop load on `pellucid serve` over loopback.
 
-    python benchmarks/serving.py RUN SOURCES [--seconds 60] [--load 0.5 0.8 1.2] [--soak MINUTES]
+    python benchmarks/serving.py RUN SOURCES [--seconds 60] [--load 0.5 0.8 1.2] [--soak MINUTES] [--peer PYTHON]
 
 RUN is a run folder; SOURCES is a file of which the first column of each line is sent, one row per request. The
 saturation is measured first, by 64 clients that each send a request after the answer to the last one. Then requests
 arrive at random times (a Poisson process) at shares of the saturation, whether or not earlier ones are answered, each
 on a connection of a pool. Latency counts from the time at which the request was to be sent. At the end requests are
 sent while the service gets SIGTERM, and the answers that are missing are counted. Of each answer, the output is
-compared with that of `Predictor.predict` for the source alone. One line of JSON is printed per measurement.
+compared with that of `Predictor.predict` for the source alone. One line of JSON is printed per measurement. With
+--peer, the same is measured for `benchmarks/litserve_server.py`, run by an interpreter that has LitServe; its shares
+are those of its own saturation, and both are measured once more at half of the smaller saturation.
 """
 
 import argparse
@@ -16,11 +18,13 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -73,15 +77,27 @@ class Client:
     port: int
     idle: list[Connection] = field(default_factory=list)
 
+    def take_idle(self) -> Connection | None:
+        """Return the connection that was used last, without those that the service has closed."""
+        while self.idle:
+            reader, writer = self.idle.pop()
+            if not reader.at_eof() and not writer.transport.is_closing():
+                return reader, writer
+            writer.close()
+        return None
+
+    def close_idle(self) -> None:
+        """Close all connections."""
+        for _, writer in self.idle:
+            writer.close()
+        self.idle.clear()
+
     async def send(self, source: str, result: LoadResult, due: float) -> None:
         """Send a source, and record the answer; `due` is the time at which it was to be sent."""
         body = json.dumps({"rows": [{"source": source}]}).encode()
         head = HEADERS % len(body)
         try:
-            self.idle = [each for each in self.idle if not each[0].at_eof()]
-            if not self.idle:
-                self.idle.append(await asyncio.open_connection("127.0.0.1", self.port))
-            reader, writer = self.idle.pop()
+            reader, writer = self.take_idle() or await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(head + body)
             status, content = await read_answer(reader)
         except (OSError, asyncio.IncompleteReadError):
@@ -152,39 +168,103 @@ def memory_of(process_id: int) -> int:
 
 
 async def batch_rows(port: int) -> tuple[float, float]:
-    """Return the number of rows and of batches so far."""
+    """Return the number of rows and of batches so far; 0 for a server without these metrics."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     values = {
         line.partition("{")[0]: line.split()[-1] for line in (await reader.read()).decode().splitlines() if "{" in line
     }
+    writer.close()
     return float(values.get("pellucid_batch_rows_sum", 0)), float(values.get("pellucid_batch_rows_count", 0))
 
 
-async def measure(args: argparse.Namespace, sources: Sequence[str], process: Process, port: int) -> None:
+@dataclass
+class MeasuredService:
+    """A running service, and what was measured of it."""
+
+    name: str
+    process: Process
+    port: int
+    outputs: dict[str, str] = field(default_factory=dict)
+    saturation: float = 0.0
+    """Answers per second of the clients that wait for each answer."""
+
+    def print_line(self, **figures: object) -> None:
+        """Print a measurement."""
+        print(json.dumps({"service": self.name, **figures}), flush=True)
+
+
+async def measure(args: argparse.Namespace, sources: Sequence[str], services: Sequence[MeasuredService]) -> None:
     """Print all measurements."""
-    client, outputs = Client(port), dict[str, str]()
-    await measure_saturation(client, sources, 3)  # warm-up
-    saturation = await measure_saturation(client, sources, args.seconds)
-    outputs |= saturation.outputs
-    rate = saturation.statuses[200] / saturation.seconds
-    print(json.dumps({"case": "saturation", **saturation.describe()}), flush=True)
-    cases = [(share, args.seconds) for share in args.load] + ([(0.8, 60 * args.soak)] if args.soak else [])
-    for share, seconds in cases:
-        memory, (rows, batches) = memory_of(process.pid), await batch_rows(port)
-        result = await measure_open_loop(client, sources, share * rate, seconds)
-        (rows_after, batches_after), outputs = await batch_rows(port), outputs | result.outputs
-        figures = {"rows_per_batch": round((rows_after - rows) / max(1, batches_after - batches), 1)}
-        figures |= {"memory_begin": memory, "memory_end": memory_of(process.pid)}
-        print(json.dumps({"case": f"{share:.0%}", "seconds": seconds, **result.describe(), **figures}), flush=True)
-    print(json.dumps(await count_lost_answers(client, sources, process)), flush=True)
-    predictor = pellucid.load(args.run)
-    different = sum(predictor.predict([source])[0].output != output for source, output in outputs.items())
-    print(json.dumps({"case": "equality", "compared": len(outputs), "different": different}), flush=True)
+    for service in services:
+        client = Client(service.port)
+        await wait_until_ready(client, sources)
+        await measure_saturation(client, sources, 3)  # warm-up
+        result = await measure_saturation(client, sources, args.seconds)
+        service.outputs |= result.outputs
+        service.saturation = result.statuses[200] / result.seconds
+        service.print_line(case="saturation", **result.describe())
+        cases = [(share, args.seconds) for share in args.load] + ([(0.8, 60 * args.soak)] if args.soak else [])
+        for share, seconds in cases:
+            await measure_rate(service, client, sources, f"{share:.0%}", share * service.saturation, seconds)
+        client.close_idle()
+    if len(services) > 1:
+        rate = 0.5 * min(service.saturation for service in services)
+        for service in services:
+            client = Client(service.port)
+            await measure_rate(service, client, sources, "same rate", rate, args.seconds)
+            client.close_idle()
+    for service in services:
+        lost = await count_lost_answers(Client(service.port), sources, service.process)
+        service.print_line(**lost)
+
+
+async def measure_rate(
+    service: MeasuredService, client: Client, sources: Sequence[str], case: str, rate: float, seconds: float
+) -> None:
+    """Print the measurement of a rate of requests per second."""
+    memory, (rows, batches) = memory_of(service.process.pid), await batch_rows(service.port)
+    result = await measure_open_loop(client, sources, rate, seconds)
+    rows_after, batches_after = await batch_rows(service.port)
+    service.outputs |= result.outputs
+    figures = {"rows_per_batch": round((rows_after - rows) / max(1, batches_after - batches), 1)}
+    figures |= {"memory_begin": memory, "memory_end": memory_of(service.process.pid)}
+    service.print_line(case=case, rate=round(rate, 1), seconds=seconds, **result.describe(), **figures)
+
+
+async def wait_until_ready(client: Client, sources: Sequence[str]) -> None:
+    """Send requests until one is answered."""
+    result, end = LoadResult(), time.monotonic() + 120
+    while not result.statuses[200]:
+        assert time.monotonic() < end, "the service did not start"
+        await client.send(sources[0], result, time.monotonic())
+        await asyncio.sleep(0.2)
+
+
+def start_service(args: argparse.Namespace) -> MeasuredService:
+    """Start `pellucid serve`."""
+    command = [sys.executable, "-m", "pellucid", "serve", str(args.run), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--max-queued-rows", args.max_queued_rows], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    assert process.stdout is not None
+    port = urlsplit(process.stdout.readline().strip()).port
+    assert port, "the service did not start"
+    return MeasuredService("pellucid", process, port)
+
+
+def start_peer(args: argparse.Namespace) -> MeasuredService:
+    """Start LitServe at a free port."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    program = Path(__file__).with_name("litserve_server.py")
+    command = [args.peer, str(program), str(args.run), str(port), "--batch-timeout", args.batch_timeout]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True, start_new_session=True)
+    return MeasuredService("litserve", process, port)
 
 
 def main() -> None:
-    """Start the service, and measure."""
+    """Start the services, and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("sources", type=Path)
@@ -192,20 +272,32 @@ def main() -> None:
     parser.add_argument("--load", type=float, nargs="*", default=[0.5, 0.8, 1.2])
     parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
     parser.add_argument("--max-queued-rows", default="256")
+    parser.add_argument("--peer", metavar="PYTHON", help="interpreter that has LitServe and pellucid")
+    parser.add_argument("--batch-timeout", default="0.005", help="seconds for which LitServe waits for a batch")
     args = parser.parse_args()
-    sources = [line.partition("\t")[0] for line in args.sources.read_text("utf-8").splitlines() if line]
-    command = [sys.executable, "-m", "pellucid", "serve", str(args.run), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--max-queued-rows", args.max_queued_rows], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
-    )
-    assert process.stdout is not None
+    separator = "," if args.sources.suffix == ".csv" else "\t"
+    sources = [line.partition(separator)[0] for line in args.sources.read_text("utf-8").splitlines() if line]
+    services = list[MeasuredService]()
     try:
-        port = urlsplit(process.stdout.readline().strip()).port
-        assert port, "the service did not start"
-        asyncio.run(measure(args, sources, process, port))
+        services.append(start_service(args))
+        if args.peer:
+            services.append(start_peer(args))
+        asyncio.run(measure(args, sources, services))
+        predictor = pellucid.load(args.run)
+        for service in services:
+            different = sum(predictor.predict([source])[0].output != text for source, text in service.outputs.items())
+            service.print_line(case="equality", compared=len(service.outputs), different=different)
     finally:
-        process.terminate()
-        process.wait()
+        for service in services:
+            service.process.terminate()
+            try:
+                service.process.wait(30)
+            except subprocess.TimeoutExpired:
+                service.process.kill()
+                service.process.wait()
+            if service.name != "pellucid":  # LitServe leaves its worker process
+                with suppress(ProcessLookupError):
+                    os.killpg(service.process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -41,21 +41,45 @@ async def read_json(request: Request, kind: type[Body], max_bytes: int) -> Body:
         max_bytes: Maximum size of the body.
 
     Raises:
-        HTTPException: The content type is not JSON (415), the body is too large (413), or incomplete or invalid (400).
+        HTTPException: The body is not JSON or compressed (415), too large (413), or incomplete or invalid (400).
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "a request requires Content-Type: application/json")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise HTTPException(415, "Content-Encoding: expected a body that is not compressed")
     body = bytearray()
     try:
         async for piece in request.stream():
             body += piece
             if len(body) > max_bytes:
                 raise HTTPException(413, f"a request has at most {max_bytes:,} bytes")
-        return msgspec.json.decode(body, type=kind)
+        return decode_json(body, kind)
     except ClientDisconnect as error:
         raise HTTPException(400, "incomplete request") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HTTPException(400, f"invalid request: {abbreviate_reason(error)}") from error
+
+
+def decode_json(body: bytes | bytearray, kind: type[Body]) -> Body:
+    """Return a parsed JSON object. A number without a fraction, such as 5.0, is an integer, as in JSON Schema.
+
+    Args:
+        body: JSON text.
+        kind: Struct that the object must match; its integers are fields of its own.
+
+    Raises:
+        msgspec.DecodeError: The text is no JSON, or does not match.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        if "Expected `int" not in str(error) or "got `float`" not in str(error):
+            raise
+    content: dict[str, Any] = msgspec.json.decode(body)
+    for name, value in content.items():
+        if isinstance(value, float) and value.is_integer():
+            content[name] = int(value)
+    return msgspec.convert(content, kind)
 
 
 def open_tcp_socket(host: str, port: int) -> socket.socket:

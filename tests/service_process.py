@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -73,9 +73,12 @@ class ServiceProcess(NamedTuple):
 
     def worker_ids(self) -> list[int]:
         """Return the ids of the worker processes."""
-        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        ids = [int(word) for path in children for word in path.read_text().split()]
-        return [each for each in ids if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+        ids = list[int]()
+        for path in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
+            for word in path.read_text().split():
+                with suppress(OSError):  # it has ended
+                    ids += [int(word)] if b"spawn_main" in Path(f"/proc/{word}/cmdline").read_bytes() else []
+        return ids
 
 
 @contextmanager

@@ -76,6 +76,11 @@ def test_nbest_score_attention_and_align_equal_the_predictor(service: ServicePro
     assert alignment is not None and aligned["chunks"] == [list(chunk) for chunk in alignment.chunks]
 
 
+def test_a_number_without_a_fraction_is_an_integer(service: ServiceProcess) -> None:
+    first, second = [service.post("nbest", rows=as_rows(["abc"]), count=count, beam_size=count) for count in (3, 3.0)]
+    assert first.status == 200 and first.json == second.json
+
+
 def test_a_bad_row_has_an_error_and_the_others_have_results(service: ServiceProcess) -> None:
     rows = [{"source": "ab", "target": "ab"}, {"source": "", "target": "a"}, {"source": "a" * 51, "target": "a"}]
     reply = service.post("score", rows=rows)
@@ -94,6 +99,8 @@ def test_a_bad_row_has_an_error_and_the_others_have_results(service: ServiceProc
         ("predict", {"rows": [{"source": "a"}, {"source": 1}]}, 400, "$.rows[1].source"),
         ("predict", {"rows": [{"source": "a"}], "beam": 3}, 400, "beam"),
         ("predict", {"rows": [{"source": "a"}], "beam_size": 65}, 400, "$.beam_size"),
+        ("predict", {"rows": [{"source": "a"}], "beam_size": 65.0}, 400, "$.beam_size"),
+        ("predict", {"rows": [{"source": "a"}], "beam_size": 2.5}, 400, "$.beam_size"),
         ("predict", {"rows": [{"source": "a"}], "model": "coppy"}, 404, "copy"),
         ("predict", {"rows": [{"source": "a"}] * 41}, 413, "at most 40"),
         ("tag", {"rows": [{"source": "a"}]}, 409, "task tag"),

@@ -4,14 +4,17 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from service_process import run_coroutine
 
+from pellucid.serving import model_service
 from pellucid.serving.batch_queue import PendingRequest
 from pellucid.serving.decoding_worker import BatchJob
 from pellucid.serving.metrics import ServiceMetrics
 from pellucid.serving.model_service import ModelService, divide_batch
 from pellucid.serving.options import ServiceOptions
 from pellucid.serving.schema import NBestRequest, PredictRequest, SourceRow
+from pellucid.worker_pool import WorkerDiedError
 
 
 class RecordingWorker:
@@ -19,6 +22,7 @@ class RecordingWorker:
 
     def __init__(self, given_up: list[PendingRequest], after: int) -> None:
         self.given_up, self.after, self.jobs = given_up, after, list[BatchJob]()
+        self.in_use = asyncio.Lock()
 
     async def run(self, job: BatchJob, timeout: float) -> list[bytes]:
         self.jobs.append(job)
@@ -59,5 +63,118 @@ def test_a_batch_is_given_up_when_all_its_clients_have_left() -> None:
         worker = RecordingWorker([other], 1)
         await service._decode(worker, [other, kept])
         assert len(worker.jobs) > 2 and kept.results.result() == [b"b"]
+
+    run_coroutine(run())
+
+
+class SlowWorker(RecordingWorker):
+    """Worker of which each job takes a moment, and that fails after its end."""
+
+    def __init__(self) -> None:
+        super().__init__([], 0)
+        self.is_closed = False
+
+    async def run(self, job: BatchJob, timeout: float) -> list[bytes]:
+        assert not self.is_closed
+        await asyncio.sleep(0.01)
+        return await super().run(job, timeout)
+
+    def kill(self) -> None:
+        self.is_closed = True
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_reload_waits_for_all_parts_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        service = ModelService("m", Path("run"), ServiceOptions(), ServiceMetrics())
+        earlier: Any = SlowWorker()
+        service.workers = [earlier]
+        new: Any = SlowWorker()
+
+        async def start(folder: Path, options: ServiceOptions) -> list[Any]:
+            return [new]
+
+        monkeypatch.setattr(model_service, "start_workers", start)
+        monkeypatch.setattr(service, "_use", lambda workers: setattr(service, "workers", workers))
+        request = make_request(["a" * 200] * 100)
+        batch = asyncio.create_task(service._decode(earlier, [request]))
+        await asyncio.sleep(0.015)
+        await service._reload()
+        assert earlier.is_closed and service.workers == [new] and len(request.results.result()) == 100
+        await batch
+
+    run_coroutine(run())
+
+
+def test_a_stop_ends_workers_that_a_reload_has_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        service = ModelService("m", Path("run"), ServiceOptions(), ServiceMetrics())
+        earlier, new = SlowWorker(), SlowWorker()
+        service.workers = [earlier]  # type: ignore[list-item]
+
+        async def start(folder: Path, options: ServiceOptions) -> list[Any]:
+            return [new]
+
+        monkeypatch.setattr(model_service, "start_workers", start)
+        monkeypatch.setattr(service, "_use", lambda workers: setattr(service, "workers", workers))
+        async with earlier.in_use:
+            service._tasks = [asyncio.create_task(service._reload())]
+            await asyncio.sleep(0.01)
+            await service.stop()
+        assert earlier.is_closed and new.is_closed
+
+    run_coroutine(run())
+
+
+def test_a_reload_whose_process_was_killed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        service = ModelService("m", Path("run"), ServiceOptions(), ServiceMetrics())
+        service.fingerprint = (("config.toml", 1, 1, 1),)
+
+        async def start(folder: Path, options: ServiceOptions) -> list[Any]:
+            raise WorkerDiedError("killed")
+
+        monkeypatch.setattr(model_service, "start_workers", start)
+        monkeypatch.setattr(model_service, "RELOAD_PAUSE_SECONDS", 0.0)
+        await service._reload()
+        assert service.reload_error == "killed" and not service.fingerprint
+
+    run_coroutine(run())
+
+
+class LoadingWorker:
+    """Worker that never finishes loading."""
+
+    def __init__(self, folder: Path, options: ServiceOptions) -> None:
+        self.is_alive, self.is_closed = False, False
+        LOADING.append(self)
+
+    async def start(self) -> None:
+        await asyncio.sleep(1000)
+
+    def kill(self) -> None:
+        self.is_closed = True
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+LOADING = list[LoadingWorker]()
+
+
+def test_a_reload_ends_the_restart_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        service = ModelService("m", Path("run"), ServiceOptions(), ServiceMetrics())
+        ended, alive = LoadingWorker(Path(), ServiceOptions()), LoadingWorker(Path(), ServiceOptions())
+        alive.is_alive = True
+        service.workers = [ended]  # type: ignore[list-item]
+        monkeypatch.setattr(model_service, "ModelWorker", LoadingWorker)
+        replacement = asyncio.create_task(service._replace_worker(0))
+        await asyncio.sleep(0.1)
+        service.workers = [alive]  # type: ignore[list-item]
+        await asyncio.wait_for(replacement, 20)
+        assert len(LOADING) == 3 and LOADING[2].is_closed and not alive.is_closed
 
     run_coroutine(run())

@@ -1,6 +1,7 @@
 """Subcommand serve: pellucid serve RUN [RUN ...] [--host HOST] [--port PORT] [--unix-socket PATH]"""
 
 import ipaddress
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from typing import Annotated, Literal
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.messages import print_message
 from pellucid.errors import InputError, quote
 from pellucid.files import read_bytes
 
@@ -183,4 +183,4 @@ def _serve(args: ServeArguments, folders: Mapping[str, Path], token: str) -> Non
             remove_socket(args.unix_socket)
     if service.start_error is not None:
         raise service.start_error
-    print_message("service stopped")
+    logging.getLogger("pellucid.serving").info("service stopped")

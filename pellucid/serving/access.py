@@ -21,6 +21,8 @@ from pellucid.serving.schema import ErrorResponse, ServiceError
 ACCESS_LOGGER = logging.getLogger("pellucid.serving.access")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """Accepted form of the header X-Request-ID; others are replaced."""
+MAX_LOGGED_PATH = 200
+"""Maximum number of characters of a path in the log."""
 OPEN_PATHS = ("/health", "/ready")
 """Paths that need no token, for probes."""
 CORS_HEADERS = {
@@ -148,9 +150,10 @@ class AccessMiddleware:
         path = getattr(route, "path", "other")
         self.metrics.count("pellucid_requests_total", {"path": path, "status": str(status)})
         self.metrics.observe("pellucid_request_seconds", {"path": path}, seconds)
-        fields = {"method": scope["method"], "path": scope["path"], "status": status, "seconds": round(seconds, 6)}
+        given = scope["path"][:MAX_LOGGED_PATH]
+        fields = {"method": scope["method"][:16], "path": given, "status": status, "seconds": round(seconds, 6)}
         details = {**fields, **scope["state"].get("log", {}), "request_id": request_id}
-        ACCESS_LOGGER.info("%s %s %s", scope["method"], scope["path"], status, extra={"details": details})
+        ACCESS_LOGGER.info("%s %s %s", fields["method"], given, status, extra={"details": details})
 
 
 class JsonFormatter(logging.Formatter):

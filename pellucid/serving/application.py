@@ -195,7 +195,7 @@ def create_app(service: PredictionService, rules: AccessRules) -> Starlette:
         Route("/v1/models", _struct_endpoint(lambda: (_list_models(service), 200))),
         *(Route(f"/v1/{name}", _operation_endpoint(service, name), methods=["POST"]) for name in OPERATIONS),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[Middleware(AccessMiddleware, rules=rules, metrics=service.metrics)],
         exception_handlers={
@@ -208,6 +208,8 @@ def create_app(service: PredictionService, rules: AccessRules) -> Starlette:
         },
         lifespan=service.lifespan,
     )
+    app.router.redirect_slashes = False  # a path that is not in the document is not found
+    return app
 
 
 def _constant(response: Response) -> Endpoint:

@@ -22,6 +22,8 @@ MAX_CRASHES = 2
 """Number of ended workers after which a request fails: it was decoded alone at the second attempt."""
 MAX_RESTART_SECONDS = 30.0
 """Maximum pause before the next attempt to start a worker."""
+RELOAD_PAUSE_SECONDS = 5.0
+"""Pause before the next attempt to load a changed folder, if the process that loaded it was killed."""
 DEFAULT_BEAM_SIZE = 5
 """Assumed beam size of a request that gives none."""
 PART_SHARE = 4
@@ -90,6 +92,8 @@ class ModelService:
     reload_error: str = ""
     fingerprint: Fingerprint = ()
     """State of the files at the last attempt to load them."""
+    _replaced: list[ModelWorker] = field(default_factory=list)
+    """Workers of an earlier model that end after their batch."""
     _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -141,7 +145,7 @@ class ModelService:
         """Decode batch after batch by one worker."""
         while True:
             if not self.workers[slot].is_alive:
-                await self._restart(slot)
+                await self._replace_worker(slot)
             take = asyncio.ensure_future(self.queue.take_batch())
             await asyncio.wait({take}, timeout=1.0)  # an idle worker that is killed is noticed within a second
             if take.done():
@@ -153,7 +157,8 @@ class ModelService:
         """Decode a batch, and give each request its results or an error."""
         started = time.monotonic()
         try:
-            results = await self._run_parts(worker, batch)
+            async with worker.in_use:
+                results = await self._run_parts(worker, batch)
         except WorkerDiedError:
             self._retry(batch)
             return
@@ -198,6 +203,16 @@ class ModelService:
         for request in batch:
             if not request.results.done():
                 request.results.set_exception(WorkerFailedError("the worker failed on this request"))
+
+    async def _replace_worker(self, slot: int) -> None:
+        """Restart an ended worker, or wait until a reload replaces it, whichever is first."""
+        restart = asyncio.ensure_future(self._restart(slot))
+        try:
+            while not restart.done() and not self.workers[slot].is_alive:
+                await asyncio.wait({restart}, timeout=0.5)
+        finally:
+            restart.cancel()
+            await asyncio.gather(restart, return_exceptions=True)
 
     async def _restart(self, slot: int) -> None:
         """Replace an ended worker; try again until the model can be loaded."""
@@ -244,13 +259,18 @@ class ModelService:
             self.reload_error = load_error_message(error)
             self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "error"})
             LOGGER.error("%s: the changed run folder cannot be loaded: %s", self.name, self.reload_error)
+            if isinstance(error, WorkerDiedError):  # the folder may be right
+                await asyncio.sleep(RELOAD_PAUSE_SECONDS)
+                self.fingerprint = ()
             return
-        earlier = self.workers
+        self._replaced = self.workers
         self._use(workers)
         self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "ok"})
         LOGGER.info("%s: the changed run folder was loaded", self.name)
-        for worker in earlier:
-            await worker.close()
+        for worker in self._replaced:
+            async with worker.in_use:
+                await worker.close()
+        self._replaced = []
 
     def pending(self, operation: str, request: object) -> PendingRequest:
         """Return a request that can be put in the queue.
@@ -268,6 +288,6 @@ class ModelService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.queue.fail_all(WorkerFailedError("the service stops"))
-        for worker in self.workers:
+        for worker in (*self.workers, *self._replaced):
             worker.kill()
             await worker.close()

@@ -30,6 +30,8 @@ class ModelWorker:
         self._executor = ThreadPoolExecutor(1, "pellucid-worker")
         self._worker: Worker | None = None
         self._busy = asyncio.Lock()
+        self.in_use = asyncio.Lock()
+        """Held while a batch is decoded, which may take several jobs."""
 
     @property
     def is_alive(self) -> bool:

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import os
+import select
 import signal
 import socket
 import stat
 import sys
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h11
 import uvicorn
@@ -21,19 +23,41 @@ from pellucid.files import os_error_text
 from pellucid.serving.access import JsonFormatter, PlainFormatter
 from pellucid.serving.application import PredictionService
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 HEADER_SECONDS = 10.0
-"""Time limit for the arrival of the headers of a request."""
+"""Time limit for the arrival of the headers of a request, and of the rest of a body after its response."""
 KEEP_ALIVE_SECONDS = 75
 """Time for which an idle connection stays open: longer than the 60 seconds of nginx, which otherwise may send a request
 on a connection that is being closed."""
+SEND_SECONDS = 30.0
+"""Time after which a connection is ended whose client takes nothing of its response."""
+MAX_UNSENT_BYTES = 1 << 17
+"""Maximum number of bytes that wait in the system for a client that reads slowly, so that its progress is visible."""
 MAX_CONNECTIONS = 1000
-"""Maximum number of open connections; further ones receive status 503."""
+"""Maximum number of open connections. Further ones replace those that have waited longest for a request."""
+RESERVED_FILES = 512
+"""Number of open files for connections that are being closed, worker processes and run folders."""
+Phase = Literal["", "headers", "body", "send"]
+"""Part of a request for whose end a connection waits: its headers, the rest of its body after the response, or the
+reading of the response by the client; "" for none."""
+CONNECTIONS_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+)
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP protocol that closes connections whose next request does not arrive in time."""
+    """HTTP protocol that closes connections whose client sends too slowly, or does not read."""
 
-    _header_timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _phase: Phase = ""
+    _waits_since: float | None = None
+    """Time since which the connection waits for a request; None during a request."""
+    _num_unsent: int = 0
+    """Number of unsent bytes at the start of the timer."""
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401 (as in the base class)
         """Begin to wait for the first request.
@@ -42,7 +66,13 @@ class TimedProtocol(H11Protocol):
             transport: Connection.
         """
         super().connection_made(transport)
-        self._watch_headers()
+        connection = transport.get_extra_info("socket")
+        if connection.family != getattr(socket, "AF_UNIX", None) and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            with suppress(OSError):  # the client has left
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._make_room()
+        self._watch()
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes of the client.
@@ -51,35 +81,125 @@ class TimedProtocol(H11Protocol):
             data: The bytes.
         """
         super().data_received(data)
-        self._watch_headers()
+        self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the wait for headers.
+        """End all waiting.
 
         Args:
             exc: Error of the connection.
         """
-        self._cancel_timer()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # the base class leaves it after an error
+        self._start_timer("")
 
-    def _watch_headers(self) -> None:
-        """Start the timer if the headers of a request are incomplete, stop it if they are complete."""
-        if self.conn.their_state is not h11.IDLE:
-            self._cancel_timer()
-        elif self._header_timer is None:
-            self._header_timer = self.loop.call_later(HEADER_SECONDS, self._close_waiting)
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a malformed request, which the application may have begun to answer.
 
-    def _cancel_timer(self) -> None:
-        """Stop the timer."""
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
-
-    def _close_waiting(self) -> None:
-        """Close the connection, if the headers are still incomplete."""
-        self._header_timer = None
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+        Args:
+            msg: Reason.
+        """
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # otherwise it would send a second response
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
             self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """Wait for the rest of the body, if the response did not need it, or for the next request."""
+        super().on_response_complete()
+        self._watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection."""
+        super().timeout_keep_alive_handler()
+        self._watch()
+
+    def shutdown(self) -> None:
+        """Close the connection after the current request. One that is being closed is in a state without messages."""
+        with suppress(h11.LocalProtocolError):
+            super().shutdown()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """Wait until the client reads."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """End the wait for the client."""
+        super().resume_writing()
+        self._watch()
+
+    def _find_phase(self) -> Phase:
+        """Return the part of a request that has a time limit here; an idle connection has that of the base class."""
+        if self.flow.write_paused or self.transport.is_closing():
+            return "send"
+        if self.timeout_keep_alive_task is not None and self.conn.their_state is h11.IDLE:
+            return ""
+        if self.conn.their_state is h11.IDLE:
+            return "headers"
+        is_answered = self.cycle is not None and self.cycle.response_complete
+        return "body" if is_answered and self.conn.their_state is h11.SEND_BODY else ""
+
+    def _watch(self) -> None:
+        """Start or stop the timer, if another part of a request has begun."""
+        phase = self._find_phase()
+        if self.conn.their_state is not h11.IDLE:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = self.loop.time()
+        if phase != self._phase:
+            self._start_timer(phase)
+
+    def _start_timer(self, phase: Phase) -> None:
+        """Start the timer of a phase, in place of that of another one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._phase, self._timer = phase, None
+        if phase:
+            self._num_unsent = self.transport.get_write_buffer_size()
+            self._timer = self.loop.call_later(SEND_SECONDS if phase == "send" else HEADER_SECONDS, self._end_phase)
+
+    def _end_phase(self) -> None:
+        """Close the connection after the time of its phase; go on if the client reads."""
+        if self._phase == "send" and self.transport.get_write_buffer_size() < self._num_unsent:
+            self._start_timer("send")
+        elif self._phase == "send":
+            self.transport.abort()
+        else:
+            self.transport.close()
+            self._start_timer("send")
+
+    def _make_room(self) -> None:
+        """Close the connections that have waited longest for a request, or this one if all others are in a request.
+
+        Those that have never sent a request are closed first. Several are closed at once, since the search takes time.
+        """
+        waiting = sorted(
+            (each.cycle is not None, each._waits_since, id(each), each)
+            for each in self.connections
+            if isinstance(each, TimedProtocol) and each._waits_since is not None and not each.transport.is_closing()
+        )
+        number = max(1, MAX_CONNECTIONS // 20)
+        idle = list(islice((each for *_, each in waiting if not _has_arrived(each.transport)), number))
+        for each in idle:
+            each.transport.abort()
+            self.connections.discard(each)
+        if not idle:
+            self.transport.write(CONNECTIONS_FULL)
+            self.transport.close()
+
+
+def _has_arrived(transport: asyncio.Transport) -> bool:
+    """Return whether bytes of the client have arrived that the event loop has not read yet."""
+    if not hasattr(select, "poll"):  # Windows
+        return False
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class ServiceServer(uvicorn.Server):
@@ -149,6 +269,18 @@ def configure_log(json_lines: bool) -> None:
     logging.getLogger("pellucid.serving.access").setLevel(logging.INFO if json_lines else logging.WARNING)
 
 
+def raise_file_limit() -> None:
+    """Allow this process to open the files of all connections, as far as the system permits it."""
+    if resource is None:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MAX_CONNECTIONS + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
 def serve(app: Starlette, service: PredictionService, server_socket: socket.socket, drain_timeout: float) -> bool:
     """Serve until SIGTERM or SIGINT, then answer what is queued and return.
 
@@ -168,13 +300,13 @@ def serve(app: Starlette, service: PredictionService, server_socket: socket.sock
         lifespan="on",
         ws="none",
         loop="asyncio",
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(drain_timeout)),
         server_header=False,
         proxy_headers=False,
         backlog=1024,
     )
+    raise_file_limit()
     server = ServiceServer(config)
     server.service = service
     former = {number: signal.signal(number, _ignore_signal) for number in (signal.SIGTERM, signal.SIGINT)}
