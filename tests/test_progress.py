@@ -114,11 +114,10 @@ def test_model_built_event_is_printed() -> None:
 
 def test_a_finished_run_is_not_called_resumed() -> None:
     vocabularies = Vocabularies(make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary(""), 3, 2)
-    stream = StringIO()
-    with training_progress(stream) as reporter:
-        reporter.report(ModelBuilt(Path("a"), "base", 5, vocabularies, resumed=True, is_finished=True))
-        reporter.report(TrainingStopped(Progress(seconds=61.4, best_update=1500, finished="all is done")))
-    text = stream.getvalue()
+    text = report_to_file(
+        ModelBuilt(Path("a"), "base", 5, vocabularies, resumed=True, is_finished=True),
+        TrainingStopped(Progress(seconds=61.4, best_update=1500, finished="all is done")),
+    )
     assert text.startswith("a: finished run, size base, ") and "resumed" not in text
     assert "nothing to do, the training has stopped before: all is done; best at update 1,500, 61 s" in text
 

@@ -161,7 +161,7 @@ def test_changed_data_are_refused(
 
 
 def test_other_data_are_refused_before_anything_is_reported(tmp_path: Path) -> None:
-    files = DataFiles(write_copy_files(tmp_path).train)
+    files = write_copy_files(tmp_path)._replace(valid=None)
     start_training(files, tmp_path / "run")
     rewrite_file(files.train, lambda text: text + "a\tb\n")
     received = list[RunEvent]()

@@ -202,8 +202,8 @@ def _audit(args: AuditArguments) -> None:
     for note in audited.notes:
         print_message(f"note: {note}")
     bom = BYTE_ORDER_MARK.decode() if starts_with_bom(args.file) else ""  # by which spreadsheets recognize UTF-8
-    delimiter, others = file_delimiter(args.file, config.data), read_other_columns(args.file, config.data)
-    _write(args.output, bom + worklist_csv(audited.records, others, delimiter))
+    delimiter, columns = file_delimiter(args.file, config.data), read_other_columns(args.file, config.data)
+    _write(args.output, bom + worklist_csv(audited.records, columns, delimiter))
     if args.html is not None:
         _write_page(args, args.html, audited.records, delimiter)
     counts = Counter(kind for record in audited.records for kind in record.kinds)

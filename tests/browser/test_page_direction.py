@@ -83,7 +83,7 @@ def test_quoted_symbols_are_isolated_in_sentences(open_page: OpenPage, tmp_path:
     expect(page.locator(".example-result b")).to_contain_text(f"step 2: {quoted}")
     expect(page.locator(".kinds button")).to_contain_text(f"{quoted}: 10 times in the file")
     expect(page.locator(".place").first).to_contain_text("id \u2068א-1\u2069")
-    expect(page.get_by_role("option").first).to_have_attribute(
+    expect(page.locator("[role=option]").first).to_have_attribute(
         "aria-label", "wrong, 1 error: \u2068שלום\u2069, output \u2068דון\u2069"
     )
 
