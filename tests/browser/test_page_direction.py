@@ -24,8 +24,9 @@ def hebrew_trace(word: str) -> PageTrace:
 def hebrew_example() -> PageExample:
     """Return an example with a wrong second letter, and two outputs."""
     edits = [
-        EditOperation(kind=kind, step=step, expected=expected)
-        for step, (kind, expected) in enumerate((("same", "ד"), ("substitution", "א"), ("same", "ן")))
+        EditOperation(kind="same", step=0, expected="ד"),
+        EditOperation(kind="substitution", step=1, expected="א"),
+        EditOperation(kind="same", step=2, expected="ן"),
     ]
     traces = [hebrew_trace("דון"), hebrew_trace("דאן")]
     return PageExample(
