@@ -38,6 +38,21 @@ def test_the_worklist_has_every_row_with_line_and_id_and_names_bad_lines(tmp_pat
     assert audit(path, *FLAGS).out == audit(path, *FLAGS, "--jobs", 2).out == result.out
 
 
+def test_a_file_with_semicolons_keeps_its_columns_and_open_rows_are_counted(tmp_path: Path) -> None:
+    path, worklist, page = tmp_path / "words.csv", tmp_path / "worklist.csv", tmp_path / "worklist.html"
+    rows = [f'P-{n};{pair.source};{pair.target};"a;{n}";x\n' for n, pair in enumerate(spelled_pairs(60))]
+    path.write_text("id;word;ipa;source;note\n" + "".join(rows) + "P-60;abc;;y;x\nP-61;abd;;y;x\n", "utf-8")
+    result = audit(path, *FLAGS, "--output", worklist, "--html", page)
+    assert result.code == 0, result
+    assert "2 rows without a target: not audited" in result.err and "bad line" not in result.err
+    listed = list(csv.DictReader(io.StringIO(worklist.read_text("utf-8")), delimiter=";"))
+    assert list(listed[0])[-4:] == ["decision", "new_target", "input_source", "note"] and len(listed) == 60
+    assert all(row["input_source"] == f"a;{int(row['line']) - 2}" and row["note"] == "x" for row in listed)
+    assert '"delimiter":";"' in page.read_text("utf-8")
+    result = audit(path, *FLAGS, "--apply", worklist, "--output", tmp_path / "corrected.csv")
+    assert "60 without a decision" in result.err
+
+
 def test_decisions_in_the_worklist_are_applied(tmp_path: Path) -> None:
     path, worklist, corrected = write_words(tmp_path), tmp_path / "worklist.csv", tmp_path / "corrected.csv"
     assert audit(path, *FLAGS, "--output", worklist).code == 0

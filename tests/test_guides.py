@@ -188,6 +188,7 @@ def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path, 
         after["numeral"] in (row["numeral"] or after["numeral"])
         for row, after in zip(numbers_rows, filled, strict=True)
     )
+    assert b"\r" not in (tmp_path / "filled.csv").read_bytes()  # as in numbers.csv
     marks = {(tmp_path / name).read_bytes()[:3] for name in ("numbers.csv", "filled.csv", "outputs.csv", "errors.csv")}
     assert marks == {"\ufeff".encode() if delimiter == ";" else b"id" + delimiter.encode()} or delimiter == ","
 

@@ -38,6 +38,7 @@ from pellucid.training.events import (
     ModelBuilt,
     RunEvent,
     SizeMeasured,
+    SizeMeasurementStarted,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
@@ -109,6 +110,16 @@ def test_model_built_event_is_printed() -> None:
         in (text := report_to_file(ModelBuilt(Path("a"), "base", 5, vocabularies_with_features, resumed=True)))
         and "2 features" in text
     )
+
+
+def test_a_finished_run_is_not_called_resumed() -> None:
+    vocabularies = Vocabularies(make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary(""), 3, 2)
+    text = report_to_file(
+        ModelBuilt(Path("a"), "base", 5, vocabularies, resumed=True, is_finished=True),
+        TrainingStopped(Progress(seconds=61.4, best_update=1500, finished="all is done")),
+    )
+    assert text.startswith("a: finished run, size base, ") and "resumed" not in text
+    assert "nothing to do, the training has stopped before: all is done; best at update 1,500, 61 s" in text
 
 
 def test_validation_and_end_are_printed() -> None:
@@ -352,3 +363,7 @@ def test_a_training_goes_on_without_standard_error(
 
 def test_the_size_for_a_time_limit_is_printed() -> None:
     assert report_to_file(SizeMeasured("small", "45s", 9.34)) == "size small: about 9.3 epochs in 45s\n"
+    started = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=False))
+    assert started == "choosing the size for 45s: 7,600 examples, by the speed of a few updates of each size\n"
+    compiling = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=True))
+    assert compiling.startswith(started + "compiling kernels ")

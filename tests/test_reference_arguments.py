@@ -67,6 +67,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     examples.describe_used_columns: {"path": RUN.files.train, "config": DATA},
     examples.read_grouped_examples: {"path": RUN.files.train, "config": DATA, "group": "2"},
     durations.parse_duration: {"key": "training.time_limit", "text": "10m"},
+    examples.read_other_columns: {"path": RUN.files.train, "config": DATA},
     examples.read_row_ids: {"path": RUN.files.train, "config": DATA},
     examples.read_sources: {"path": RUN.files.train, "config": DATA},
     examples.parse_sources: {"lines": [b"ab\n"], "name": "lines", "config": DATA},

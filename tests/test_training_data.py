@@ -160,6 +160,16 @@ def test_changed_data_are_refused(
     assert read_folder_state(tmp_path / "run") == before
 
 
+def test_other_data_are_refused_before_anything_is_reported(tmp_path: Path) -> None:
+    files = write_copy_files(tmp_path)._replace(valid=None)
+    start_training(files, tmp_path / "run")
+    rewrite_file(files.train, lambda text: text + "a\tb\n")
+    received = list[RunEvent]()
+    with pytest.raises(RunError, match="is of a training on other data"):
+        received.extend(train_run(files, tmp_path / "run", CONFIG))
+    assert received == []
+
+
 def test_a_changed_byte_of_the_same_length_and_time_is_detected(tmp_path: Path) -> None:
     files = write_copy_files(tmp_path)
     start_training(files, tmp_path / "run")

@@ -4,7 +4,7 @@ import { gzipSync } from "node:zlib";
 
 /** Limits of each page, near its present size: bytes, and bytes when compressed with gzip. Required are at most 150,000 bytes. */
 const LIMITS = {
-  "viewer/page/index.html": [133_300, 100_400],
+  "viewer/page/index.html": [134_500, 101_300],
   "export/page/model.html": [121_000, 95_000],
 };
 for (const [file, [maxSize, maxCompressed]] of Object.entries(LIMITS)) {

@@ -5,6 +5,9 @@ import io
 from collections.abc import Sequence
 
 from pellucid.auditing.types import AuditRecord, TargetDifference
+from pellucid.config.settings import Delimiter
+from pellucid.data.delimiters import DELIMITERS
+from pellucid.data.examples import OtherColumns
 
 COLUMNS = (
     *("rank", "line", "id", "source", "features", "target", "output", "suspicion", "pair_ngram", "network"),
@@ -15,16 +18,22 @@ COLUMNS = (
 DECIMALS = 3
 
 
-def worklist_csv(records: Sequence[AuditRecord]) -> str:
+def worklist_csv(records: Sequence[AuditRecord], others: OtherColumns | None = None, delimiter: Delimiter = ",") -> str:
     """Return a worklist as CSV.
 
     Args:
         records: Records in their order.
+        others: Other columns of the audited file, which follow those of the worklist; None for none. A name that the
+            worklist has itself gets the prefix "input_".
+        delimiter: Delimiter; the comma by default.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_cells(rank, record) for rank, record in enumerate(records, 1))
+    others = others or OtherColumns()
+    empty, text = [""] * len(others.names), io.StringIO()
+    writer = csv.writer(text, delimiter=DELIMITERS[delimiter], lineterminator="\n")
+    writer.writerow([*COLUMNS, *(f"input_{name}" if name.strip() in COLUMNS else name for name in others.names)])
+    writer.writerows(
+        [*_cells(rank, record), *others.cells.get(record.line, empty)] for rank, record in enumerate(records, 1)
+    )
     return text.getvalue()
 
 

@@ -10,6 +10,8 @@ import msgspec
 from pellucid.auditing.decisions import DECISION_COLUMNS
 from pellucid.auditing.types import AuditRecord, ReasonKind
 from pellucid.auditing.worklist import format_nats
+from pellucid.config.settings import Delimiter
+from pellucid.data.delimiters import DELIMITERS
 from pellucid.viewer.pages import security_policy
 
 DATA_ELEMENT = '<script type="application/json" id="worklist"></script>'
@@ -44,18 +46,21 @@ class WorklistContents(msgspec.Struct, frozen=True, kw_only=True):
     """Checksum of the rows: the browser stores decisions under this name."""
     columns: tuple[str, ...]
     """Columns of the exported decisions."""
+    delimiter: str
+    """Delimiter of the exported decisions."""
     kinds: list[ReasonKind]
     """Kinds of reasons of the rows."""
     rows: list[WorklistRow]
 
 
-def worklist_page(records: Sequence[AuditRecord], name: str, num_records: int) -> str:
+def worklist_page(records: Sequence[AuditRecord], name: str, num_records: int, delimiter: Delimiter = ",") -> str:
     """Return the page of a worklist. Its security policy allows no network requests.
 
     Args:
         records: Records of the page, in their order.
         name: Name of the audited file.
         num_records: Number of all records of the audit, of which the page may have the first.
+        delimiter: Delimiter of the exported decisions; the comma by default.
     """
     rows = [_page_row(record) for record in records]
     note = "" if len(rows) == num_records else f"The {len(rows):,} most suspicious of {num_records:,} rows."
@@ -64,6 +69,7 @@ def worklist_page(records: Sequence[AuditRecord], name: str, num_records: int) -
         note=note,
         digest=hashlib.sha256(msgspec.json.encode([name, rows])).hexdigest(),
         columns=DECISION_COLUMNS,
+        delimiter=DELIMITERS[delimiter],
         kinds=list(dict.fromkeys(kind for row in rows for kind in row.kinds)),
         rows=rows,
     )

@@ -16,9 +16,15 @@ from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.csv_output import starts_with_bom
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import count_noun
-from pellucid.config.settings import Config, DataConfig, Device, Epochs, Seed, Size
+from pellucid.config.settings import Config, DataConfig, Delimiter, Device, Epochs, Seed, Size
 from pellucid.config.toml import build_config
-from pellucid.data.examples import describe_used_columns, read_examples, read_row_ids
+from pellucid.data.examples import (
+    describe_used_columns,
+    file_delimiter,
+    read_examples,
+    read_other_columns,
+    read_row_ids,
+)
 from pellucid.data.lines import BYTE_ORDER_MARK
 from pellucid.data.readers import BadLine
 from pellucid.errors import ConfigError
@@ -156,7 +162,10 @@ def _read_entries(path: Path, data: DataConfig) -> list[DictionaryEntry]:
     identifiers = read_row_ids(path, data)
     note = describe_used_columns(path, data)
     print_message(f"{path}: {count_noun(len(reading.examples), 'pair')}{f'; {note}' if note else ''}")
-    _report_bad_lines(reading.bad_lines)
+    others = [line for line in reading.bad_lines if line.reason != "the target is empty"]
+    _report_bad_lines(others)
+    if num_open := len(reading.bad_lines) - len(others):  # rows that nobody has filled yet
+        print_message(f"{count_noun(num_open, 'row')} without a target: not audited")
     if reading.num_blank_lines:
         print_message(f"{path}: {count_noun(reading.num_blank_lines, 'blank line')}, skipped")
     return [
@@ -193,19 +202,20 @@ def _audit(args: AuditArguments) -> None:
     for note in audited.notes:
         print_message(f"note: {note}")
     bom = BYTE_ORDER_MARK.decode() if starts_with_bom(args.file) else ""  # by which spreadsheets recognize UTF-8
-    _write(args.output, bom + worklist_csv(audited.records))
+    delimiter, columns = file_delimiter(args.file, config.data), read_other_columns(args.file, config.data)
+    _write(args.output, bom + worklist_csv(audited.records, columns, delimiter))
     if args.html is not None:
-        _write_page(args, args.html, audited.records)
+        _write_page(args, args.html, audited.records, delimiter)
     counts = Counter(kind for record in audited.records for kind in record.kinds)
     listed = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
     print_message(f"rows by reason: {listed or 'none'}")
 
 
-def _write_page(args: AuditArguments, path: Path, records: Sequence["AuditRecord"]) -> None:
+def _write_page(args: AuditArguments, path: Path, records: Sequence["AuditRecord"], delimiter: Delimiter) -> None:
     """Write the page of a worklist."""
     from pellucid.auditing.worklist_page import worklist_page
 
-    write_text(path, worklist_page(records[: args.page_rows], args.file.name, len(records)))
+    write_text(path, worklist_page(records[: args.page_rows], args.file.name, len(records), delimiter))
     shown = min(args.page_rows, len(records))
     if shown < len(records):
         print_message(

@@ -4,9 +4,10 @@ Every line of a file becomes an example, a bad line with its reason, or one of t
 stripped, normalized, truncated or skipped silently.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -530,14 +531,62 @@ def read_row_ids(path: str | Path, config: DataConfig) -> dict[int, str]:
     """
     path = Path(path)
     columns, names = _selected_columns(config, PAIR_ROLES), _first_row(path, config).fields
+    position = _id_position(columns, names, path)
+    return {} if position is None else {line: cells[0] for line, cells in _read_cells(path, config, [position]).items()}
+
+
+def _id_position(columns: ColumnSelection, names: Sequence[str], path: Path) -> int | None:
+    """Return the position of the only column "id" of a header; None without one, or if it is selected."""
     positions = [index for index, name in enumerate(names) if name.strip().lower() == ID_COLUMN]
     if columns.header is not True or len(positions) != 1:
-        return {}
-    if positions[0] in find_columns(columns, names, str(path)):
-        return {}
-    selection = columns._replace(selected={**columns.selected, "id": str(positions[0] + 1)})
-    records = read_records(path, resolve_format(path, config), selection)
-    return {record.line: record.fields[-1] for record in records if not isinstance(record, BadLine) and record.fields}
+        return None
+    return None if positions[0] in find_columns(columns, names, str(path)) else positions[0]
+
+
+def _read_cells(path: Path, config: DataConfig, positions: Sequence[int]) -> dict[int, Sequence[str]]:
+    """Return the cells of the columns at these positions, from 0, by line number, without the bad lines."""
+    columns = _selected_columns(config, PAIR_ROLES)
+    others = {f"column {position + 1}": str(position + 1) for position in positions}
+    selection = columns._replace(selected={**columns.selected, **others})
+    cells = dict[int, Sequence[str]]()
+    for record in read_records(path, resolve_format(path, config), selection):
+        if not isinstance(record, BadLine) and record.fields:
+            cells[record.line] = record.fields[-len(positions) :]
+    return cells
+
+
+class OtherColumns(NamedTuple):
+    """Columns of a TSV or CSV file with a header that are neither source, target, features nor the only "id"."""
+
+    names: Sequence[str] = ()
+    cells: Mapping[int, Sequence[str]] = MappingProxyType({})
+    """Cells of these columns by line number."""
+
+
+@check_arguments
+def read_other_columns(path: str | Path, config: DataConfig) -> OtherColumns:
+    """Read the columns of a TSV or CSV file with a header that are neither selected nor read by `read_row_ids`.
+
+    Args:
+        path: The file.
+        config: The data settings.
+
+    Returns:
+        The columns; none if the file has no header, or can be read only once, such as a pipe.
+
+    Raises:
+        DataError: The file cannot be read.
+        ConfigError: A configured column is invalid.
+    """
+    path = Path(path)
+    columns, names = _selected_columns(config, PAIR_ROLES), _first_row(path, config).fields
+    if columns.header is not True or not names:
+        return OtherColumns()
+    used = {*find_columns(columns, names, str(path)), _id_position(columns, names, path)}
+    positions = [position for position in range(len(names)) if position not in used]
+    if not positions:
+        return OtherColumns()
+    return OtherColumns([names[position] for position in positions], _read_cells(path, config, positions))
 
 
 @check_arguments

@@ -32,6 +32,7 @@ from pellucid.training.events import (
     PairsMixedIn,
     RunEvent,
     SizeMeasured,
+    SizeMeasurementStarted,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
@@ -282,6 +283,8 @@ class ProgressReporter:
         self.task: TaskID | None = None
         self.phase = "reading the data"
         """What the training does before its first update."""
+        self.is_finished = False
+        """Whether the training had reached its end before."""
         self.phase_started_at = console.clock()
         self.pace: TrainingPace | None = None
 
@@ -310,8 +313,8 @@ class ProgressReporter:
                 self._report_reading(event)
             case DataAugmented() | PairsMixedIn():
                 self._report_added_pairs(event)
-            case SizeMeasured():
-                self._print_line(f"size {event.size}: about {event.epochs:,.1f} epochs in {event.time_limit}")
+            case SizeMeasurementStarted() | SizeMeasured():
+                self._report_size(event)
             case ModelBuilt():
                 self._report_model(event)
             case TrainingStarted():
@@ -323,8 +326,7 @@ class ProgressReporter:
             case PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted():
                 self._print_line(fit_line(event))
             case TrainingStopped():
-                best = f"best at update {event.progress.best_update:,}"
-                self._print_line(f"stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
+                self._print_line(stop_line(event, self.is_finished))
 
     def _print_line(self, text: str) -> None:
         """Print one line."""
@@ -343,6 +345,18 @@ class ProgressReporter:
             )
         for note in filter(None, [event.texts, event.note]):
             self._print_line(f"  note: {note}")
+
+    def _report_size(self, event: SizeMeasurementStarted | SizeMeasured) -> None:
+        """Print the chosen size; before, what is measured, and that kernels are compiled first."""
+        if isinstance(event, SizeMeasured):
+            self._print_line(f"size {event.size}: about {event.epochs:,.1f} epochs in {event.time_limit}")
+            return
+        self._print_line(
+            f"choosing the size for {event.time_limit}: {event.examples:,} examples, by the speed of a few updates of "
+            "each size"
+        )
+        if event.compiles:
+            self._print_line(compilation_note())
 
     def _report_added_pairs(self, event: DataAugmented | PairsMixedIn) -> None:
         """Print the number of synthetic or earlier pairs; of the latter, how many each epoch has, and the bad lines."""
@@ -363,7 +377,7 @@ class ProgressReporter:
         num_source, num_target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
         num_features = len(event.vocabularies.features.symbols)
         tags = f" and {num_features} features" if num_features else ""
-        verb = "resumed" if event.resumed else "new run"
+        verb, self.is_finished = training_state(event), event.is_finished
         self._print_line(
             f"{event.folder}: {verb}, size {event.size}, {event.parameters:,} parameters, "
             f"{num_source} source symbols{tags}, {num_target} target symbols"
@@ -404,6 +418,27 @@ class ProgressReporter:
     def _report_validation(self, event: ValidationCompleted) -> None:
         """Print the validation metrics, and mark the best checkpoint so far."""
         self._print_line(validation_line(event, self.pace, self.console.clock()))
+
+
+def training_state(event: ModelBuilt) -> str:
+    """Return the state of a training at its begin, in words.
+
+    Args:
+        event: The network of the training.
+    """
+    return "finished run" if event.is_finished else "resumed" if event.resumed else "new run"
+
+
+def stop_line(event: TrainingStopped, was_finished: bool) -> str:
+    """Return the reason of the end of a training, its best update and its seconds.
+
+    Args:
+        event: End of the training.
+        was_finished: Whether an earlier training had reached this end, so that nothing was to be done.
+    """
+    progress = event.progress
+    start = "nothing to do, the training has stopped before" if was_finished else "stopped"
+    return f"{start}: {progress.finished}; best at update {progress.best_update:,}, {progress.seconds:,.0f} s"
 
 
 def validation_line(event: ValidationCompleted, pace: TrainingPace | None, now: float, short: bool = False) -> str:
@@ -545,6 +580,7 @@ class MultiProgress:
         self.tasks: dict[str, TaskID] = {}
         self.paces: dict[str, TrainingPace] = {}
         self.compiles = False
+        self.finished = set[str]()
 
     def print_due_lines(self) -> None:
         """Print the state of each training if no line was printed for about `MAX_SILENCE` seconds."""
@@ -610,7 +646,9 @@ class MultiProgress:
         self.update_row(name, event)
         match event:
             case ModelBuilt():
-                self.print_line(f"{name}: {'resumed' if event.resumed else 'new run'}, {event.parameters:,} parameters")
+                self.print_line(f"{name}: {training_state(event)}, {event.parameters:,} parameters")
+                if event.is_finished:
+                    self.finished.add(name)
                 if event.initialized is not None:
                     self.print_line(f"{name}: {initialization_text(event.initialized)}")
                 for sentence in event.warnings:
@@ -624,8 +662,7 @@ class MultiProgress:
             case PairNgramWeighted() | ConfidenceFitted():
                 self.print_line(f"{name}: {fit_line(event)}")
             case TrainingStopped():
-                best = f"best at update {event.progress.best_update:,}"
-                self.print_line(f"{name}: stopped: {event.progress.finished}; {best}, {event.progress.seconds:,.0f} s")
+                self.print_line(f"{name}: {stop_line(event, name in self.finished)}")
 
     def update_samples(self, name: str, done: int, total: int, state: str) -> None:
         """Show the progress of a training that has no events but counts samples; without a terminal, print a line.

@@ -92,6 +92,17 @@ class EmbeddingCoverage(NamedTuple):
     """Number of vocabulary symbols, without PAD, BOS, EOS and UNK."""
 
 
+class SizeMeasurementStarted(NamedTuple):
+    """The speed of a few updates of each size is measured, to choose the size of a training with a time limit."""
+
+    time_limit: str
+    """The setting `training.time_limit`."""
+    examples: int
+    """Number of training examples."""
+    compiles: bool
+    """True if CPU kernels are compiled first, which takes one to two minutes of a core."""
+
+
 class SizeMeasured(NamedTuple):
     """The size of a training with a time limit was chosen by the speed of a few updates."""
 
@@ -122,6 +133,8 @@ class ModelBuilt(NamedTuple):
     """Sentences about the data and about damaged files of a resumed run."""
     initialized: NetworkInitialized | None = None
     """Initial run of a fine-tuning; None for a new network without one, and if resumed."""
+    is_finished: bool = False
+    """True if the training has reached its end before: it is not continued."""
 
 
 class PairNgramFitted(NamedTuple):
@@ -229,6 +242,7 @@ RunEvent = (
     | FileRead
     | DataAugmented
     | PairsMixedIn
+    | SizeMeasurementStarted
     | SizeMeasured
     | ModelBuilt
     | FileSaved

@@ -186,18 +186,19 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
     initial = _load_initial_run(config, folder)
     # With header = "auto" the first lines are checked; the resolved setting would say that there is no header.
     # Without a checkpoint, nothing tells whether a corpus holds the examples of the files.
-    corpus_path = folder / run_files.CORPUS if file_exists(folder / run_files.CHECKPOINT) else None
+    is_resumed = file_exists(folder / run_files.CHECKPOINT)
+    corpus_path = folder / run_files.CORPUS if is_resumed else None
     training_data = read_files(files, unresolved_data, corpus_path, folder / run_files.VALIDATION)
     reads, validation_examples, is_mapped = (
         training_data.reads,
         training_data.validation_examples,
         training_data.corpus is not None,
     )
-    yield from reads
+    yield from () if is_resumed else reads  # those of a resumed training are reported when they are checked
     with lock_run_folder(folder) as lock:
         check_same_config(folder, config)  # again: another training may have started a run here meanwhile
         training_data, added = add_pairs(training_data, config, unresolved_data)
-        yield from added
+        yield from () if is_resumed else added
         initial = None if file_exists(folder / run_files.CHECKPOINT) else initial or _load_initial_run(config, folder)
         known, num_mixed_in = _known_vocabularies(folder, config, initial), training_data.num_mixed_in
         corpus, validation_file = encode_training_data(training_data, config, known), training_data.validation_file
@@ -222,7 +223,7 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
                 folder / run_files.CORPUS, corpus, files, unresolved_data
             ).encoded
         del corpus
-        yield model_built
+        yield from (*reads, *added, model_built) if is_resumed else (model_built,)
         if model_built.compiles:
             _append(log, {"event": "compiling"})
         if config.device == "cpu" and not (state.progress.finished or are_kernels_disabled()):
@@ -342,7 +343,8 @@ def _open_training(
     warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *damage)
     parameters = parameter_count(network)
     model_built = ModelBuilt(
-        folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings, initialized
+        *(folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings, initialized),
+        is_finished=bool(state.progress.finished),
     )
     return state, fingerprint, log, model_built
 

@@ -11,11 +11,11 @@ from pellucid.config.durations import parse_duration
 from pellucid.config.presets import default_size
 from pellucid.config.settings import Config, Size
 from pellucid.data.examples import Example
-from pellucid.kernels.dispatch import are_kernels_disabled
+from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
 from pellucid.model.device import check_gradients, check_torch_defaults, find_device, use_determinism, use_threads
 from pellucid.run_folder.run_files import saved_size
-from pellucid.training.events import SizeMeasured, UpdateCompleted
+from pellucid.training.events import SizeMeasured, SizeMeasurementStarted, UpdateCompleted
 from pellucid.training.loop import derived_batch_size, derived_epochs, fit
 from pellucid.training.session import build_checked_network, build_state, one_training_thread
 from pellucid.training.training_data import TrainingInputs, encode_texts, read_training_examples
@@ -38,7 +38,7 @@ def config_within_time(
     folder: Path,
     files: TrainingInputs,
     build_config: Callable[[Size], Config],
-    report: Callable[[SizeMeasured], None],
+    report: Callable[[SizeMeasurementStarted | SizeMeasured], None],
 ) -> Config:
     """Return the configuration of a training with a time limit and without a given size.
 
@@ -46,7 +46,8 @@ def config_within_time(
         folder: Run folder, or folder of an ensemble. The size of a started run is kept.
         files: Training data.
         build_config: Function that returns the configuration of a size, with its time limit.
-        report: Function that displays the chosen size; it is not called for a started run.
+        report: Function that displays the begin of the measurement and the chosen size; it is not called for a started
+            run.
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
@@ -61,12 +62,16 @@ def config_within_time(
     check_torch_defaults()
     check_gradients()
     with one_training_thread():
-        measured = measure_size(files, build_config)
+        measured = measure_size(files, build_config, report)
     report(measured)
     return build_config(measured.size)
 
 
-def measure_size(files: TrainingInputs, build_config: Callable[[Size], Config]) -> SizeMeasured:
+def measure_size(
+    files: TrainingInputs,
+    build_config: Callable[[Size], Config],
+    report: Callable[[SizeMeasurementStarted], None] = lambda event: None,
+) -> SizeMeasured:
     """Return the largest size, at most the default one, for whose updates the time limit suffices.
 
     These are `MIN_UPDATES` updates, or all updates of a training without a limit if they are fewer. If the time
@@ -76,6 +81,7 @@ def measure_size(files: TrainingInputs, build_config: Callable[[Size], Config]) 
     Args:
         files: Training data.
         build_config: Function that returns the configuration of a size, with its time limit.
+        report: Function that displays the begin of the measurement; by default, nothing is displayed.
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
@@ -86,7 +92,9 @@ def measure_size(files: TrainingInputs, build_config: Callable[[Size], Config]) 
     time_limit = config.training.time_limit
     use_threads(config.threads)
     use_determinism(config)
-    if find_device(config.device).type == "cpu" and not are_kernels_disabled():
+    uses_cpu = find_device(config.device).type == "cpu"
+    report(SizeMeasurementStarted(time_limit, len(examples), uses_cpu and will_compile()))
+    if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
     elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
     usable = (1 - RESERVED_TIME) * parse_duration("training.time_limit", time_limit) - elapsed

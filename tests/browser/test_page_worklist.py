@@ -8,7 +8,7 @@ from chromium import OpenPage
 from playwright.sync_api import Page, expect
 
 from pellucid.auditing.decisions import Decision, read_decisions
-from pellucid.auditing.types import AuditRecord
+from pellucid.auditing.types import AuditRecord, Reason
 from pellucid.auditing.worklist_page import worklist_page
 from pellucid.data.examples import Example
 
@@ -87,6 +87,24 @@ def test_texts_are_shown_as_they_are_and_run_no_code(open_page: OpenPage, tmp_pa
     assert cell.text_content() == HOSTILE and page.locator("img").count() == 0
     page.locator("tbody tr").last.get_by_role("button", name="Right").click()
     assert save_decisions(page, tmp_path)[0].source == HOSTILE
+
+
+def test_quoted_texts_of_reasons_are_isolated(open_page: OpenPage, tmp_path: Path) -> None:
+    text = "the models write 'איזראל': 'א' for 'I' in place of 'ה' at target symbol 1"
+    record = replace(page_records()[0], identifier="א-1", reasons=(Reason("prediction", text),))
+    path = tmp_path / "worklist.html"
+    path.write_text(worklist_page([record], "מילים.csv", 1, ";"), encoding="utf-8")
+    page = open_page(path.as_uri())
+    reason = page.locator("tbody li")
+    expect(reason).to_have_text(text)
+    assert reason.locator("bdi").all_text_contents() == ["'איזראל'", "'א'", "'I'", "'ה'"]
+    boxes = [box["x"] for quoted in reason.locator("bdi").all() if (box := quoted.bounding_box())]
+    assert boxes == sorted(boxes) and len(boxes) == 4
+    expect(page).to_have_title("Worklist of \u2068מילים.csv\u2069")
+    page.keyboard.press("r")
+    with page.expect_download() as download:
+        page.keyboard.press("s")
+    assert "\ufeffline;source;target;decision;new_target" in download.value.path().read_text("utf-8")
 
 
 def test_the_page_can_make_no_requests(open_page: OpenPage, tmp_path: Path, page_errors: list[str]) -> None:

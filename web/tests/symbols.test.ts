@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { describeUnknown, textWidth, quoteSymbol, repeatNumbers, symbolParts, quoteText, visibleSymbol, visibleText, spokenSymbol } from "../src/drawing/symbols";
+import { isolate, textDirection, withoutIsolates, describeUnknown, textWidth, quoteSymbol, repeatNumbers, symbolParts, quoteText, visibleSymbol, visibleText, spokenSymbol } from "../src/drawing/symbols";
 
 test("blank symbols are drawn or named", () => {
   expect(["", " ", "\t", "\n", "\u202e", "\u200f", "\0", "\ufeff"].map(visibleSymbol)).toEqual([
@@ -52,4 +52,12 @@ test("unknown symbols are named in a sentence, each once, up to a maximum", () =
   expect(describeUnknown(["q", "q"])).toMatch(/^The model does not know “q” \(marked/);
   expect(describeUnknown(["q", "z", " "], "none")).toMatch(/^Model “none” does not know “q”, “z” and “␣” \(/);
   expect(describeUnknown([..."abcdefghijk"])).toMatch(/“h” and 3 more symbols/);
+});
+
+test("lists of symbols have the direction of their first letter", () => {
+  expect([["1", "א", "b"], ["a", "א"], ["⟨end⟩"], ["⟨unk⟩", "ش"], [], ["\u{1e900}"]].map(textDirection)).toEqual(["rtl", "ltr", "ltr", "rtl", "ltr", "rtl"]);
+});
+
+test("right-to-left text is isolated in sentences, not in files", () => {
+  expect([isolate("a"), isolate("1א"), withoutIsolates(quoteText("א"))]).toEqual(["a", "\u20681א\u2069", "“א”"]);
 });

@@ -19,6 +19,12 @@ export function scrollToPlace(strip: HTMLElement, index: number): void {
   if (index < strip.scrollLeft || index > strip.scrollLeft + availableWidth) strip.scrollLeft = index - availableWidth / 2;
 }
 
+/** Steps by which an arrow key moves in a list of a direction; undefined for other keys. */
+export function arrowStep(key: string, direction: "ltr" | "rtl"): number | undefined {
+  const forward = direction === "rtl" ? -1 : 1;
+  return { ArrowRight: forward, ArrowLeft: -forward }[key];
+}
+
 /** Hint below a strip that is wider than its container. */
 export const scrollHint = (width: number, availableWidth: number): string => (width > availableWidth ? "Scroll sideways for the rest." : "");
 

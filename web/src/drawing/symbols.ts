@@ -54,9 +54,22 @@ export const visibleSymbol = (symbol: string): string => symbolParts(symbol).map
 /** Visible form of a symbol within a text, with delimited names. */
 const delimitedSymbol = (symbol: string): string => symbolParts(symbol).map(({ text, kind }) => (kind === "name" ? `⟨${text}⟩` : text)).join("");
 
+/** Letters of right-to-left scripts. */
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+
+/** Text within a sentence of another direction; right-to-left text is isolated. */
+export const isolate = (text: string): string => (RIGHT_TO_LEFT.test(text) ? `\u2068${text}\u2069` : text);
+/** Text without the marks of `isolate`, for data files. */
+export const withoutIsolates = (text: string): string => text.replaceAll(/[\u2068\u2069]/g, "");
+
+/** Direction of a list of symbols: that of their first letter. */
+export const textDirection = (symbols: readonly string[]): "ltr" | "rtl" => (RIGHT_TO_LEFT.test(/\p{L}/u.exec(symbols.filter((symbol) => !SPECIAL_SYMBOL.test(symbol)).join(" "))?.[0] ?? "") ? "rtl" : "ltr");
+/** Special symbols, such as the end symbol. */
+const SPECIAL_SYMBOL = /^⟨.+⟩$/;
+
 /** Form of a symbol for screen readers. */
 export function spokenSymbol(symbol: string): string {
-  return WORDS[symbol] ?? visibleSymbol(symbol);
+  return WORDS[symbol] ?? isolate(visibleSymbol(symbol));
 }
 
 // Combining marks belong to the preceding letter.
@@ -67,9 +80,8 @@ export function visibleText(text: string): string {
   return Array.from(letters.segment(text), ({ segment }) => (segment === " " ? " " : delimitedSymbol(segment))).join("").replace(/^ +| +$|  +/g, (run) => "␣".repeat(run.length)).normalize("NFC");
 }
 
-/** Right-to-left scripts. */
-const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufefc]/;
-const quote = (text: string): string => `“${RIGHT_TO_LEFT.test(text) ? `\u2068${text}\u2069` : text}”`;
+/** Visible form, quoted in a sentence. */
+export const quote = (text: string): string => `“${isolate(text)}”`;
 /** Symbol, and text, quoted in a sentence. */
 export const quoteSymbol = (symbol: string): string => quote(visibleSymbol(symbol));
 export const quoteText = (text: string): string => (text ? quote(visibleText(text)) : "nothing");

@@ -3,18 +3,20 @@ import { row, type Grid } from "../data/arrays";
 import type { EditOperation, Trace } from "../data/contents";
 import type { PanelFiles } from "./export";
 import { outputSteps, type OutputStep } from "../data/steps";
+import { withoutIsolates } from "../drawing/symbols";
 import { tagFigure } from "./figures";
 import { tikzHeatMap } from "./tikz";
 
 /** Files of attention weights. The JSON file contains `fullTrace`, if it is given. */
 export function weightFiles(name: string, trace: Trace, weights: Grid, picture: PanelFiles["picture"], fullTrace?: Trace): PanelFiles {
   const rows = Array.from({ length: weights.rows }, (_, step) => Array.from(row(weights, step)));
+  const plainName = withoutIsolates(name);
   return {
     name,
     picture,
-    data: { ...fullTrace, title: name, source: trace.source, target: trace.target, weights: rows },
-    table: [[name, ...trace.source], ...rows.map((values, step) => [trace.target[step] ?? "", ...values.map((value) => Number(value.toFixed(6)))])],
-    tex: `% ${name}\n${tikzHeatMap(weights, trace.target, trace.source, { unknown: trace.unknown })}`,
+    data: { ...fullTrace, title: plainName, source: trace.source, target: trace.target, weights: rows },
+    table: [[plainName, ...trace.source], ...rows.map((values, step) => [trace.target[step] ?? "", ...values.map((value) => Number(value.toFixed(6)))])],
+    tex: `% ${plainName}\n${tikzHeatMap(weights, trace.target, trace.source, { unknown: trace.unknown })}`,
   };
 }
 

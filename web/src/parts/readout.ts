@@ -4,9 +4,6 @@ import { topValues } from "../drawing/layout";
 import { formatDecimal, formatPrecise, formatPercent } from "../drawing/scales";
 import { spokenSymbol, unknownSuffix } from "../drawing/symbols";
 
-// Isolates symbols of another text direction.
-const isolated = (symbol: string): string => `\u2068${spokenSymbol(symbol)}\u2069`;
-
 export interface ReadoutData {
   readonly weights: Grid;
   readonly source: readonly string[];
@@ -27,7 +24,7 @@ function formatWeight(value: number, shares: boolean): string {
 
 function listWeights(values: ArrayLike<number>, names: readonly string[], shares: boolean): string {
   const maxima = topValues(values, 4).filter(({ value }, at) => at === 0 || !shares || value >= 0.005);
-  return maxima.map(({ index, value }) => `${isolated(names[index] ?? "")} (${index + 1}) ${formatWeight(value, shares)}`).join(", ");
+  return maxima.map(({ index, value }) => `${spokenSymbol(names[index] ?? "")} (${index + 1}) ${formatWeight(value, shares)}`).join(", ");
 }
 
 /** Computation of an attention weight: softmax, rank, and score relative to the maximum. */
@@ -39,7 +36,7 @@ export function describeOrigin({ weights, source }: ReadoutData, step: number, p
   const bits = all.reduce((sum, each) => (each > 0 ? sum - each * Math.log2(each) : sum), 0);
   const difference = formatDecimal(Math.log(weight / maximum.value), 2);
   const digits = (value: number): string => (Number(value.toPrecision(3)) === 1 ? formatPrecise(value, 3) : value.toPrecision(3));
-  const comparison = rank > 1 ? `; relative to the maximum, ${isolated(source[maximum.index] ?? "")} (${maximum.index + 1}), that is ln ${digits(weight)} − ln ${digits(maximum.value)} = ${difference}` : "";
+  const comparison = rank > 1 ? `; relative to the maximum, ${spokenSymbol(source[maximum.index] ?? "")} (${maximum.index + 1}), that is ln ${digits(weight)} − ln ${digits(maximum.value)} = ${difference}` : "";
   return `Softmax: α = exp e / Σ exp e over the row = ${digits(weight)}, rank ${rank} of ${all.length}; entropy of the row: ${bits.toFixed(2)} bits. The scores e are not stored; their differences are e − e′ = ln α − ln α′${comparison}. The state h at this position contributes ${formatPercent(weight)} to the context Σ α h.`;
 }
 
@@ -47,8 +44,8 @@ export function describeOrigin({ weights, source }: ReadoutData, step: number, p
 export function describeCell(data: ReadoutData, step: number | null, position: number | null): string {
   const { weights, source, target, shares } = data;
   const hasStep = step !== null && step < weights.rows;
-  const stepText = hasStep && data.describeStep ? data.describeStep(step) : hasStep ? `Step ${step + 1}, ${isolated(target[step] ?? "")}` : "";
-  const positionText = position !== null && position < weights.columns ? `position ${position + 1}, ${isolated(source[position] ?? "")}${unknownSuffix(data.unknown, position)}` : "";
+  const stepText = hasStep && data.describeStep ? data.describeStep(step) : hasStep ? `Step ${step + 1}, ${spokenSymbol(target[step] ?? "")}` : "";
+  const positionText = position !== null && position < weights.columns ? `position ${position + 1}, ${spokenSymbol(source[position] ?? "")}${unknownSuffix(data.unknown, position)}` : "";
   if (hasStep && positionText) {
     const value = weights.values[step * weights.columns + (position ?? 0)] ?? 0;
     return `${stepText}; ${data.quantity} on ${positionText}: ${formatDecimal(value, 4)}.`;

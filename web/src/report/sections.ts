@@ -1,6 +1,6 @@
 /** Sections of a report, and search in its examples. */
 import type { ReportDocument, ReportExample, Trace } from "../data/contents";
-import { visibleSymbol, visibleText } from "../drawing/symbols";
+import { isolate, visibleSymbol, visibleText } from "../drawing/symbols";
 
 export type DocumentPart = ReportDocument["parts"][number];
 
@@ -68,7 +68,7 @@ export function outputNotes(trace: Trace): string[] {
     ...(trace.finished ? [] : ["The output is truncated at the maximum length."]),
     ...(trace.target.length > 0 ? [] : ["The output is empty."]),
     ...(trace.source.length > 0 ? [] : ["The source is empty."]),
-    ...(unknown.length > 0 ? [`Not in the vocabulary: ${unknown.join(" ")}.`] : []),
+    ...(unknown.length > 0 ? [`Not in the vocabulary: ${unknown.map(isolate).join(" ")}.`] : []),
   ];
 }
 

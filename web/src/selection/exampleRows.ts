@@ -6,7 +6,7 @@ import { symbolSeparator, expectedSymbol, END } from "../data/steps";
 import { sourcePosition, taskViewOf } from "../data/taskView";
 import { topValues } from "../drawing/layout";
 import { formatPercent, formatProbability } from "../drawing/scales";
-import { quoteSymbol, visibleSymbol, visibleText } from "../drawing/symbols";
+import { isolate, quote, quoteSymbol, visibleSymbol, visibleText } from "../drawing/symbols";
 
 export type SortOrder = "file" | "wrong" | "confidence" | "loss" | "entropy" | "errors" | "coverage" | "length";
 
@@ -118,14 +118,14 @@ const compareNumbers = (left: number, right: number): number => (left === right 
 
 /** Runs that are correct on an example, and runs that are wrong: “✓ a, b · ✗ c”; “✓ all runs” or “✗ all runs” if they agree; "" without a reference. */
 export function describeRuns(outcomes: readonly (readonly [name: string, exact: boolean | null | undefined])[]): string {
-  const groups = [true, false].map((correct) => outcomes.filter(([, exact]) => exact === correct).map(([name]) => visibleText(name)));
+  const groups = [true, false].map((correct) => outcomes.filter(([, exact]) => exact === correct).map(([name]) => isolate(visibleText(name))));
   const every = outcomes.length > 2 ? "all runs" : "both runs";
   return groups.flatMap((names, wrong) => (names.length > 0 ? `${wrong ? "✗" : "✓"} ${names.length === outcomes.length ? every : names.join(", ")}` : [])).join(" · ");
 }
 
 /** Place of an example in its file: the line and, if the file has such a column, the id; "" for neither. */
 export function describePlace({ line, row_id: id }: PageExample): string {
-  return [line === null ? [] : `line ${line}`, id === "" ? [] : `id ${visibleText(id)}`].flat().join(", ");
+  return [line === null ? [] : `line ${line}`, id === "" ? [] : `id ${isolate(visibleText(id))}`].flat().join(", ");
 }
 
 function searchableTexts(example: PageExample): string[] {
@@ -198,7 +198,7 @@ function describeLabelErrors(example: PageExample, trace: Trace): string {
   if (points) return `Wrong: ${positionText(trace.target[0])} instead of ${positionText(first.expected)}.`;
   if (!per_position) {
     const [was, should] = trace.target.length === 1 ? [trace.target[0], first.expected] : [trace.output, example.references[0]];
-    return `Wrong: “${visibleText(was ?? "")}” instead of “${visibleText(should ?? "")}”.`;
+    return `Wrong: ${quote(visibleText(was ?? ""))} instead of ${quote(visibleText(should ?? ""))}.`;
   }
   const words = wrong.slice(0, 3).map((edit) => {
     const step = edit.step ?? 0;
@@ -212,7 +212,7 @@ export const confusionKey = (expected: string | null, predicted: string | null):
 
 /** Describes a confusion with its count. */
 export function describeConfusion({ predicted, expected, count: times }: ConfusionCount, view: TaskView): string {
-  const name = (symbol: string | null): string => (symbol === null ? "nothing" : `“${(view.texts ? visibleText : visibleSymbol)(symbol)}”`);
+  const name = (symbol: string | null): string => (symbol === null ? "nothing" : quote((view.texts ? visibleText : visibleSymbol)(symbol)));
   return `${name(predicted)} instead of ${name(expected)}: ${times}`;
 }
 
@@ -259,12 +259,12 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   const p = (ln: number) => formatProbability(Math.exp(ln));
   const subject = view.autoregressive ? `Step ${step + 1}:` : view.per_position ? `Position ${step + 1}:` : "Prediction:";
   const named = view.texts ? visibleText : visibleSymbol;
-  const sentences = [`${subject} “${named(symbol)}” with p = ${p(decodeArray(trace.log_probabilities)[step] ?? 0)}.`];
+  const sentences = [`${subject} ${quote(named(symbol))} with p = ${p(decodeArray(trace.log_probabilities)[step] ?? 0)}.`];
   // At an insertion, the next symbol or the end was expected.
   const right = expectedSymbol(example.edits, index);
   const rank = (trace.top[step] ?? []).findIndex(([candidate]) => candidate === right);
   if (right !== END || view.autoregressive) {
-    const expected = `The expected symbol “${named(right)}”`;
+    const expected = `The expected symbol ${quote(named(right))}`;
     sentences.push(rank < 0 ? `${expected} is not among the ${trace.top[step]?.length ?? 0} most probable.` : `${expected} has p = ${p(trace.top[step]![rank]![1])}, rank ${rank + 1}.`);
   }
   const peak = weights.indexOf(Math.max(...weights));

@@ -4,7 +4,7 @@ import { taskViewOf } from "../data/taskView";
 import { decodeArray } from "../data/arrays";
 import type { DecodeRequest, WhatIfResponse, AttentionOverride, Trace } from "../data/contents";
 import { formatProbability } from "../drawing/scales";
-import { quoteSymbol, quoteText, visibleSymbol } from "../drawing/symbols";
+import { isolate, quote, quoteSymbol, quoteText, visibleSymbol } from "../drawing/symbols";
 
 /** Probability of a symbol at a step before the change, null where the original output has no such step, and after it. */
 export interface SymbolChange {
@@ -106,7 +106,7 @@ export function describeCause(before: DecodeRequest, after: DecodeRequest, trace
   if (masked.length > 0) parts.push(`masking ${joinWords(masked.map(name))}`);
   if (unmasked.length > 0) parts.push(`unmasking ${joinWords(unmasked.map(name))}`);
   if (before.prefix.join("\0") !== after.prefix.join("\0")) {
-    parts.push(after.prefix.length > 0 ? `forcing the prefix “${after.prefix.map(visibleSymbol).join(" ")}”` : "removing the forced prefix");
+    parts.push(after.prefix.length > 0 ? `forcing the prefix ${quote(after.prefix.map(visibleSymbol).join(" "))}` : "removing the forced prefix");
   }
   const oldOverrides = new Map(before.attention_overrides.map((row) => [row.step, JSON.stringify(row.weights)]));
   const rows = after.attention_overrides.filter((row) => oldOverrides.get(row.step) !== JSON.stringify(row.weights));
@@ -152,7 +152,7 @@ export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, diff
 function describeFirstDifference(all: StepChange[], describedChange: StepChange | null | ""): string {
   const change = all.find(({ oldSymbol, newSymbol }) => oldSymbol !== newSymbol);
   if (!change || change === describedChange || change.probabilityChange === null) return "";
-  return ` from step ${change.step + 1} on, where p(${visibleSymbol(change.oldSymbol!)}) changes ${fromTo(change)}`;
+  return ` from step ${change.step + 1} on, where p(${isolate(visibleSymbol(change.oldSymbol!))}) changes ${fromTo(change)}`;
 }
 
 /** Probabilities of the original symbol before and after the change. */
@@ -161,7 +161,7 @@ const fromTo = ({ symbols: [original] }: StepChange): string => `from ${formatPr
 function describeLargestChange(change: StepChange, trace: Trace): string {
   const { autoregressive, per_position } = taskViewOf(trace);
   const verb = change.probabilityChange! < 0 ? "lowers" : "raises";
-  return `${verb} p(${visibleSymbol(change.oldSymbol!)})${autoregressive ? ` at step ${change.step + 1}` : per_position ? ` at position ${change.step + 1}` : ""} ${fromTo(change)}`;
+  return `${verb} p(${isolate(visibleSymbol(change.oldSymbol!))})${autoregressive ? ` at step ${change.step + 1}` : per_position ? ` at position ${change.step + 1}` : ""} ${fromTo(change)}`;
 }
 
 /** First step at which the outputs differ, and the step with the largest divergence. */
