@@ -50,7 +50,7 @@ def test_a_file_with_semicolons_keeps_its_columns_and_open_rows_are_counted(tmp_
     assert all(row["input_source"] == f"a;{int(row['line']) - 2}" and row["note"] == "x" for row in listed)
     assert '"delimiter":";"' in page.read_text("utf-8")
     result = audit(path, *FLAGS, "--apply", worklist, "--output", tmp_path / "corrected.csv")
-    assert "60 without a decision" in result.err
+    assert "62 without a decision" in result.err
 
 
 def test_decisions_in_the_worklist_are_applied(tmp_path: Path) -> None:
