@@ -75,10 +75,24 @@ def test_a_program_loads_the_predictor_of_the_runtime() -> None:
     assert result.stdout == "RuntimePredictor 1\n", result.stderr
 
 
+def test_a_page_of_a_trace_says_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "import pellucid\ntrace = pellucid.load(sys.argv[1]).predict(['a'])[0]\n"
+        "try:\n    trace.save(sys.argv[2])\nexcept pellucid.InputError as error:\n    print(error)"
+    )
+    result = run_blocked(program, str(copy_task_run().run), str(tmp_path / "trace.html"))
+    assert "a page or a picture of a trace needs the package" in result.stdout, result.stderr
+    assert "pip install 'pellucid[train]'" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("train", "{file}", "--run", "new"), "pellucid train needs the package 'torch', which is not installed"),
+        (
+            ("export", "{run}", "--html", "{file}.html"),
+            "pellucid export needs the package 'torch', which is not installed",
+        ),
         (("predict", "{run}", "{file}", "--sample", "2"), "--sample: this needs PyTorch, which is not installed"),
         (("predict", "{run}", "{file}", "--require", "1"), "--require: this needs PyTorch, which is not installed"),
         (("predict", "{run}", "{file}", "--device", "cuda"), "--device cuda: this needs PyTorch"),

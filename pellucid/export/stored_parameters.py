@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, UInt
 
 from pellucid.errors import ConfigError, quote
 from pellucid.export.quantization import quantize_rows
+from pellucid.shapes import Float, UInt
 from pellucid.viewer.schema import PageStruct
 
 Precision = Literal["float32", "float16", "int8"]

@@ -254,7 +254,7 @@ def _confidence(contents: CardContents) -> list[str]:
         for bound in MAX_ERRORS
         for threshold in [min_confidence(model, bound)]
     ]
-    head = ("outputs that are accepted and wrong, at most", "`--min-confidence`")
+    head = ("share of all outputs that are accepted and wrong, at most", "`--min-confidence`")
     return [*lines, "", *_table(head, rows), "", "The bounds hold on average, for data like the validation set."]
 
 
