@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from service_process import run_coroutine
 
+from pellucid.errors import InputError
 from pellucid.serving import model_service
 from pellucid.serving.batch_queue import PendingRequest
 from pellucid.serving.decoding_worker import BatchJob
 from pellucid.serving.metrics import ServiceMetrics
 from pellucid.serving.model_service import ModelService, divide_batch
+from pellucid.serving.model_worker import ModelWorker
 from pellucid.serving.options import ServiceOptions
 from pellucid.serving.schema import NBestRequest, PredictRequest, SourceRow
 from pellucid.worker_pool import WorkerDiedError
@@ -176,5 +178,45 @@ def test_a_reload_ends_the_restart_of_a_worker(monkeypatch: pytest.MonkeyPatch) 
         service.workers = [alive]  # type: ignore[list-item]
         await asyncio.wait_for(replacement, 20)
         assert len(LOADING) == 3 and LOADING[2].is_closed and not alive.is_closed
+
+    run_coroutine(run())
+
+
+class RestartedWorker(ModelWorker):
+    """Worker without a process, whose model cannot be loaded at first."""
+
+    failures = 2
+
+    @property
+    def is_alive(self) -> bool:
+        return bool(self.task)
+
+    async def start(self) -> None:
+        if RestartedWorker.failures:
+            RestartedWorker.failures -= 1
+            raise InputError("the file is cut")
+        self.task = "transduce"
+
+
+def test_a_worker_is_restarted_after_failed_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the second attempt closed the ended worker once more, which failed, and so all requests did."""
+
+    async def run() -> None:
+        service = ModelService("m", Path("run"), ServiceOptions(), ServiceMetrics())
+        service.workers = [RestartedWorker(Path("run"), ServiceOptions())]
+        await service._restart(0)
+        assert service.workers[0].is_alive and RestartedWorker.failures == 0
+
+    monkeypatch.setattr(model_service, "ModelWorker", RestartedWorker)
+    run_coroutine(run())
+
+
+def test_a_closed_worker_is_closed_again_and_runs_no_job() -> None:
+    async def run() -> None:
+        worker = ModelWorker(Path("run"), ServiceOptions())
+        await worker.close()
+        await worker.close()
+        with pytest.raises(WorkerDiedError, match="has ended"):
+            await worker.run(BatchJob("predict", PredictRequest(rows=[]), (), ()), 1.0)
 
     run_coroutine(run())

@@ -212,7 +212,9 @@ class ModelService:
                 await asyncio.wait({restart}, timeout=0.5)
         finally:
             restart.cancel()
-            await asyncio.gather(restart, return_exceptions=True)
+            (result,) = await asyncio.gather(restart, return_exceptions=True)
+            if isinstance(result, Exception):  # an error of this program; the next attempt follows
+                LOGGER.error("%s: the restart of a worker failed: %s", self.name, load_error_message(result))
 
     async def _restart(self, slot: int) -> None:
         """Replace an ended worker; try again until the model can be loaded."""

@@ -30,6 +30,7 @@ class ModelWorker:
         self._executor = ThreadPoolExecutor(1, "pellucid-worker")
         self._worker: Worker | None = None
         self._busy = asyncio.Lock()
+        self._is_closed = False
         self.in_use = asyncio.Lock()
         """Held while a batch is decoded, which may take several jobs."""
 
@@ -71,6 +72,8 @@ class ModelWorker:
             WorkerError: The job failed by an error of this program.
         """
         async with self._busy:
+            if self._is_closed:
+                raise WorkerDiedError("the worker process has ended")
             timer = asyncio.get_running_loop().call_later(timeout, self.kill)
             try:
                 event = await self._in_thread(self._run, job)
@@ -95,9 +98,12 @@ class ModelWorker:
             self._worker.process.kill()
 
     async def close(self) -> None:
-        """Wait for the running job, then end the process."""
+        """Wait for the running job, then end the process. A second call does nothing."""
         async with self._busy:
+            if self._is_closed:
+                return
             await self._in_thread(self._end_process)
+            self._is_closed = True
         self._executor.shutdown(wait=False)
 
     def _end_process(self) -> None:
