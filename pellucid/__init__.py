@@ -6,7 +6,7 @@ Public names are imported on first use, so importing the package is fast; only `
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pellucid.dependencies import missing_dependency
+from pellucid.dependencies import missing_packages_as_errors
 from pellucid.sharing.registration import register_model_sharing as _register_sharing
 from pellucid.version import __version__
 from pellucid.viewer.registration import register_viewer as _register_viewer
@@ -120,15 +120,13 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module's attributes are of
     """Import a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'pellucid' has no attribute '{name}'")
-    try:
-        return getattr(import_module(_HOMES[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name == "torch" and name == "load":
+    with missing_packages_as_errors(f"pellucid.{name}"):
+        try:
+            return getattr(import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch" or name != "load":
+                raise
             return import_module("pellucid.runtime.loader").load
-        missing = missing_dependency(error.name, f"pellucid.{name}")
-        if missing is None:
-            raise
-        raise missing from None
 
 
 def __dir__() -> list[str]:

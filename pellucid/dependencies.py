@@ -1,5 +1,7 @@
 """Packages that training needs and prediction does not, and the error that says how to install them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 from pellucid.errors import InputError, quote
@@ -36,17 +38,24 @@ class MissingDependencyError(InputError):
     """A package is not installed that an operation needs."""
 
 
-def missing_dependency(module: str | None, operation: str) -> MissingDependencyError | None:
-    """Return the error for a package of the extra `train` that is not installed; None for any other module.
+@contextmanager
+def missing_packages_as_errors(operation: str) -> Iterator[None]:
+    """Name what to install if a package of the extra `train` cannot be imported inside the block.
 
     Args:
-        module: Name of the module that could not be imported, as `ModuleNotFoundError.name` has it.
         operation: Operation that needs the package: "pellucid train".
+
+    Raises:
+        MissingDependencyError: A package of the extra is not installed. Other missing modules raise as usual.
     """
-    package = (module or "").split(".")[0]
-    if package not in TRAINING_PACKAGES:
-        return None
-    return MissingDependencyError(f"{operation} needs the package {quote(package)}, which is not installed: {INSTALL}")
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in TRAINING_PACKAGES:
+            raise
+        message = f"{operation} needs the package {quote(package)}, which is not installed: {INSTALL}"
+        raise MissingDependencyError(message) from None
 
 
 def require_pytorch(reason: str) -> MissingDependencyError:

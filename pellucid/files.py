@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
@@ -21,7 +22,7 @@ from pellucid.errors import InputError, RunError, abbreviate_reason, quote
 from pellucid.version import __version__
 
 TEMPORARY_NAME = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
-"""Pattern of the names of temporary files (see `_temporary_path`) for a file `name`."""
+"""Pattern of the names of temporary files (see `temporary_path`) for a file `name`."""
 MAX_SETTINGS_SIZE = 2**20
 """Maximum size in bytes of a settings file, and of the list of members of an ensemble."""
 MAX_FILE_SIZE = 2**30
@@ -123,7 +124,7 @@ def check_writable(path: Path) -> None:
     with wrap_os_errors("write", path):
         if path.is_dir():
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-        temporary = _temporary_path(path)
+        temporary = temporary_path(path)
         try:
             _open_temporary(temporary).close()
         finally:
@@ -148,7 +149,7 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         RunError: The file cannot be written.
     """
     with wrap_os_errors("write", path):
-        temporary = _temporary_path(path)  # known before the file exists: an interrupted creation is undone as well
+        temporary = temporary_path(path)  # known before the file exists: an interrupted creation is undone as well
         try:
             with _open_temporary(temporary) as file:
                 yield file
@@ -160,6 +161,20 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def copy_regular(path: Path, copy: Path) -> None:
+    """Copy a regular file atomically.
+
+    Args:
+        path: The file.
+        copy: The new file.
+
+    Raises:
+        RunError: The file is not a regular file, cannot be read, or the copy cannot be written.
+    """
+    with open_regular(path) as file, open_atomic(copy) as written:
+        shutil.copyfileobj(file, written)
 
 
 def sync_folder(folder: Path) -> None:
@@ -616,8 +631,12 @@ def _retry_while_busy(action: Callable[[], None]) -> None:
     return action()
 
 
-def _temporary_path(path: Path) -> Path:
-    """Return a path in the folder of `path` for a temporary file; nothing has this name yet."""
+def temporary_path(path: Path) -> Path:
+    """Return a path in the folder of `path` for a temporary file or folder; nothing has this name yet.
+
+    Args:
+        path: Path that gets the content later.
+    """
     while True:
         temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
         if not os.path.lexists(temporary):

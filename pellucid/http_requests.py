@@ -53,14 +53,14 @@ async def read_json(request: Request, kind: type[Body], max_bytes: int) -> Body:
             body += piece
             if len(body) > max_bytes:
                 raise HTTPException(413, f"a request has at most {max_bytes:,} bytes")
-        return decode_json(body, kind)
+        return decode_request(body, kind)
     except ClientDisconnect as error:
         raise HTTPException(400, "incomplete request") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HTTPException(400, f"invalid request: {abbreviate_reason(error)}") from error
 
 
-def decode_json(body: bytes | bytearray, kind: type[Body]) -> Body:
+def decode_request(body: bytes | bytearray, kind: type[Body]) -> Body:
     """Return a parsed JSON object. A number without a fraction, such as 5.0, is an integer, as in JSON Schema.
 
     Args:

@@ -198,8 +198,7 @@ class RunComparisons(NamedTuple):
 
         "seeds" has the mean and standard deviation of each main rate, for each group of runs that differ in their seeds
         only, with the names of those whose training is unfinished, and the numbers of updates of those that ended by a
-        limit of time; "mean_differences" has the differences between the
-        group of the first run and others.
+        limit of time; "mean_differences" has the differences between the group of the first run and others.
 
         Args:
             max_errors: Maximum number of listed errors of each run and each comparison; 10 by default.

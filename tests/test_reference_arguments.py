@@ -183,6 +183,7 @@ EXCEPTIONS = {
     "data.examples.read_table_examples": "reads a table that `read_table` has made",
     "data.examples.source_columns": "reads checked settings, and reports wrong ones as ConfigError",
     "data.examples.training_columns": "reads checked settings, and reports wrong ones as ConfigError",
+    "data.examples.empty_text_error": "takes the name of a column that the caller chooses",
     "data.examples.length_error": "is called for each example",
     "data.examples.pair_error": "is called for each example",
     "data.extended_vocabulary": "encodes examples for prediction, which checks them",

@@ -81,7 +81,7 @@ class SlowWorker(RecordingWorker):
         await asyncio.sleep(0.01)
         return await super().run(job, timeout)
 
-    def kill(self) -> None:
+    async def abort(self) -> None:
         self.is_closed = True
 
     async def close(self) -> None:
@@ -156,7 +156,7 @@ class LoadingWorker:
     async def start(self) -> None:
         await asyncio.sleep(1000)
 
-    def kill(self) -> None:
+    async def abort(self) -> None:
         self.is_closed = True
 
     async def close(self) -> None:

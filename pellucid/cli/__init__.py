@@ -20,7 +20,7 @@ from typing import TextIO, cast
 from pellucid.cli.flag_suggestions import UnknownFlagError
 from pellucid.cli.messages import BestEffortStream, format_warnings_as_messages, print_message, redirect_to_devnull
 from pellucid.cli.subcommands import SUBCOMMANDS
-from pellucid.dependencies import missing_dependency
+from pellucid.dependencies import missing_packages_as_errors
 from pellucid.errors import InputError, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__
@@ -91,13 +91,9 @@ def _run_subcommand(command_line: list[str]) -> int:
 def _run_module(name: str, arguments: list[str]) -> int:
     """Import the module of a subcommand, and run it; name the extra if a package of training is missing."""
     try:
-        run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{name}").main
-        return run(arguments)
-    except ModuleNotFoundError as error:
-        missing = missing_dependency(error.name, f"pellucid {name}")
-        if missing is None:
-            raise
-        raise missing from None
+        with missing_packages_as_errors(f"pellucid {name}"):
+            run: Callable[[list[str]], int] = import_module(f"pellucid.cli.{name}").main
+            return run(arguments)
     except UnknownFlagError as error:
         from pellucid.cli.subcommand_flags import explain_unknown_flag
 

@@ -20,6 +20,7 @@ from pellucid.config.settings import Config, DataConfig, Delimiter, Device, Epoc
 from pellucid.config.toml import build_config
 from pellucid.data.examples import (
     describe_used_columns,
+    empty_text_error,
     file_delimiter,
     read_examples,
     read_other_columns,
@@ -162,7 +163,7 @@ def _read_entries(path: Path, data: DataConfig) -> list[DictionaryEntry]:
     identifiers = read_row_ids(path, data)
     note = describe_used_columns(path, data)
     print_message(f"{path}: {count_noun(len(reading.examples), 'pair')}{f'; {note}' if note else ''}")
-    others = [line for line in reading.bad_lines if line.reason != "the target is empty"]
+    others = [line for line in reading.bad_lines if line.reason != empty_text_error("target")]
     _report_bad_lines(others)
     if num_open := len(reading.bad_lines) - len(others):  # rows that nobody has filled yet
         print_message(f"{count_noun(num_open, 'row')} without a target: not audited")

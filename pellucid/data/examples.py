@@ -952,6 +952,15 @@ def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataCon
     return _alignment_error(source, target, tokenizers) if config.aligned else ""
 
 
+def empty_text_error(side: str) -> str:
+    """Return why an example with an empty text is a bad line.
+
+    Args:
+        side: Name of the column: "source", "target" or "features".
+    """
+    return f"the {side} is empty"
+
+
 def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, min_length: int = 1) -> str:
     """Return why the length of a text is invalid, or "" if it is valid.
 
@@ -967,7 +976,7 @@ def length_error(side: str, text: str, tokenizer: Tokenizer, max_length: int, mi
         return ""
     count = tokenizer.count(text)
     if count < min_length:
-        return f"the {side} is empty"
+        return empty_text_error(side)
     if count > max_length:
         lines = text.count("\n") + 1
         line_note = f" (it spans {lines} lines: is a quote missing?)" if lines > 1 else ""

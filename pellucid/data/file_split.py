@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pellucid.config.settings import DataConfig, Format, Header
-from pellucid.data.examples import training_columns
+from pellucid.data.examples import empty_text_error, training_columns
 from pellucid.data.headers import check_header_cells, header_note
 from pellucid.data.lines import BYTE_ORDER_MARK, check_lines, open_data_file
 from pellucid.data.readers import (
@@ -166,7 +166,7 @@ def _read_rows(records: Records, config: DataConfig, name: str, bad_lines: list[
                 kind: Literal["pair", "unlabeled"] = "pair" if target.strip() else "unlabeled"
                 yield _Row(record.line, kind, normalize(source), target, others[-1] if config.group_column else "")
                 continue
-            bad = BadLine(name, record.line, "the source is empty")
+            bad = BadLine(name, record.line, empty_text_error("source"))
         if config.on_bad_line == "stop":
             raise BadLineError(f"{bad}; --on-bad-line skip leaves such lines out and lists them")
         bad_lines.append(bad)

@@ -29,6 +29,7 @@ from pellucid.evaluation.metrics import (
     bootstrap_ratio,
     evaluate_examples,
     score_texts,
+    student_quantile,
     wilson_interval,
     worst_examples,
 )
@@ -586,10 +587,8 @@ class RateStatistics(NamedTuple):
 
         It is about other seeds on these examples, not about other examples.
         """
-        from scipy.stats import t  # takes half a second
-
         count = len(self.values)
-        margin = float(t.ppf(0.975, count - 1)) * self.standard_deviation / count**0.5
+        margin = student_quantile(float(count - 1)) * self.standard_deviation / count**0.5
         return ConfidenceInterval(max(0.0, self.mean - margin), min(100.0, self.mean + margin))
 
     def to_dict(self) -> dict[str, Any]:

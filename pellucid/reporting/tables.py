@@ -124,7 +124,6 @@ def label_confusion_table(metrics: LabelMetrics) -> Table | None:
 
 MAX_UPDATE_RATIO = 1.1
 """Largest ratio of the numbers of updates of seeds of which the table does not warn."""
-NO_UPDATES: Mapping[str, int] = {}
 MAX_ACCURACIES = 15
 """Maximum number of rows of accuracies by position or length; the last of more rows holds the rest."""
 MAX_GROUPS = 60
@@ -529,7 +528,7 @@ def timed_updates_note(group: SeedRates, updates: Mapping[str, int]) -> str:
     )
 
 
-def seed_table(group: SeedRates, unfinished: Collection[str] = (), updates: Mapping[str, int] = NO_UPDATES) -> Table:
+def seed_table(group: SeedRates, unfinished: Collection[str] = (), updates: Mapping[str, int] | None = None) -> Table:
     """Return the table of mean and standard deviation of each rate over runs that differ in their seeds.
 
     Args:
@@ -541,7 +540,7 @@ def seed_table(group: SeedRates, unfinished: Collection[str] = (), updates: Mapp
     headings = ("score", "mean", "95 % interval", "standard deviation", "lowest", "highest")
     scope = ", means over groups" if group.over_groups else ""
     title = f"{len(group.runs)} seeds{scope}: {', '.join(map(visible_text, group.runs))}"
-    notes = (unfinished_note(group, unfinished), timed_updates_note(group, updates), SEED_INTERVAL_NOTE)
+    notes = (unfinished_note(group, unfinished), timed_updates_note(group, updates or {}), SEED_INTERVAL_NOTE)
     caption = "\n".join(filter(None, notes))
     table = _empty_table(title, *headings, caption=caption)
     for row in seed_rows(group.rates):

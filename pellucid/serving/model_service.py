@@ -224,20 +224,16 @@ class ModelService:
             worker = ModelWorker(self.folder, self.options)
             try:
                 await worker.start()
-            except asyncio.CancelledError:  # the service stops; it would wait for the process forever
-                worker.kill()
-                await worker.close()
-                raise
-            except Exception as error:
+            except BaseException as error:
+                await worker.abort()  # also if the service stops, which would wait for the process forever
+                if not isinstance(error, Exception):
+                    raise
                 LOGGER.error("%s: a worker process cannot be started: %s", self.name, load_error_message(error))
-                worker.kill()
-                await worker.close()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_RESTART_SECONDS)
                 continue
             if self.workers[slot].is_alive:  # a reload has replaced all workers meanwhile
-                worker.kill()
-                await worker.close()
+                await worker.abort()
                 return
             self.workers[slot] = worker
             self.metrics.count("pellucid_worker_restarts_total", {"model": self.name})
@@ -291,5 +287,4 @@ class ModelService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.queue.fail_all(WorkerFailedError("the service stops"))
         for worker in (*self.workers, *self._replaced):
-            worker.kill()
-            await worker.close()
+            await worker.abort()

@@ -97,6 +97,11 @@ class ModelWorker:
         if self._worker is not None:
             self._worker.process.kill()
 
+    async def abort(self) -> None:
+        """Kill the process and wait for its end; the job that it runs fails."""
+        self.kill()
+        await self.close()
+
     async def close(self) -> None:
         """Wait for the running job, then end the process. A second call does nothing."""
         async with self._busy:
@@ -135,8 +140,7 @@ async def start_workers(folder: Path, options: ServiceOptions) -> list[ModelWork
             await worker.start()
     except BaseException:
         for worker in workers:
-            worker.kill()
-            await worker.close()
+            await worker.abort()
         raise
     return workers
 

@@ -6,7 +6,6 @@ hold here too: HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_CACHE.
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pellucid.decoding.pretrained import HubCommit, HubRequest
 from pellucid.dependencies import MissingDependencyError, has_package
 from pellucid.errors import ConfigError, InputError, RunError, abbreviate, abbreviate_reason, quote
-from pellucid.files import MAX_SETTINGS_SIZE, FileDigest, file_exists, has_digest, open_atomic, open_regular
+from pellucid.files import MAX_SETTINGS_SIZE, FileDigest, copy_regular, file_exists, has_digest
 from pellucid.sharing.manifest import (
     DOCUMENTS,
     MANIFEST,
@@ -229,8 +228,7 @@ def copy_model(downloaded: DownloadedModel, folder: Path) -> None:
     documents = [name for name in DOCUMENTS if file_exists(downloaded.folder / name)]
     for name in (*downloaded.manifest.files, MANIFEST, *documents):
         (folder / name).parent.mkdir(exist_ok=True)
-        with open_regular(downloaded.folder / name) as file, open_atomic(folder / name) as written:
-            shutil.copyfileobj(file, written)
+        copy_regular(downloaded.folder / name, folder / name)
     check_files(folder, downloaded.manifest)
 
 

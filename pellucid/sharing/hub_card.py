@@ -113,7 +113,8 @@ def _all_scores(contents: CardContents) -> list[ScoreFact]:
 
 def _interval(score: ScoreFact) -> str:
     """Return the interval of a score: ", 95 % interval 91.20 to 95.00"; "" without one."""
-    return "" if score.low is None or score.high is None else f", 95 % interval {score.low:.2f} to {score.high:.2f}"
+    bounds = _bounds(score)
+    return f", 95 % interval {bounds}" if bounds else ""
 
 
 def _summary(contents: CardContents) -> str:

@@ -1,14 +1,13 @@
 """A new folder that appears with all its files at once, or not at all."""
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from pellucid.errors import RunError
-from pellucid.files import file_exists, sync_folder, wrap_os_errors
+from pellucid.files import file_exists, sync_folder, temporary_path, wrap_os_errors
 
 
 @contextmanager
@@ -28,7 +27,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         if file_exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise RunError(f"{folder} exists and is not an empty folder; name a new one")
         target = folder.resolve()
-        staging = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
+        staging = temporary_path(target)
         staging.mkdir(parents=True)
         try:
             yield staging

@@ -34,13 +34,14 @@ def from_pretrained(
 
     The files of a shared folder are first compared with the checksums in its manifest; a run folder without a manifest
     is loaded as by `pellucid.load`. Nothing from the folder is executed: a model whose attention or task comes from
-    another package is loaded only if that package is installed here, or the class was registered in this process.
+    another package is loaded only if that package is installed here, or the class was registered in this process. The
+    network is used for repositories only: to download a revision, or to name the newest commit where none is given.
 
     Args:
-        source: Folder; or, with a revision, a repository: "user/model".
+        source: Folder; or a repository, "user/model", whose revision must be given.
         revision: Commit, tag or branch of the repository; None for a folder. A commit makes sure that the model cannot
             change, and is read from the cache without the network after its first download. A warning names the commit
-            of a tag or branch. The network is used only if a revision is given.
+            of a tag or branch.
         device: Device to load to, as in `pellucid.load`.
         token: Access token of the hub; None for that of the variable HF_TOKEN or of `hf auth login`.
 

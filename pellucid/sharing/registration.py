@@ -1,12 +1,10 @@
 """Registration of the functions behind `save_pretrained` and `push_to_hub`, which are imported on first use."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pellucid.decoding.pretrained import CardOptions, HubCommit, HubRequest, ModelSharing, register_sharing
-from pellucid.dependencies import missing_dependency
+from pellucid.dependencies import missing_packages_as_errors
 from pellucid.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ def register_model_sharing() -> None:
 
 def _save_model(model: "BasePredictor", folder: Path, card: CardOptions) -> None:
     """Write the shared folder of a model."""
-    with _training_packages("save_pretrained"):
+    with missing_packages_as_errors("save_pretrained"):
         from pellucid.sharing.shared_folder import ShareRequest, write_shared_folder
 
     write_shared_folder(ShareRequest(_run_of(model), folder.name, card, model), folder)
@@ -28,7 +26,7 @@ def _save_model(model: "BasePredictor", folder: Path, card: CardOptions) -> None
 
 def _push_model(model: "BasePredictor", request: HubRequest, card: CardOptions) -> HubCommit:
     """Push a model to the hub."""
-    with _training_packages("push_to_hub"):
+    with missing_packages_as_errors("push_to_hub"):
         from pellucid.sharing.hub import check_repository_id, require_hub
         from pellucid.sharing.shared_folder import push_run
 
@@ -45,15 +43,3 @@ def _run_of(model: "BasePredictor") -> Path:
             "pellucid.save(model, folder), load that folder, and share it"
         )
     return Path(model.folder)
-
-
-@contextmanager
-def _training_packages(operation: str) -> Iterator[None]:
-    """Convert the error about a missing package of the extra `train` inside the block."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        missing = missing_dependency(error.name, operation)
-        if missing is None:
-            raise
-        raise missing from None

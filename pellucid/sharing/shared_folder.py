@@ -6,7 +6,6 @@ name, so that a folder of this name is always complete.
 """
 
 import re
-import shutil
 import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +22,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.pretrained import CardOptions, HubCommit, HubRequest
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, RunError, quote
-from pellucid.files import digest_file, file_exists, open_atomic, open_regular, write_atomic, write_json, write_text
+from pellucid.files import copy_regular, digest_file, file_exists, write_atomic, write_json, write_text
 from pellucid.reporting.figures import attention_figure, to_png
 from pellucid.run_folder.identity import PACKAGE, find_versions
 from pellucid.run_folder.predictor_loader import load_unwarned
@@ -134,7 +133,7 @@ def _copy_run(run: Path, folder: Path, search: SearchConfig | None) -> None:
         _copy_member(member, folder / member.name, search if index == 0 else None)
     for name in (ENSEMBLE, CONFIDENCE):
         if file_exists(run / name):
-            _copy_file(run / name, folder / name)
+            copy_regular(run / name, folder / name)
 
 
 def _copy_member(run: Path, folder: Path, search: SearchConfig | None) -> None:
@@ -143,14 +142,8 @@ def _copy_member(run: Path, folder: Path, search: SearchConfig | None) -> None:
     has_pair_ngram = file_exists(run / PAIR_NGRAM)
     for name in (VOCABULARY, MODEL, PAIR_NGRAM, CONFIDENCE):
         if file_exists(run / name):
-            _copy_file(run / name, folder / name)
+            copy_regular(run / name, folder / name)
     write_text(folder / CONFIG, to_toml(shared_config(config, search, has_pair_ngram)))
-
-
-def _copy_file(path: Path, copy: Path) -> None:
-    """Copy a regular file."""
-    with open_regular(path) as file, open_atomic(copy) as written:
-        shutil.copyfileobj(file, written)
 
 
 def shared_config(config: Config, search: SearchConfig | None, has_pair_ngram: bool) -> Config:

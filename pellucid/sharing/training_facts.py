@@ -62,13 +62,12 @@ def _scores(best: Mapping[str, Any], num_examples: int | None, config: Config) -
     facts = []
     for metric in get_task(config.task).metrics.validation_metrics:
         if metric.key in best:
-            is_share = metric.key == "exact_match" and num_examples
             value = best[metric.key]
-            facts.append(
-                share_fact(metric.key, metric.name, round(value * num_examples / 100), num_examples)
-                if is_share and num_examples
-                else ScoreFact(metric.key, metric.name, round(value, 4))
-            )
+            if metric.key == "exact_match" and num_examples:
+                num_correct = round(value * num_examples / 100)
+                facts.append(share_fact(metric.key, metric.name, num_correct, num_examples))
+            else:
+                facts.append(ScoreFact(metric.key, metric.name, round(value, 4)))
     return tuple(facts)
 
 
