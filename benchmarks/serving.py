@@ -1,6 +1,7 @@
 """Open-loop load on `pellucid serve` over loopback.
 
-    python benchmarks/serving.py RUN SOURCES [--seconds 60] [--load 0.5 0.8 1.2] [--soak MINUTES] [--peer PYTHON]
+    python benchmarks/serving.py RUN SOURCES [--seconds 60] [--load 0.5 0.8 1.2] [--soak MINUTES] [--soak-load SHARE]
+        [--peer PYTHON]
 
 RUN is a run folder; SOURCES is a file of which the first column of each line is sent, one row per request. The
 saturation is measured first, by 64 clients that each send a request after the answer to the last one. Then requests
@@ -204,7 +205,8 @@ async def measure(args: argparse.Namespace, sources: Sequence[str], services: Se
         service.outputs |= result.outputs
         service.saturation = result.statuses[200] / result.seconds
         service.print_line(case="saturation", **result.describe())
-        cases = [(share, args.seconds) for share in args.load] + ([(0.8, 60 * args.soak)] if args.soak else [])
+        cases = [(share, args.seconds) for share in args.load]
+        cases += [(args.soak_load, 60 * args.soak)] if args.soak else []
         for share, seconds in cases:
             await measure_rate(service, client, sources, f"{share:.0%}", share * service.saturation, seconds)
         client.close_idle()
@@ -223,13 +225,22 @@ async def measure_rate(
     service: MeasuredService, client: Client, sources: Sequence[str], case: str, rate: float, seconds: float
 ) -> None:
     """Print the measurement of a rate of requests per second."""
-    memory, (rows, batches) = memory_of(service.process.pid), await batch_rows(service.port)
+    memory, (rows, batches) = list[int](), await batch_rows(service.port)
+    sampling = asyncio.create_task(sample_memory(service.process.pid, memory))
     result = await measure_open_loop(client, sources, rate, seconds)
+    sampling.cancel()
     rows_after, batches_after = await batch_rows(service.port)
     service.outputs |= result.outputs
     figures = {"rows_per_batch": round((rows_after - rows) / max(1, batches_after - batches), 1)}
-    figures |= {"memory_begin": memory, "memory_end": memory_of(service.process.pid)}
-    service.print_line(case=case, rate=round(rate, 1), seconds=seconds, **result.describe(), **figures)
+    memory.append(memory_of(service.process.pid))
+    service.print_line(case=case, rate=round(rate, 1), seconds=seconds, **result.describe(), **figures, memory=memory)
+
+
+async def sample_memory(process_id: int, memory: list[int]) -> None:
+    """Append the memory of a service to a list, now and once in five minutes."""
+    while True:
+        memory.append(memory_of(process_id))
+        await asyncio.sleep(300)
 
 
 async def wait_until_ready(client: Client, sources: Sequence[str]) -> None:
@@ -271,6 +282,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--load", type=float, nargs="*", default=[0.5, 0.8, 1.2])
     parser.add_argument("--soak", type=float, default=0.0, metavar="MINUTES")
+    parser.add_argument("--soak-load", type=float, default=0.8, metavar="SHARE", help="share of the saturation")
     parser.add_argument("--max-queued-rows", default="256")
     parser.add_argument("--peer", metavar="PYTHON", help="interpreter that has LitServe and pellucid")
     parser.add_argument("--batch-timeout", default="0.005", help="seconds for which LitServe waits for a batch")

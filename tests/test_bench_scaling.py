@@ -8,11 +8,10 @@ from matplotlib.lines import Line2D
 
 from pellucid.bench import scaling
 from pellucid.bench.cases import CASES, BenchCase, BenchRequest
-from pellucid.bench.results import BenchResult
+from pellucid.bench.results import BenchResult, ScalingPoint
 from pellucid.bench.scaling import (
     SCALE_FACTORS,
     SIZE_TITLES,
-    ScalingPoint,
     measure_scaling,
     scale_request,
     scaling_figure,

@@ -69,6 +69,12 @@ def test_predict_and_score_need_neither_pytorch_nor_numba(tmp_path: Path) -> Non
     assert float(score.stdout) == pytest.approx(expected[1].score, abs=1e-5)
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_needs_neither_pytorch_nor_numba(shell: str) -> None:
+    script = run_command("completion", shell)
+    assert script.returncode == 0 and "beam-size" in script.stdout, script.stderr
+
+
 def test_a_program_loads_the_predictor_of_the_runtime() -> None:
     program = "import pellucid\nprint(type(model := pellucid.load(sys.argv[1])).__name__, len(model.predict(['a'])))"
     result = run_blocked(program, str(copy_task_run().run))

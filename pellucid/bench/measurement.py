@@ -22,6 +22,7 @@ from torch import Tensor
 
 from pellucid.bench.cases import BATCHES_PER_CALL, NUM_BATCHES, BenchRequest, batches_per_call, bench_config
 from pellucid.bench.machine import peak_memory_mib
+from pellucid.bench.machine_rates import measure_rates
 from pellucid.bench.results import (
     NUM_WARMUP_STEPS,
     BenchResult,
@@ -33,7 +34,7 @@ from pellucid.bench.results import (
     read_clocks,
     time_steps,
 )
-from pellucid.bench.roofline import MILLI, StepShape, compute_floor, measure_rates, search_work, training_work
+from pellucid.bench.roofline import MILLI, StepShape, compute_floor, search_work, training_work
 from pellucid.data.batch_loaders import LoadedBatch
 from pellucid.data.corpus import EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.encoding import EncodedExamples, encode_examples

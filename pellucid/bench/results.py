@@ -13,6 +13,8 @@ from pellucid.config.settings import Precision
 
 NUM_WARMUP_STEPS = 3
 """Updates before the steady state, including the first."""
+ScaledSize = Literal["length", "batch", "hidden"]
+"""Sizes that a scaling curve varies."""
 
 
 class ClockReading(NamedTuple):
@@ -178,3 +180,13 @@ class StartupTime(msgspec.Struct, frozen=True):
     """Wall time."""
     cpu_seconds: float
     """CPU time of all threads."""
+
+
+class ScalingPoint(NamedTuple):
+    """One measurement of a scaling curve, in which one size varies."""
+
+    varied: ScaledSize
+    """Name of the size that varies."""
+    value: int
+    """Its value: rounded mean of the source positions of a row, rows of a batch, or hidden units of the decoder."""
+    result: BenchResult

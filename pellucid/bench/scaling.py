@@ -1,7 +1,6 @@
 """Scaling curves: time and memory of a step over source length, batch size and network size."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
 
 import msgspec
 from matplotlib.axes import Axes
@@ -10,23 +9,12 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from pellucid.bench.cases import DIGITS, BenchRequest
 from pellucid.bench.child import run_step_measurement
-from pellucid.bench.results import BenchResult
+from pellucid.bench.results import BenchResult, ScaledSize, ScalingPoint
 from pellucid.reporting.figures import ACCENT, INK, MUTED, empty_figure, freeze_layout, style_axes
 
-ScaledSize = Literal["length", "batch", "hidden"]
 SCALE_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors by which one size is multiplied; the other sizes are constant."""
 SIZE_TITLES: dict[ScaledSize, str] = {"length": "source length", "batch": "batch size", "hidden": "hidden units"}
-
-
-class ScalingPoint(NamedTuple):
-    """One measurement of a scaling curve, in which one size varies."""
-
-    varied: ScaledSize
-    """Name of the size that varies."""
-    value: int
-    """Its value: rounded mean of the source positions of a row, rows of a batch, or hidden units of the decoder."""
-    result: BenchResult
 
 
 def measure_scaling(request: BenchRequest) -> Iterator[ScalingPoint]:

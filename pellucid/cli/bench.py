@@ -21,8 +21,7 @@ from rich.table import Table
 from pellucid.bench.cases import CASES, BenchRequest, BenchSelection, select_cases
 from pellucid.bench.child import run_measurement, run_profile
 from pellucid.bench.machine import describe_machine
-from pellucid.bench.results import BenchResult, StageTime
-from pellucid.bench.scaling import ScalingPoint, measure_scaling
+from pellucid.bench.results import BenchResult, ScalingPoint, StageTime
 from pellucid.cli.arguments import parse_arguments
 from pellucid.config.settings import Precision, Threads
 from pellucid.error_messages import describe_suffix, escape_json
@@ -277,7 +276,7 @@ def _print_table(table: Table) -> None:
 
 def _measure_scaling(args: BenchArguments, requests: Sequence[BenchRequest], path: Path) -> None:
     """Plot the curves, and print their points as a table or JSON."""
-    from pellucid.bench.scaling import scaling_figure
+    from pellucid.bench.scaling import measure_scaling, scaling_figure
     from pellucid.reporting.figures import to_png, to_svg
 
     machine = msgspec.to_builtins(describe_machine())

@@ -1,7 +1,7 @@
 """Sharing of trained models: folders that hold what prediction needs, and repositories of the Hugging Face Hub.
 
-Imports: argument_checks, config, decoding, dependencies, errors, evaluation, files, model, reporting, run_folder,
-    runtime, tasks, version.
+Imports: argument_checks, config, data, decoding, dependencies, errors, evaluation, files, model, reporting,
+    run_folder, runtime, tasks, version.
 Start with: shared_folder.py.
 
 * manifest: the list of the files with their checksums, and the rules on what may be in a shared folder.

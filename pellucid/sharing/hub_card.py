@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.pretrained import CardOptions
 from pellucid.decoding.trace import Trace
@@ -15,6 +16,7 @@ from pellucid.sharing.manifest import PICTURE, ScoreFact, TrainingFacts
 from pellucid.sharing.training_facts import accuracy_of_confidence
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
+from pellucid.version import __version__
 
 LIBRARY = "pellucid"
 TAGS = (LIBRARY, "recurrent-neural-network", "attention", "encoder-decoder")
@@ -127,13 +129,19 @@ def _summary(contents: CardContents) -> str:
 
 
 def _use(contents: CardContents) -> list[str]:
-    """Return three lines of Python, and the command lines."""
+    """Return what to install, three lines of Python, and the command lines."""
     place = contents.place
     revision = ', revision="COMMIT"' if "/" in place else ""
     arguments = _python_list(contents.options.example or "TEXT")
     if contents.model.config.data.features_column:
         arguments += f", {_python_list(contents.options.example_features or 'FEATURES')}"
-    lines = ["## Use", "", "```python", "import pellucid", ""]
+    lines = [
+        "## Use",
+        "",
+        f"Requires the Python package `pellucid`, version {__version__} or later. PyTorch is not needed.",
+        "",
+    ]
+    lines += ["```python", "import pellucid", ""]
     lines += [f'model = pellucid.from_pretrained("{place}"{revision})', f"print(model.predict({arguments})[0].output)"]
     lines += ["```", ""]
     if revision:
@@ -179,8 +187,8 @@ def _data(contents: CardContents) -> list[str]:
         ("training pairs", _count(facts.training_examples)),
         ("synthetic pairs", _count(facts.synthetic_examples or None)),
         ("validation pairs", _count(facts.validation_examples)),
-        ("source symbols", f"{len(vocabularies.source.symbols):,} ({_one_line(data.source_symbols)})"),
-        ("target symbols", f"{len(vocabularies.target.symbols):,} ({_one_line(data.target_symbols)})"),
+        ("source symbols", _describe_symbols(vocabularies.source, data.source_symbols)),
+        ("target symbols", _describe_symbols(vocabularies.target, data.target_symbols)),
         ("longest source, longest target", f"{vocabularies.longest_source:,}, {vocabularies.longest_target:,}"),
         ("updates", _count(facts.updates)),
         ("seed", str(contents.model.config.seed)),
@@ -192,6 +200,12 @@ def _data(contents: CardContents) -> list[str]:
     )
     table = _table(("quantity", "value"), [row for row in rows if row[1]])
     return ["## Training data", "", *table, *([sets] if sets else [])]
+
+
+def _describe_symbols(vocabulary: Vocabulary, kind: str) -> str:
+    """Return the number and the kind of the symbols of one side: "39 (words, separated by spaces)"."""
+    explanation = ", separated by spaces" if kind == "words" else ""
+    return f"{len(vocabulary.symbols):,} ({_one_line(kind)}{explanation})"
 
 
 def _count(value: int | None) -> str:
