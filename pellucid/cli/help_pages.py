@@ -179,6 +179,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--prefix", "TEXT", "beginning of every output; also --prefixes FILE"),
             OptionHelp("--forbid", "SYMBOL", "symbol in no output; --require: in every output"),
             OptionHelp("--lexicon", "FILE", "pairs that take precedence over the model"),
+            OptionHelp("--fill", "COLUMN", "write FILE with outputs in its empty cells"),
             OptionHelp("--text", "", "decode the words of running text"),
             _BAD_LINE,
             _DEVICE,
@@ -186,6 +187,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         (
             "predict runs/a words.txt > outputs.txt",
             "predict runs/a new.csv --output-format csv > outputs.csv",
+            "predict runs/a names.csv --fill hebrew > filled.csv",
             "predict runs/a test.tsv --beam-size 8 --nbest 3 --output-format tsv",
             "predict runs/a/1 runs/a/2 words.txt",
         ),

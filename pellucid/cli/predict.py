@@ -14,6 +14,7 @@ from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.csv_output import CsvOutput, starts_with_bom
 from pellucid.cli.input_flags import file_data_config
 from pellucid.cli.messages import print_message
+from pellucid.cli.predict_fill import FilledTable, FillOptions, write_filled_table
 from pellucid.cli.predict_text import write_decoded_text
 from pellucid.cli.prefix_file import PrefixFile
 from pellucid.cli.search_flags import (
@@ -41,13 +42,14 @@ from pellucid.cli.sources import (
 )
 from pellucid.config.settings import Device, Format
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
-from pellucid.data.readers import BadLine, TableCells
+from pellucid.data.readers import BadLine, TableCells, resolve_input_format
 from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from pellucid.cli.backend import PredictionBackend
     from pellucid.decoding.base_predictor import BasePredictor
     from pellucid.decoding.sampling_config import SamplingConfig
 
@@ -100,6 +102,11 @@ class PredictArguments(SearchFlags):
     """Accept outputs whose confidence, the estimated probability of being correct, is at least this number, 0 to 1. In
     text, other outputs are an empty line; the other formats get the column or field accepted. Excludes --nbest,
     --top-mass and --sample, and options with which outputs have no confidence. evaluate prints thresholds."""
+    fill: Annotated[str, tyro.conf.arg(metavar="COLUMN")] = ""
+    """Write FILE, a CSV or TSV table with a header, with outputs in the empty cells of this column, and all other cells
+    unchanged. The column confidence is added, and with --lexicon the column origin. Rows whose cell is not empty are
+    not decoded. With --min-confidence, only outputs with this confidence are written. Excludes --nbest, --top-mass,
+    --sample, --prefixes, --text, other output formats than csv, and --on-bad-line skip."""
     text: bool = False
     """Read running text, and decode its words; all characters between them stay as they are. A word is a part between
     the word boundaries of Unicode that contains a letter (see --word-pattern). Known words come from --lexicon. text
@@ -169,17 +176,25 @@ def main(arguments: list[str]) -> int:
         InputError: An argument, a run folder or an input line is invalid. The outputs of earlier lines are written.
     """
     args = parse_arguments(PredictArguments, "predict", arguments)
-    sampling, has_several = sampling_config(args), _has_several_outputs(args)
-    _check_arguments(args, sampling)
+    _check_arguments(args, sampling_config(args))
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.cli.backend import PredictionBackend
 
     runs, file = split_paths(args.run, args.more, "predict")
     needed_by = _option_of_pytorch(args, file)
     backend = PredictionBackend(runs, args.device, lambda each: _configure_predictor(each, args), needed_by)
-    predictor = backend.predictor
     if args.text:
-        return _predict_text(predictor, args, file)
+        _predict_text(backend.predictor, args, file)
+    elif args.fill:
+        _fill_column(backend, args, file)
+    else:
+        _predict_lines(backend, args, file)
+    return 0
+
+
+def _predict_lines(backend: "PredictionBackend", args: PredictArguments, file: Path) -> None:
+    """Decode one source per line to standard output."""
+    predictor, sampling, has_several = backend.predictor, sampling_config(args), _has_several_outputs(args)
     prefixes = None if args.prefixes is None else PrefixFile(args.prefixes, predictor)
     nbest = _list_length(predictor, args) if has_several else 1
     if args.top_mass is not None and args.nbest is None and nbest == 1:
@@ -219,11 +234,10 @@ def main(arguments: list[str]) -> int:
         print_message("the names of the columns have no output line; --output-format csv writes all columns with names")
     if prefixes is not None:
         prefixes.check_exhausted()
-    return 0
 
 
-def _predict_text(predictor: "BasePredictor", args: PredictArguments, file: Path) -> int:
-    """Decode the words of running text to standard output, and return the exit code 0."""
+def _predict_text(predictor: "BasePredictor", args: PredictArguments, file: Path) -> None:
+    """Decode the words of running text to standard output."""
     from pellucid.data.text_words import WordRule
     from pellucid.decoding.text_decoder import TextDecoder
 
@@ -235,7 +249,24 @@ def _predict_text(predictor: "BasePredictor", args: PredictArguments, file: Path
     if predictor.options.lexicon is not None:
         print_message(lexicon_count_message(notes.num_from_lexicon, predictor.options.lexicon, args.lexicon))
     notes.report(has_features=False)
-    return 0
+
+
+def _fill_column(backend: "PredictionBackend", args: PredictArguments, file: Path) -> None:
+    """Fill the empty cells of a column, and write the table to standard output."""
+    predictor = backend.predictor
+    _acceptance(predictor, args)  # raises an error that names the flag, if outputs have no confidence
+    data, cells = file_data_config(predictor.config.data, args, file, args.input_format), TableCells()
+    input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
+    format = args.input_format
+    if format == "auto":
+        format = data.input_format if str(file) == "-" else resolve_input_format(file, data)
+    table = FilledTable(cells, FillOptions(args.fill, args.min_confidence, args.lexicon is not None), file, format)
+    notes = DecodingNotes(args.require)
+    chunks = read_chunks(file, data, input_format, read_sources, parse_sources)
+    write_filled_table(table, chunks, backend, notes)
+    if predictor.options.lexicon is not None:
+        print_message(lexicon_count_message(notes.num_from_lexicon, predictor.options.lexicon, args.lexicon))
+    notes.report(bool(data.features_column), predictor.vocabularies.source.ids)
 
 
 def _take_prefixes(items: Sequence[InputLine], prefixes: PrefixFile) -> list[str]:
@@ -311,6 +342,7 @@ def _check_arguments(args: PredictArguments, sampling: "SamplingConfig | None") 
             "--sample"
         )
     _check_text_flags(args)
+    _check_fill_flags(args)
     if args.lattice and (args.output_format != "jsonl" or sampling is not None):
         raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
 
@@ -342,6 +374,22 @@ def _check_text_flags(args: PredictArguments) -> None:
     flag = next((name for name, is_given in excluded.items() if is_given), None)
     if flag:
         raise ConfigError(f"--text reads plain text and writes one output per word: it excludes {flag}")
+
+
+def _check_fill_flags(args: PredictArguments) -> None:
+    """Raise `ConfigError` for flags that contradict --fill."""
+    excluded = {
+        "--nbest": args.nbest is not None,
+        "--top-mass": args.top_mass is not None,
+        "--sample": args.sample is not None,
+        "--prefixes": args.prefixes is not None,
+        "--text": args.text,
+        f"--output-format {args.output_format}": args.output_format not in ("text", "csv"),
+        "--on-bad-line skip": args.on_bad_line == "skip",
+    }
+    flag = next((name for name, is_given in excluded.items() if args.fill and is_given), None)
+    if flag:
+        raise ConfigError(f"--fill writes the rows of FILE with one output in each empty cell: it excludes {flag}")
 
 
 def _acceptance(predictor: "BasePredictor", args: PredictArguments) -> Acceptance | None:

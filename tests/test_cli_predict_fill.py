@@ -1,0 +1,142 @@
+"""pellucid predict --fill: outputs in the empty cells of a column, all other cells unchanged."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from command_line import CommandResult, run_pellucid, usage_error_message
+from trained_runs import digits_run
+
+from pellucid.decoding.trace import Trace
+from pellucid.run_folder.predictor_loader import load
+
+ROWS = [
+    ["1", "one two", "", "a;b"],
+    ["2", "three", "THREE", 'say "x"'],
+    ["3", "", "", ""],
+    ["4", "six", "  ", "two\nlines"],
+]
+NAMES = ["id", "words", "digits", "note"]
+
+
+def write_table(path: Path, delimiter: str = ",", line_end: str = "\n", encoding: str = "utf-8") -> Path:
+    """Write the table as CSV."""
+    with path.open("w", encoding=encoding, newline="") as file:
+        csv.writer(file, delimiter=delimiter, lineterminator=line_end).writerows([NAMES, *ROWS])
+    return path
+
+
+def fill(*arguments: object, stdin: bytes = b"") -> CommandResult:
+    """Fill the column `digits`."""
+    options = ("--fill", "digits", "--source-column", "words", "--header")
+    return run_pellucid("predict", digits_run().run, *arguments, *options, stdin=stdin)
+
+
+def traces() -> dict[str, Trace]:
+    """Return the outputs for the sources of the empty cells, through the Python interface."""
+    sources = ["one two", "six"]
+    return dict(zip(sources, load(digits_run().run).predict(sources), strict=True))
+
+
+def read_rows(text: str, delimiter: str = ",") -> list[list[str]]:
+    """Return the rows of CSV."""
+    return list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "line_end", "encoding"), [(",", "\n", "utf-8"), (";", "\r\n", "utf-8-sig"), ("\t", "\n", "utf-8")]
+)
+def test_only_empty_cells_change(delimiter: str, line_end: str, encoding: str, tmp_path: Path) -> None:
+    path = write_table(tmp_path / "table.csv", delimiter, line_end, encoding)
+    result = fill(path)
+    assert result.code == 0
+    names, *rows = read_rows(result.out.removeprefix("\ufeff"), delimiter)
+    assert names == [*NAMES, "confidence"]
+    expected = [list(row) for row in ROWS]
+    for row in (expected[0], expected[3]):
+        row[2] = traces()[row[1]].output
+    assert [row[:4] for row in rows] == expected
+    assert rows[1][4] == rows[2][4] == ""
+    assert "2 cells of 'digits' filled, 1 cell left empty; 1 row unchanged" in result.err
+    assert result.out.startswith("\ufeff") == (encoding == "utf-8-sig")
+    assert result.out.count("\r\n") == (5 if line_end == "\r\n" else 0)
+
+
+def test_tsv_stays_tsv(tmp_path: Path) -> None:
+    path = tmp_path / "table.tsv"
+    path.write_text('words\tdigits\tnote\none\t\t"quoted"\ntwo\tTWO\t\n', "utf-8")
+    lines = fill(path).out.splitlines()
+    assert lines[0] == "words\tdigits\tnote\tconfidence"
+    output = load(digits_run().run).predict(["one"])[0].output
+    assert lines[1].split("\t")[:3] == ["one", output, '"quoted"'] and lines[2].split("\t")[:3] == ["two", "TWO", ""]
+
+
+def test_a_table_without_the_column_of_other_rows_is_read_from_standard_input(tmp_path: Path) -> None:
+    text = write_table(tmp_path / "table.csv").read_bytes()
+    result = fill("--input-format", "csv", stdin=text)
+    assert result.out == fill(tmp_path / "table.csv").out
+
+
+def test_known_pairs_have_an_origin(tmp_path: Path) -> None:
+    path, lexicon = write_table(tmp_path / "table.csv"), tmp_path / "lexicon.tsv"
+    lexicon.write_text("six\t66\n")
+    names, *rows = read_rows(fill(path, "--lexicon", lexicon).out)
+    assert names[-2:] == ["confidence", "origin"]
+    assert [row[-1] for row in rows] == ["search", "", "", "lexicon"] and rows[3][2] == "66"
+
+
+def test_uncertain_cells_stay_empty(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "table.csv")
+    result = fill(path, "--min-confidence", "1")
+    confidences = [trace.confidence for trace in traces().values()]
+    if None in confidences:
+        assert "--min-confidence" in usage_error_message(result)
+        return
+    rows = read_rows(result.out)[1:]
+    assert rows[0][2] == "" and float(rows[0][4]) == pytest.approx(confidences[0], abs=1e-6)
+    assert "0 cells of 'digits' filled, 3 cells left empty" in result.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("words,digitz\none,\n", "--fill: the file has no column 'digits'; did you mean 'digitz'?"),
+        ("words,digits\none,,x\n", "expected 2 columns as in line 1, got 3"),
+    ],
+)
+def test_tables_that_cannot_be_filled(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    assert message in usage_error_message(fill(path))
+
+
+def test_a_bad_row_stops_after_the_rows_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"words,digits\none,\n\xff,\ntwo,\n")
+    result = fill(path)
+    assert result.code == 2 and len(result.out.splitlines()) == 2
+    assert "--fill writes every row, and stops at one that it cannot read" in result.err
+
+
+def test_a_file_without_names_cannot_be_filled(tmp_path: Path) -> None:
+    path = tmp_path / "table.tsv"
+    path.write_text("one\t\ntwo\t2\n")
+    result = run_pellucid("predict", digits_run().run, path, "--fill", "digits", "--no-header")
+    assert "whose first line names the columns" in usage_error_message(result)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--nbest", "2"),
+        ("--top-mass", "0.5"),
+        ("--sample", "2"),
+        ("--text",),
+        ("--output-format", "jsonl"),
+        ("--on-bad-line", "skip"),
+    ],
+)
+def test_options_that_exclude_filling(flags: tuple[str, ...], tmp_path: Path) -> None:
+    path = write_table(tmp_path / "table.csv")
+    assert "--fill" in usage_error_message(run_pellucid("predict", digits_run().run, path, "--fill", "digits", *flags))
