@@ -33,7 +33,8 @@ def test_the_printed_commands_train_evaluate_and_predict(tmp_path: Path) -> None
     assert run(*train, "--size", "tiny", "--epochs", "1").code == 0
     assert run(*evaluate).code == 0
     output = run(*predict).out
-    assert output.startswith("\ufeffid;old spelling;new spelling;editor;output;") and len(output.splitlines()) == 11
+    assert output.startswith("\ufeffid;old spelling;new spelling;editor;confidence\r\n")
+    assert len(output.splitlines()) == len((tmp_path / "words.csv").read_text("utf-8-sig").splitlines())
 
 
 def test_flags_are_checked_and_passed_on(tmp_path: Path) -> None:

@@ -124,11 +124,16 @@ def _next_commands(args: SplitArguments, paths: Mapping[SplitPart, Path]) -> lis
     valid = ["--valid", str(paths["valid"])] if "valid" in paths else []
     train = ["train", str(paths["train"]), *valid, "--run", run, *_training_flags(args, has_valid=bool(valid))]
     commands = [train, ["evaluate", run, str(paths["test"])]]
-    if "unlabeled" in paths:
-        format = "jsonl" if paths["unlabeled"].suffix in (".jsonl", ".ndjson") else "csv"
-        commands.append(["predict", run, str(paths["unlabeled"]), "--output-format", format])
     lines = [join(["pellucid", *command]) for command in commands]
-    return [f"{line} > outputs.{format}" if "predict" in line.split()[:2] else line for line in lines]
+    if "unlabeled" not in paths:
+        return lines
+    unlabeled, column = paths["unlabeled"], args.target_column
+    if unlabeled.suffix in (".csv", ".tsv") and column and not column.isdigit():
+        filled = f"filled{unlabeled.suffix}"
+        return [*lines, f"{join(['pellucid', 'predict', run, str(args.file), '--fill', column])} > {filled}"]
+    format = "jsonl" if unlabeled.suffix in (".jsonl", ".ndjson") else "csv"
+    predict = join(["pellucid", "predict", run, str(unlabeled), "--output-format", format])
+    return [*lines, f"{predict} > outputs.{format}"]
 
 
 def _training_flags(args: SplitArguments, has_valid: bool) -> Sequence[str]:
