@@ -65,6 +65,13 @@ def test_missing_files_are_downloaded_and_checked(server: LoopbackFiles, tmp_pat
     assert fetch_data_set("words", data_set, tmp_path / "data", DownloadEvents()) == 1 and len(server.requests) == 3
 
 
+def test_files_of_the_same_content_are_all_written(server: LoopbackFiles, tmp_path: Path) -> None:
+    server.files["copy.tsv"] = SMALL
+    data_set = load_words(server, tmp_path, ("copy.tsv", "dev/small.tsv"))
+    assert fetch_data_set("words", data_set, tmp_path, DownloadEvents()) == 2
+    assert list_files(tmp_path) == ["words/copy.tsv", "words/dev/small.tsv"]
+
+
 def test_a_file_with_gzip_counts_as_there(server: LoopbackFiles, tmp_path: Path) -> None:
     (tmp_path / "words").mkdir()
     (tmp_path / "words" / "large.bin.gz").write_bytes(gzip.compress(LARGE))

@@ -1,8 +1,8 @@
 """Download of published data sets, by the package pooch (the extra `data`).
 
 Pooch keeps the downloaded files in a hidden folder of the data folder, and checks their SHA-256. `ResumableDownloader`
-takes the place of its own downloader, which begins every file anew. The files move to the folder of the data set when
-all of them are there. Only this module uses the network, and only for addresses of the registry.
+takes the place of its own downloader, which begins every file anew. The files are copied to the folder of the data set
+when all of them are there. Only this module uses the network, and only for addresses of the registry.
 """
 
 import os
@@ -19,6 +19,7 @@ from pellucid.errors import DataError, abbreviate_reason
 from pellucid.file_lock import try_lock, wait_for_lock
 from pellucid.files import (
     FileDigest,
+    copy_regular,
     digest_bytes,
     digest_file,
     has_digest,
@@ -60,7 +61,7 @@ class RemoteFile(NamedTuple):
 
 
 def fetch_data_set(name: str, data_set: PublishedDataSet, data: Path, events: DownloadEvents) -> int:
-    """Download the missing files of a data set; if one fails, none appears in its folder.
+    """Download the missing files of a data set; they appear in its folder when all of them are downloaded.
 
     Args:
         name: Name of the data set, which is that of its folder.
@@ -164,12 +165,12 @@ def _fetch(remote: RemoteFile, staging: Path, session: "Session", events: Downlo
 
 
 def _install(file: PublishedFile, staged: Path, target: Path) -> None:
-    """Move a downloaded file, or copy the member of an archive, to its place."""
+    """Copy a downloaded file, or the member of an archive, to its place."""
     make_folder(target.parent)
-    if not file.member:
-        os.replace(staged, target)
-        return
-    write_atomic(target, read_member(staged, file))
+    if file.member:
+        write_atomic(target, read_member(staged, file))
+    else:
+        copy_regular(staged, target)  # and keep it: another file may have the same content
 
 
 def read_member(archive: Path, file: PublishedFile) -> bytes:
