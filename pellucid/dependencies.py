@@ -1,4 +1,4 @@
-"""Packages that training needs and prediction does not, and the error that says how to install them."""
+"""Packages that training and downloads need and prediction does not, and the error that says how to install them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +19,8 @@ TRAINING_PACKAGES = (
     "uvicorn",
 )
 """Packages of the extra `train`, by the names under which they are imported, and those that they install."""
+DATA_PACKAGES = ("pooch", "requests")
+"""Package of the extra `data`, and one that it installs."""
 INSTALL = "pip install 'pellucid[train]'"
 
 
@@ -40,21 +42,22 @@ class MissingDependencyError(InputError):
 
 @contextmanager
 def missing_packages_as_errors(operation: str) -> Iterator[None]:
-    """Name what to install if a package of the extra `train` cannot be imported inside the block.
+    """Name what to install if a package of the extras `train` and `data` cannot be imported inside the block.
 
     Args:
         operation: Operation that needs the package: "pellucid train".
 
     Raises:
-        MissingDependencyError: A package of the extra is not installed. Other missing modules raise as usual.
+        MissingDependencyError: A package of these extras is not installed. Other missing modules raise as usual.
     """
     try:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
-        if package not in TRAINING_PACKAGES:
+        if package not in (*TRAINING_PACKAGES, *DATA_PACKAGES):
             raise
-        message = f"{operation} needs the package {quote(package)}, which is not installed: {INSTALL}"
+        install = "pip install 'pellucid[data]'" if package in DATA_PACKAGES else INSTALL
+        message = f"{operation} needs the package {quote(package)}, which is not installed: {install}"
         raise MissingDependencyError(message) from None
 
 

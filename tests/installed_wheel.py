@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 NUM_PAIRS = 300
 PACKAGED_FILES = (
     *("pellucid/py.typed", "pellucid/viewer/page/index.html", "pellucid/export/page/model.html"),
+    "pellucid/recipes/published_data.toml",
     "pellucid/tuning/space.toml",
 )
 CLONE_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")

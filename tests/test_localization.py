@@ -31,7 +31,7 @@ from pellucid.recipes.proteins.localization import (
     profile_figure,
     profile_table,
     random_split,
-    read_gzipped_fasta,
+    read_fasta,
     read_proteins,
     truncate_middle,
 )
@@ -111,7 +111,9 @@ def make_proteins(count: int = 120) -> list[Protein]:
 
 def test_sequences_are_joined_from_their_lines(tmp_path: Path) -> None:
     path = write_fasta(tmp_path / "x.fasta.gz", ">sp|1 a > b\nMKL\nAC*\n\n>empty\n>two\nMW\n")
-    assert list(read_gzipped_fasta(path)) == ["MKLAC", "MW"]
+    assert list(read_fasta(path)) == list(read_fasta(tmp_path / "x.fasta")) == ["MKLAC", "MW"]
+    (tmp_path / "y.fasta").write_text(">a\nMKL\n")
+    assert list(read_fasta(tmp_path / "y.fasta")) == ["MKL"]
 
 
 @pytest.mark.parametrize(
@@ -120,12 +122,12 @@ def test_sequences_are_joined_from_their_lines(tmp_path: Path) -> None:
 def test_invalid_fasta_raises_data_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.fasta.gz").write_bytes(content)
     with pytest.raises(DataError, match=r"x\.fasta\.gz is no FASTA file with gzip compression"):
-        list(read_gzipped_fasta(tmp_path / "x.fasta.gz"))
+        list(read_fasta(tmp_path / "x.fasta.gz"))
 
 
 def test_missing_header_error_names_the_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 1: expected a header .*'MKL'"):
-        list(read_gzipped_fasta(write_fasta(tmp_path / "x.fasta.gz", "MKL\n>a\nM\n")))
+        list(read_fasta(write_fasta(tmp_path / "x.fasta.gz", "MKL\n>a\nM\n")))
 
 
 def test_locations_are_files_and_duplicates_are_removed(tmp_path: Path) -> None:

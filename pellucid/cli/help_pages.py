@@ -417,6 +417,23 @@ HELP_PAGES: dict[str, HelpPage] = {
         ),
         ("bench train --case small --cell gru --seconds 0.5", "bench all --case medium --json"),
     ),
+    "data": HelpPage(
+        "list|get [NAME ...] [options]",
+        "List the published data sets of the recipes, or download some. License and source are printed first, and the "
+        "files are checked. Requires: pip install 'pellucid[data]'.",
+        (
+            OptionHelp("list", "", "print all data sets, and which are there"),
+            OptionHelp("get", "", "download what is missing; continues an interrupted download"),
+            OptionHelp("NAME", "", "name of a data set"),
+            OptionHelp("--data", "DIR", "folder of the data sets"),
+            OptionHelp("--registry", "FILE", "TOML file of other data sets or addresses"),
+        ),
+        (
+            "data list",
+            "data get cmudict scan",
+            "data get g2p-sigmorphon2020 --data data",
+        ),
+    ),
     "recipe": HelpPage(
         "NAME --run DIR [options], or: pellucid recipe list",
         "Run a reference experiment, from data to report.",
@@ -427,7 +444,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--max-train-samples", "N", "shorten the recipe to N training samples"),
             OptionHelp("--only", "NAMES", "experiments to run, separated by commas"),
             OptionHelp("--set", "KEY=VALUE", "another setting, such as attention.type=dot"),
-            OptionHelp("--data", "DIR", "folder of published data sets"),
+            OptionHelp("--data", "DIR", "folder of published data sets (pellucid data)"),
             OptionHelp("--words", "FILE", "list of words, for the typo recipes"),
         ),
         (

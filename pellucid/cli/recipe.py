@@ -15,7 +15,8 @@ from pellucid.cli.messages import print_message
 from pellucid.config.toml import check_settings
 from pellucid.errors import ConfigError, InputError, quote
 from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, RECIPES_WITH_SETTINGS, find_recipe
-from pellucid.recipes.recipe import RecipeRequest, ReproductionError, data_folder
+from pellucid.recipes.published_data import data_folder
+from pellucid.recipes.recipe import RecipeRequest, ReproductionError
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class RecipeArguments:
     set, whose validation set is reduced in proportion; 0: as in the recipe. digits-data and protein-pretrained ignore
     it."""
     data: Path | None = None
-    """Folder of published data sets, for the recipes that use them. Default: the environment variable PELLUCID_DATA,
-    else ../shared/data."""
+    """Folder of published data sets, for the recipes that use them; pellucid data get NAME downloads one. Default: the
+    environment variable PELLUCID_DATA, else ../shared/data if it exists, else ~/.cache/pellucid/data."""
     only: str = ""
     """Names of the experiments to run, separated by commas, such as arm,bul; for recipes with several. Default: all of
     the recipe."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pellucid.cli.align import AlignArguments
 from pellucid.cli.arguments import known_flags
 from pellucid.cli.audit import AuditArguments
+from pellucid.cli.data import DataArguments
 from pellucid.cli.download import DownloadArguments
 from pellucid.cli.evaluate import EvaluateArguments
 from pellucid.cli.export import ExportArguments
@@ -35,6 +36,7 @@ MODEL_SUBCOMMANDS: Mapping[str, type] = {
     "share": ShareArguments,
     "download": DownloadArguments,
     "serve": ServeArguments,
+    "data": DataArguments,
 }
 """Arguments of the subcommands whose flags are named in messages about unknown flags of others; they load quickly."""
 

@@ -15,6 +15,7 @@ SUBCOMMANDS = {
     "download": "download a shared model from the Hugging Face Hub to a folder",
     "serve": "answer requests over HTTP by trained models",
     "bench": "measure speed and memory",
+    "data": "list or download the published data sets of the recipes",
     "recipe": "run a reference experiment, from data to report",
     "completion": "print a script that completes command lines in bash, zsh or fish",
 }

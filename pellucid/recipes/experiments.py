@@ -11,6 +11,7 @@ from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import DataError, InputError, quote, suggest
 from pellucid.files import make_folder, read_bytes, write_text
+from pellucid.recipes.published_data import describe_download
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.training.loop import derived_epochs
 
@@ -73,7 +74,8 @@ class ExperimentSuite(NamedTuple):
     folder: str = ""
     """Data folder, if its name differs from the recipe's."""
     package: str = ""
-    """Installed Python package that holds the data, in place of a data folder; empty for none."""
+    """Python package that holds the data, if it is installed; else its name is that of the data folder. Empty for
+    none."""
     groups_references: bool = False
     """Sources occur several times, and each target is a correct output: an output is compared with all of them."""
 
@@ -244,24 +246,20 @@ def find_data(suite: ExperimentSuite, data: Path) -> Path:
     Raises:
         DataError: The folder does not exist or is a file; the message names the source of the data.
     """
-    if suite.package:
-        return _package_folder(suite)
-    name = suite.folder or suite.name
+    name = suite.package or suite.folder or suite.name
     folder = data / name
+    if suite.package and (package_folder := _package_folder(suite.package)):
+        return package_folder
     if not folder.is_dir():
-        raise DataError(
-            f"{folder} does not exist: the data is {suite.origin}; give the folder that holds {name} with "
-            f"--data or in PELLUCID_DATA"
-        )
+        advice = f"; or pip install {suite.package}" if suite.package else ""
+        raise DataError(f"{folder} does not exist: the data is {suite.origin}; {describe_download(name)}{advice}")
     return folder
 
 
-def _package_folder(suite: ExperimentSuite) -> Path:
-    """Return the folder of an installed package that holds data; `DataError` if it is not installed."""
-    found = find_spec(suite.package)
-    if found is None or found.origin is None:
-        raise DataError(f"the data is {suite.origin}: install it with pip install {suite.package}")
-    return Path(found.origin).parent
+def _package_folder(package: str) -> Path | None:
+    """Return the folder of a package that holds data; None if it is not installed."""
+    found = find_spec(package)
+    return None if found is None or found.origin is None else Path(found.origin).parent
 
 
 def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int) -> SplitFiles:

@@ -1,6 +1,5 @@
-"""The interface of a recipe: its request, its configuration and the folder of its data sets."""
+"""The interface of a recipe: its request and its configuration."""
 
-import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -56,10 +55,3 @@ def load_recipe_config(name: str, overrides: Mapping[str, Any], train: Path | No
         if train is None:
             return load_config(path, overrides)
         return build_sized_config(read_settings(path, overrides), str(path), train)
-
-
-def data_folder() -> Path:
-    """Return the folder of the data sets: the environment variable PELLUCID_DATA, or ../shared/data if it is not
-    set.
-    """
-    return Path(os.environ.get("PELLUCID_DATA", "../shared/data"))

@@ -16,6 +16,7 @@ from pellucid.errors import DataError, abbreviate_reason
 from pellucid.files import make_folder, write_json
 from pellucid.recipes.digits.training import DigitsExperiment, DigitsResult, run_experiment
 from pellucid.recipes.jobs import run_jobs
+from pellucid.recipes.published_data import describe_download
 from pellucid.recipes.recipe import RecipeRequest
 from pellucid.reporting.figures import (
     MUTED,
@@ -98,9 +99,7 @@ def load_reference_curves(data: Path, kind: str) -> list[ReferenceCurve]:
         stored = msgspec.json.decode(path.read_bytes(), type=dict[str, list[tuple[float, float]]])
         return [ReferenceCurve(name, stored[key]) for key, name in STORED_CURVES[kind].items()]
     except FileNotFoundError:
-        raise DataError(
-            f"{path} does not exist: give the folder that holds digits-curves with --data or in PELLUCID_DATA"
-        ) from None
+        raise DataError(f"{path} does not exist: {describe_download('digits-curves')}") from None
     except (OSError, msgspec.DecodeError, KeyError) as error:
         raise DataError(f"{path} does not hold the authors' curves: {abbreviate_reason(error)}") from None
 

@@ -134,33 +134,38 @@ def read_proteins(folder: Path) -> list[Protein]:
         The proteins in the order of the files.
 
     Raises:
-        DataError: As in `read_gzipped_fasta`.
+        DataError: As in `read_fasta`.
     """
     proteins = [
         Protein(residues, location)
         for name, location in LOCATIONS.items()
-        for residues in read_gzipped_fasta(folder / f"{name}.fasta.gz")
+        for residues in read_fasta(folder / f"{name}.fasta")
     ]
     return list(dict.fromkeys(proteins))
 
 
-def read_gzipped_fasta(path: Path) -> Iterator[str]:
-    """Yield the sequences of a gzip-compressed FASTA file.
+def read_fasta(path: Path) -> Iterator[str]:
+    """Yield the sequences of a FASTA file, plain or compressed with gzip.
 
     Args:
-        path: FASTA file, compressed with gzip.
+        path: FASTA file; if there is one with ".gz" after this name, that is read.
 
     Yields:
         The residues of each sequence; headers, and a final * of a line, are left out.
 
     Raises:
-        DataError: The file cannot be read, is no gzip file of ASCII text, or does not begin with a header. It is raised
-            when the first sequence is requested.
+        DataError: The file cannot be read, is not ASCII text, or does not begin with a header. It is raised when the
+            first sequence is requested.
     """
+    compressed = path.with_name(f"{path.name}.gz")
+    path = compressed if compressed.exists() else path
+    is_compressed = path.suffix == ".gz"
+    content = read_bytes(path, DataError)
     try:
-        text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
+        text = (gzip.decompress(content) if is_compressed else content).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no FASTA file with gzip compression: {abbreviate_reason(error)}") from error
+        kind = "FASTA file with gzip compression" if is_compressed else "FASTA file"
+        raise DataError(f"{path} is no {kind}: {abbreviate_reason(error)}") from error
     lines = list[str]()
     for number, line in enumerate([*text.splitlines(), ">"], start=1):
         if line.startswith(">"):
@@ -437,7 +442,7 @@ def localization_suite() -> LabelSuite:
         name="protein-localization",
         title="Subcellular localization of proteins",
         introduction=LOCALIZATION_INTRODUCTION,
-        origin="four FASTA files (github.com/dannyfriar/protein-localization-prediction, data), compressed with gzip",
+        origin="four FASTA files (github.com/dannyfriar/protein-localization-prediction, data), also with gzip",
         metric="exact_match",
         experiments=[
             Experiment(f"{name}-{classifier_input}", partial(read_split, split), settings=settings)
@@ -460,7 +465,7 @@ def read_split(split: SplitFunction, folder: Path) -> DataSplits:
         The three splits.
 
     Raises:
-        DataError: As in `read_gzipped_fasta`.
+        DataError: As in `read_fasta`.
     """
     return split(read_proteins(folder))
 

@@ -22,6 +22,7 @@ from pellucid.model.device import use_threads
 from pellucid.model.memory import DecoderState, Memory
 from pellucid.model.recurrence import reverse_sequence
 from pellucid.recipes.digits.networks import ContextDecoder
+from pellucid.recipes.published_data import describe_download
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError
 from pellucid.shapes import Float, Int
 from pellucid.viewer.report_schema import ReportTable
@@ -464,10 +465,7 @@ def _load_arrays(path: Path, names: Sequence[str] = ()) -> list[np.ndarray]:
         DataError: The file is missing or lacks an array.
     """
     if not path.exists():
-        raise DataError(
-            f"{path} does not exist: the weights are from {ORIGIN}; give the folder that holds them as {DATA_FOLDER} "
-            "with --data, or in PELLUCID_DATA"
-        )
+        raise DataError(f"{path} does not exist: the weights are from {ORIGIN}; {describe_download(DATA_FOLDER)}")
     try:
         with np.load(path) as arrays:
             return [arrays[name] for name in names or [f"arr_{index}" for index in range(len(arrays.files))]]

@@ -25,6 +25,7 @@ from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.experiments import DataSplits
 from pellucid.recipes.jobs import run_jobs, train_with_progress
+from pellucid.recipes.published_data import describe_download
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.reporting.figures import mean_weights_figure, to_svg
 from pellucid.run_folder.log import read_log
@@ -64,7 +65,8 @@ def read_tatoeba(data: Path, samples: int) -> DataSplits:
     if not all(path.exists() for path in paths):
         raise DataError(
             f"{data / FOLDER} lacks train.tsv.gz, dev.tsv.gz or test.tsv.gz: the sentences are those of "
-            "manythings.org/anki (spa-eng), split so that no sentence is in two sets; give the data folder with --data"
+            "manythings.org/anki (spa-eng), split so that no sentence is in two sets; "
+            + describe_download(FOLDER.parts[0])
         )
     splits = [read_examples(path, DataConfig()).examples for path in paths]
     if samples:
