@@ -116,7 +116,7 @@ def test_scaling_curves_are_plotted_and_printed(
             ("train", "--scaling", "a"),
             "--scaling takes a file that ends with .png or .svg, got a name without ",
         ),
-        (("train", "--scaling", "none/a.png"), "cannot write none/a.png: no such folder"),
+        (("train", "--scaling", "none/a.png"), "cannot write none/a.png: no such file or directory"),
     ],
 )
 def test_invalid_combinations_are_refused_in_one_line(arguments: tuple[str, ...], message: str) -> None:

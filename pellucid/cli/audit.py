@@ -15,6 +15,7 @@ from pellucid.auditing.types import AuditModels, AuditOptions, DictionaryEntry, 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.csv_output import starts_with_bom
 from pellucid.cli.messages import print_message
+from pellucid.cli.output_files import check_output_file
 from pellucid.cli.sources import count_noun
 from pellucid.config.settings import Config, DataConfig, Delimiter, Device, Epochs, Seed, Size
 from pellucid.config.toml import build_config
@@ -28,8 +29,8 @@ from pellucid.data.examples import (
 )
 from pellucid.data.lines import BYTE_ORDER_MARK
 from pellucid.data.readers import BadLine
-from pellucid.errors import ConfigError
-from pellucid.files import check_writable, write_text
+from pellucid.errors import ConfigError, InputError, quote
+from pellucid.files import write_text
 
 if TYPE_CHECKING:
     from pellucid.auditing.types import AuditRecord
@@ -115,9 +116,7 @@ def main(arguments: list[str]) -> int:
     """
     args = parse_arguments(AuditArguments, "audit", arguments)
     _check_arguments(args)
-    for path in (args.output, args.html):
-        if path is not None:
-            check_writable(path)
+    _check_files(args)
     if args.apply is not None:
         _apply(args, args.apply)
     elif args.next:
@@ -125,6 +124,19 @@ def main(arguments: list[str]) -> int:
     else:
         _audit(args)
     return 0
+
+
+def _check_files(args: AuditArguments) -> None:
+    """Raise `InputError` if a file cannot be written, or would replace one that is read.
+
+    With --apply, --output may be FILE itself.
+    """
+    if args.html is not None and args.html.suffix != ".html":
+        raise InputError(f"--html takes a file that ends with .html, got {quote(args.html)}")
+    inputs = [args.apply, args.unlabeled, *args.compare, *([] if args.apply else [args.file])]
+    for flag, path in {"--output": args.output, "--html": args.html}.items():
+        if path is not None:
+            check_output_file(flag, path, inputs)
 
 
 def _check_arguments(args: AuditArguments) -> None:

@@ -15,6 +15,7 @@ from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.csv_output import format_csv, starts_with_bom
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
 from pellucid.cli.messages import print_message
+from pellucid.cli.output_files import check_output_file
 from pellucid.cli.search_flags import PathFlag, SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_path_order, count_noun, is_run
 from pellucid.config.settings import Delimiter, Device, Format
@@ -22,7 +23,7 @@ from pellucid.data.examples import file_delimiter
 from pellucid.data.lines import BYTE_ORDER_MARK
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
-from pellucid.files import check_writable, write_text
+from pellucid.files import write_text
 from pellucid.run_folder.run_files import ENSEMBLE
 
 if TYPE_CHECKING:
@@ -289,6 +290,6 @@ def _check_arguments(args: EvaluateArguments) -> None:
         raise InputError(f"--html takes a file that ends with .html, got {quote(args.html)}")
     if args.errors is not None and args.errors.suffix != ".csv":
         raise InputError(f"--errors takes a file that ends with .csv, got {quote(args.errors)}")
-    for path in (args.html, args.errors):
+    for flag, path in {"--html": args.html, "--errors": args.errors}.items():
         if path is not None:
-            check_writable(path)
+            check_output_file(flag, path, [args.run, args.file, *args.more, args.target])

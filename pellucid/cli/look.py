@@ -15,13 +15,14 @@ import tyro
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config, given_columns
 from pellucid.cli.messages import print_message
+from pellucid.cli.output_files import check_output_file
 from pellucid.cli.sources import check_path_order, standard_input
 from pellucid.config.settings import DataConfig, Device, Limit
 from pellucid.data.examples import SKIP_HINT, STANDARD_INPUT, Example, InputFormat, parse_sources, read_sources
 from pellucid.data.readers import BadLine, has_known_suffix
 from pellucid.error_messages import describe_suffix
 from pellucid.errors import DataError, InputError
-from pellucid.files import check_writable, write_text
+from pellucid.files import write_text
 
 if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
@@ -131,7 +132,7 @@ def _check_arguments(args: LookArguments) -> None:
         endings = f"{', '.join(EXPORT_SUFFIXES[:-1])} or {EXPORT_SUFFIXES[-1]}"
         raise InputError(f"--export takes a file that ends with {endings}, got {describe_suffix(args.export.suffix)}")
     if args.export is not None:
-        check_writable(args.export)
+        check_output_file("--export", args.export, [*args.paths, args.target])
 
 
 def _report_unfinished(runs: Sequence[Path]) -> None:

@@ -1,0 +1,36 @@
+"""Checks of the files that a subcommand writes, before it computes anything."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pellucid.cli.sources import is_run
+from pellucid.errors import InputError
+from pellucid.files import check_writable, wrap_os_errors
+from pellucid.run_folder.run_files import ENSEMBLE, FILES
+
+
+def check_output_file(flag: str, path: Path, inputs: Iterable[Path | None] = ()) -> None:
+    """Check that a file can be written, and that this destroys nothing that the user needs.
+
+    Args:
+        flag: Flag that names the file.
+        path: The file, which need not exist.
+        inputs: Files that the subcommand reads; None and "-" for none.
+
+    Raises:
+        InputError: The path is a device, a pipe or a socket, a file that the subcommand reads, or a file of a run.
+        RunError: The file cannot be written.
+    """
+    check_writable(path)
+    with wrap_os_errors("write", path):
+        is_special = path.exists() and not path.is_file()
+        is_input = any(
+            each is not None and str(each) != "-" and each.exists() and path.exists() and path.samefile(each)
+            for each in inputs
+        )
+    if is_special:
+        raise InputError(f"{flag} {path} is a device or a pipe: name a file")
+    if is_input:
+        raise InputError(f"{flag} {path} is a file that this command reads: name another file")
+    if path.name in (*FILES, ENSEMBLE) and is_run(path.parent):
+        raise InputError(f"{flag} {path} is a file of a run folder: name another file")
