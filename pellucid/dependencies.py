@@ -1,8 +1,9 @@
-"""Packages that training and downloads need and prediction does not, and the error that says how to install them."""
+"""Optional packages, by the extra that installs them, and the error that says how to install a missing one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Literal
 
 from pellucid.errors import InputError, quote
 
@@ -21,7 +22,8 @@ TRAINING_PACKAGES = (
 """Packages of the extra `train`, by the names under which they are imported, and those that they install."""
 DATA_PACKAGES = ("pooch", "requests")
 """Package of the extra `data`, and one that it installs."""
-INSTALL = "pip install 'pellucid[train]'"
+Extra = Literal["train", "data", "hub", "onnx", "tune"]
+"""Extra of the distribution, of which optional packages are installed."""
 
 
 def has_package(name: str) -> bool:
@@ -40,6 +42,37 @@ class MissingDependencyError(InputError):
     """A package is not installed that an operation needs."""
 
 
+def require_package(name: str, extra: Extra, operation: str) -> None:
+    """Check that a package is installed, without importing it.
+
+    Args:
+        name: Name under which the package is imported.
+        extra: Extra that installs it.
+        operation: Operation that needs the package: "pellucid tune".
+
+    Raises:
+        MissingDependencyError: It is not installed; the message has the command that installs it.
+    """
+    if not has_package(name):
+        raise _missing_package_error(name, extra, operation)
+
+
+def _missing_package_error(name: str, extra: Extra, operation: str) -> MissingDependencyError:
+    """Return the error for an operation that needs a package."""
+    return MissingDependencyError(
+        f"{operation} needs the package {quote(name)}, which is not installed: {install_command(extra)}"
+    )
+
+
+def install_command(extra: Extra) -> str:
+    """Return the command that installs an extra.
+
+    Args:
+        extra: The extra.
+    """
+    return f"pip install 'pellucid[{extra}]'"
+
+
 @contextmanager
 def missing_packages_as_errors(operation: str) -> Iterator[None]:
     """Name what to install if a package of the extras `train` and `data` cannot be imported inside the block.
@@ -56,9 +89,10 @@ def missing_packages_as_errors(operation: str) -> Iterator[None]:
         package = (error.name or "").split(".")[0]
         if package not in (*TRAINING_PACKAGES, *DATA_PACKAGES):
             raise
-        install = "pip install 'pellucid[data]'" if package in DATA_PACKAGES else INSTALL
-        message = f"{operation} needs the package {quote(package)}, which is not installed: {install}"
-        raise MissingDependencyError(message) from None
+        if package in DATA_PACKAGES:
+            raise _missing_package_error(package, "data", operation) from None
+        name = package if has_package("torch") else "torch"  # the one that users know
+        raise _missing_package_error(name, "train", operation) from None
 
 
 def require_pytorch(reason: str) -> MissingDependencyError:
@@ -67,4 +101,4 @@ def require_pytorch(reason: str) -> MissingDependencyError:
     Args:
         reason: Option, or the reason why the runtime does not compute a run.
     """
-    return MissingDependencyError(f"{reason}: this needs PyTorch, which is not installed: {INSTALL}")
+    return MissingDependencyError(f"{reason}: this needs PyTorch, which is not installed: {install_command('train')}")

@@ -58,6 +58,8 @@ class LoopbackHub:
     """Names of files whose content breaks off in the middle."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Sizes that the list of files claims, instead of the true ones."""
+    info: object = None
+    """Answer to requests for the list of files, instead of the true one."""
 
     def add(self, repo_id: str, files: Files) -> str:
         """Add a repository, or a commit with these files only to it; return the hash."""
@@ -137,7 +139,8 @@ class HubRequestHandler(BaseHTTPRequestHandler):
             {"rfilename": name, "size": self.hub.sizes.get(name, len(content)), "blobId": "0" * 40}
             for name, content in repository.commits[commit].items()
         ]
-        self._send(200, {"id": match[1], "modelId": match[1], "sha": commit, "siblings": siblings, "tags": []})
+        info = {"id": match[1], "modelId": match[1], "sha": commit, "siblings": siblings, "tags": []}
+        self._send(200, self.hub.info or info)
 
     def _resolve(self, repository: HubRepository, match: re.Match[str], body: bytes) -> None:
         commit, content = repository.resolve(match[2]), (repository.files(match[2]) or {}).get(match[3])

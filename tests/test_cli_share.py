@@ -117,6 +117,13 @@ def test_a_model_is_pushed_and_downloaded(hub: LoopbackHub, tmp_path: Path) -> N
     assert result.returncode == 0 and f"user/copies@main is the commit {commit} now" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["user/a--b", "user/a..b", "user/a.git", "user/a-"])
+@pytest.mark.parametrize("revision", [["--revision", "0" * 40], []])
+def test_names_that_the_hub_refuses_are_errors_of_a_download(tmp_path: Path, name: str, revision: list[str]) -> None:
+    result = run_pellucid("download", name, *revision, "--out", tmp_path / "model")
+    assert f"'{name}' is not the name of a repository: expected USER/MODEL" in usage_error_message(result)
+
+
 def test_errors_of_a_download_exit_with_code_2(hub: LoopbackHub, tmp_path: Path) -> None:
     commit = hub.add("user/model", {"model.pkl": b"\x80"})
     for arguments, message in (

@@ -11,6 +11,8 @@ pytest.importorskip("onnx")
 from small_networks import make_config
 from trained_runs import copy_run_folder, copy_task_run
 
+from pellucid import dependencies
+from pellucid.dependencies import MissingDependencyError
 from pellucid.errors import ConfigError, InputError
 from pellucid.export import support
 from pellucid.export.support import MIN_OPSET, check_exportable, check_opset, check_packages
@@ -54,6 +56,7 @@ def test_versions_of_the_operators_out_of_range(opset: int) -> None:
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     check_packages()
-    monkeypatch.setattr(support, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"--onnx needs the package onnx: run pip install 'pellucid\[onnx\]'"):
+    monkeypatch.setattr(dependencies, "find_spec", lambda name: None)
+    expected = r"^export --onnx needs the package 'onnx', which is not installed: pip install 'pellucid\[onnx\]'$"
+    with pytest.raises(MissingDependencyError, match=expected):
         check_packages()

@@ -15,9 +15,9 @@ from shared_models import CARD, copies_with_pair_ngram, ensemble_of_copies, file
 from test_runtime_loader import run_blocked
 
 import pellucid
-from pellucid.errors import ArgumentError, ConfigError, RunError
+from pellucid.errors import ArgumentError, ConfigError, RunError, quote
 from pellucid.sharing.hub import RepositoryRevision, check_repository_id, download_model, require_hub
-from pellucid.sharing.manifest import MANIFEST
+from pellucid.sharing.manifest import MANIFEST, MAX_DOCUMENT_SIZE
 from pellucid.sharing.pretrained_loader import download_to_folder
 
 REPOSITORY = "user/copies"
@@ -100,8 +100,7 @@ def test_a_downloaded_commit_is_read_from_the_cache_without_the_network(hub: Loo
 
 def test_a_damaged_file_in_the_cache_is_downloaded_again(hub: LoopbackHub) -> None:
     commit = push()
-    place = RepositoryRevision(REPOSITORY, commit)
-    folder = download_model(place).folder
+    folder = download_model(RepositoryRevision(REPOSITORY, commit)).folder
     path = (folder / "model.safetensors").resolve()
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     assert outputs(pellucid.from_pretrained(REPOSITORY, commit)) == outputs(pellucid.load(copies_with_pair_ngram()))
@@ -153,6 +152,30 @@ def test_a_file_of_the_right_size_with_other_content_is_refused(hub: LoopbackHub
     content = (repository.files("main") or {})["config.toml"]
     commit = repository.commit({"config.toml": content.replace(b"beam_size = 5", b"beam_size = 9")})
     assert "config.toml has another size or SHA-256 than manifest.json: the copy is incomplete" in error_of(commit)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        [1],
+        {"sha": "0" * 40},
+        *({"id": "user/copies", "sha": "0" * 40, "siblings": siblings} for siblings in (5, [5], [{"size": 5}])),
+        *({"id": "user/copies", "sha": "0" * 40, "siblings": [{"rfilename": name}]} for name in (5, None)),
+        {"id": "user/copies", "sha": "0" * 40, "siblings": [{"rfilename": MANIFEST, "size": "x"}]},
+    ],
+)
+def test_answers_of_another_form_are_errors(hub: LoopbackHub, info: object) -> None:
+    push()
+    hub.info = info
+    assert error_of("main").startswith(f"cannot download {REPOSITORY}@main: ")
+
+
+def test_a_card_that_is_larger_than_announced_is_left_out(hub: LoopbackHub, tmp_path: Path) -> None:
+    push()
+    hub.sizes["README.md"] = 2000
+    commit = hub.repositories[REPOSITORY].commit({"README.md": b"#" * (MAX_DOCUMENT_SIZE + 1)})
+    download_to_folder(RepositoryRevision(REPOSITORY, commit), tmp_path / "model")
+    assert "README.md" not in file_names(tmp_path / "model") and "attention.png" in file_names(tmp_path / "model")
 
 
 def test_huge_files_are_refused_before_they_are_downloaded(hub: LoopbackHub) -> None:
@@ -219,6 +242,37 @@ def test_without_the_network_the_message_says_so(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(RunError, match=f"cannot push to {REPOSITORY}: {expected}"):
             pellucid.load(copies_with_pair_ngram()).push_to_hub(REPOSITORY)
         assert error_of(None).endswith("give revision=COMMIT")
+
+
+NOT_REPOSITORIES = [
+    "user/a--b",
+    "user/a..b",
+    "user/a.git",
+    "user/a-",
+    "user-/a",
+    "user/a.",
+    "user/\u00e4",
+    "user/" + 97 * "a",
+]
+
+
+@pytest.mark.parametrize("name", NOT_REPOSITORIES)
+@pytest.mark.parametrize("revision", ["main", "0" * 40])
+def test_names_that_the_hub_refuses_are_errors(name: str, revision: str) -> None:
+    assert error_of(revision, name).startswith(f"{quote(name)} is not the name of a repository: expected USER/MODEL, ")
+
+
+def test_a_missing_folder_with_a_name_that_no_repository_has_is_missing() -> None:
+    assert error_of(None, "runs/a--b").startswith("runs/a--b does not exist: expected a folder, or a repository")
+
+
+def test_a_cache_that_cannot_be_read_is_an_error(
+    hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commit = push()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "file"))
+    assert f"cannot download manifest.json of {REPOSITORY}@{commit}: " in error_of(commit)
 
 
 def test_arguments_are_checked() -> None:

@@ -1,9 +1,12 @@
 """Shared folders: their files, their model card, loading with checks, and what is refused."""
 
+import ast
 import json
 import os
 import re
+import shlex
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,13 +169,17 @@ def test_a_shared_folder_can_be_shared_again_with_its_facts(shared: Path, tmp_pa
         assert (tmp_path / "copies" / name).read_bytes() == (shared / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("task", ["digits"])
-def test_a_run_without_pair_ngram_model_is_loaded_without_warnings(tmp_path: Path, task: str) -> None:
+def test_a_run_without_pair_ngram_model_is_loaded_without_warnings(tmp_path: Path) -> None:
     model = pellucid.load(digits_run().run)
-    model.save_pretrained(tmp_path / task)
-    assert [trace.output for trace in pellucid.from_pretrained(tmp_path / task).predict(["one two"])] == [
-        trace.output for trace in model.predict(["one two"])
-    ]
+    assert model.pair_ngram_weight == 0
+    model.save_pretrained(tmp_path / "digits")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = pellucid.from_pretrained(tmp_path / "digits")
+    assert not (tmp_path / "digits" / "pair_ngram.safetensors").exists()
+    assert outputs(loaded) == outputs(model)
+    sources = ["one two", "three"]
+    assert [each.output for each in loaded.predict(sources)] == [each.output for each in model.predict(sources)]
 
 
 def test_a_changed_model_is_not_saved_as_the_run_it_was_loaded_from(tmp_path: Path) -> None:
@@ -190,6 +197,42 @@ def test_a_changed_model_is_not_saved_as_the_run_it_was_loaded_from(tmp_path: Pa
     loaded = pellucid.load(tmp_path / "saved")
     loaded.save_pretrained(tmp_path / "changed")
     assert outputs(pellucid.from_pretrained(tmp_path / "changed")) == outputs(loaded)
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_changed_parameters_of_the_runtime_are_not_shared_as_those_of_the_run(tmp_path: Path, ensemble: bool) -> None:
+    model = load_runtime(ensemble_of_copies() if ensemble else copies_with_pair_ngram())
+    model.save_pretrained(tmp_path / "equal")
+    first, *others = model.network
+    gate = first.arrays.decoder.layers[0].cell.input_bias + 1
+    layer = replace(first.arrays.decoder.layers[0], cell=replace(first.arrays.decoder.layers[0].cell, input_bias=gate))
+    decoder = replace(first.arrays.decoder, layers=(layer,))
+    networks = (*others, replace(first, arrays=replace(first.arrays, decoder=decoder)))
+    with pytest.raises(ArgumentError, match=r"^model: expected the parameters in "):
+        replace(model, network=networks).save_pretrained(tmp_path / "changed")
+    assert os.listdir(tmp_path) == ["equal"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="names that Windows does not have")
+@pytest.mark.parametrize("name", ['my "model"', "it's `mine`", "-v", "a $HOME b", "a\nb", "größe"])
+def test_the_commands_of_the_card_name_the_folder_whatever_its_name_is(tmp_path: Path, name: str) -> None:
+    result = run_pellucid("share", copies_with_pair_ngram(), "--to", f"./{name}", folder=tmp_path)
+    assert result.code == 0, result.err
+    card = (tmp_path / name / "README.md").read_text("utf-8")
+    python, shell = re.findall(r"^```(?:python|sh)\n(.*?)\n```$", card, re.DOTALL | re.MULTILINE)
+    (call,) = [
+        node for node in ast.walk(ast.parse(python)) if "pretrained" in getattr(getattr(node, "func", 0), "attr", "")
+    ]
+    written = name.replace("\n", "⏎")
+    assert isinstance(call, ast.Call) and [ast.literal_eval(each) for each in call.args] == [written]
+    assert shlex.split(shell) == ["pellucid", "predict", "./-v" if name == "-v" else written, "FILE"]
+
+
+def test_the_card_of_the_current_folder_has_its_name(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    result = run_pellucid("share", copies_with_pair_ngram(), "--to", ".", folder=tmp_path / "here")
+    assert result.code == 0, result.err
+    assert 'from_pretrained("here")' in (tmp_path / "here" / "README.md").read_text("utf-8")
 
 
 def test_a_folder_that_is_not_empty_is_refused_and_an_empty_one_is_filled(tmp_path: Path) -> None:

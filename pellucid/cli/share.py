@@ -120,7 +120,7 @@ def _write(run: Path, folder: Path, card: CardOptions) -> None:
     from pellucid.sharing.manifest import MANIFEST
     from pellucid.sharing.shared_folder import ShareRequest, write_shared_folder
 
-    manifest = write_shared_folder(ShareRequest(run, folder.name, card), folder)
+    manifest = write_shared_folder(ShareRequest(run, folder.resolve().name, card), folder)
     size = sum(file.size for file in manifest.files.values())
     print(f"{folder}: {len(manifest.files)} files of the model, {size / 1e6:.2f} MB, with README.md and {MANIFEST}")
 

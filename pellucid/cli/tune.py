@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +12,8 @@ from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
 from pellucid.config.toml import flatten_config, size_preset
 from pellucid.config.validation import unused_settings
-from pellucid.errors import ConfigError, InputError
+from pellucid.dependencies import require_package
+from pellucid.errors import ConfigError
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import MultiProgress
@@ -60,12 +60,11 @@ def main(arguments: list[str]) -> int:
         Exit code: 0, 1 if all trials failed, or 130 after Ctrl-C.
 
     Raises:
-        InputError: An argument or a file is invalid, Optuna is not installed, or the folder holds another search.
+        InputError: An argument or a file is invalid, the package optuna is missing, or the folder holds another search.
     """
     args = TrainingFlagParser(TuneArguments, "tune", arguments).parse()
     config = config_from_flags(args)
-    if find_spec("optuna") is None:
-        raise InputError("tune requires Optuna, which is not installed: pip install 'pellucid[tune]'")
+    require_package("optuna", "tune", "pellucid tune")
     from pellucid.reporting.progress import multi_progress
     from pellucid.tuning.search import StudyFinished, tune
 

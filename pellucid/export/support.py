@@ -1,9 +1,9 @@
 """Networks that can be exported to ONNX, and the optional packages that this needs."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 from pellucid.config.settings import Config
+from pellucid.dependencies import require_package
 from pellucid.errors import ConfigError, InputError, quote
 from pellucid.files import file_exists
 from pellucid.run_folder.run_files import ENSEMBLE, load_run_config
@@ -19,11 +19,10 @@ def check_packages() -> None:
     """Check that the packages of the extra "onnx" are installed.
 
     Raises:
-        ConfigError: One is not.
+        MissingDependencyError: One is not.
     """
     for name in PACKAGES:
-        if find_spec(name) is None:
-            raise ConfigError(f"--onnx needs the package {name}: run pip install 'pellucid[onnx]'")
+        require_package(name, "onnx", "export --onnx")
 
 
 def check_opset(opset: int) -> None:

@@ -9,7 +9,7 @@ The equations are in the classes of `pellucid.model` that hold the same paramete
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from pellucid.shapes import Float, Int
 
 Array = Float[np.ndarray, "..."]
 """An array of parameters."""
-Take = Callable[[str, tuple[int, ...]], Array]
+TensorGetter = Callable[[str, tuple[int, ...]], Array]
 """Function that returns the array of a name in the model file, of this shape."""
 
 
@@ -186,7 +186,7 @@ class NetworkArrays:
     decoder: DecoderArrays
 
 
-def build_network_arrays(config: Config, vocabularies: Vocabularies, take: Take) -> NetworkArrays:
+def build_network_arrays(config: Config, vocabularies: Vocabularies, take: TensorGetter) -> NetworkArrays:
     """Return the parameters of a network, from a function that returns the arrays of the model file.
 
     Args:
@@ -206,7 +206,23 @@ def build_network_arrays(config: Config, vocabularies: Vocabularies, take: Take)
     )
 
 
-def _encoder(config: EncoderConfig, id_counts: tuple[int, int], take: Take) -> EncoderArrays:
+def equal_arrays(one: object, other: object) -> bool:
+    """Return whether two networks, or two parts of networks, have equal parameters.
+
+    Args:
+        one: `NetworkArrays`, or one of its parts.
+        other: Another of them.
+    """
+    if isinstance(one, np.ndarray):
+        return isinstance(other, np.ndarray) and np.array_equal(one, other)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(equal_arrays, one, other))
+    if not is_dataclass(one) or type(one) is not type(other):
+        return one == other
+    return all(equal_arrays(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+
+
+def _encoder(config: EncoderConfig, id_counts: tuple[int, int], take: TensorGetter) -> EncoderArrays:
     """Return the parameters of the encoder; `id_counts` are the numbers of symbols and of features."""
     embedding = _embedding(config.embedding, "encoder.table.weight", (sum(id_counts), config.embedding_size), take)
     convolutions = tuple(
@@ -229,7 +245,7 @@ def _encoder(config: EncoderConfig, id_counts: tuple[int, int], take: Take) -> E
     return EncoderArrays(embedding, id_counts[0], convolutions, tuple(layers))
 
 
-def _embedding(kind: Feedback, name: str, shape: tuple[int, int], take: Take) -> Float[np.ndarray, "N E"]:
+def _embedding(kind: Feedback, name: str, shape: tuple[int, int], take: TensorGetter) -> Float[np.ndarray, "N E"]:
     """Return the vectors of all ids. One-hot tables and empty ones are not in the file."""
     match kind:
         case "one-hot":
@@ -240,7 +256,7 @@ def _embedding(kind: Feedback, name: str, shape: tuple[int, int], take: Take) ->
             return take(name, shape)
 
 
-def _cell(config: EncoderConfig | DecoderConfig, name: str, input_size: int, take: Take) -> CellArrays:
+def _cell(config: EncoderConfig | DecoderConfig, name: str, input_size: int, take: TensorGetter) -> CellArrays:
     """Return the parameters of one cell."""
     size, rows = config.hidden_size, config.hidden_size * {"gru": 3, "lstm": 4}[config.cell]
     norm = None
@@ -261,17 +277,17 @@ def _cell(config: EncoderConfig | DecoderConfig, name: str, input_size: int, tak
     )
 
 
-def _output_norm(kind: LayerNormalization, name: str, size: int, take: Take) -> LayerNormArrays | None:
+def _output_norm(kind: LayerNormalization, name: str, size: int, take: TensorGetter) -> LayerNormArrays | None:
     """Return the normalization of the outputs of a layer; None if they are not normalized."""
     return _layer_norm(name, size, take) if kind == "outputs" else None
 
 
-def _layer_norm(name: str, size: int, take: Take) -> LayerNormArrays:
+def _layer_norm(name: str, size: int, take: TensorGetter) -> LayerNormArrays:
     """Return the parameters of one layer normalization."""
     return LayerNormArrays(take(f"{name}.weight", (size,)), take(f"{name}.bias", (size,)))
 
 
-def _attention(config: AttentionConfig, query_size: int, memory_size: int, take: Take) -> AttentionArrays:
+def _attention(config: AttentionConfig, query_size: int, memory_size: int, take: TensorGetter) -> AttentionArrays:
     """Return the parameters of a built-in attention."""
     match config.type:
         case "additive" | "location" | "monotonic":
@@ -282,7 +298,9 @@ def _attention(config: AttentionConfig, query_size: int, memory_size: int, take:
             return AttentionArrays()
 
 
-def _additive_attention(config: AttentionConfig, query_size: int, memory_size: int, take: Take) -> AttentionArrays:
+def _additive_attention(
+    config: AttentionConfig, query_size: int, memory_size: int, take: TensorGetter
+) -> AttentionArrays:
     """Return the parameters of an attention whose score is vᵀ tanh(W q + U h + b), with the terms that it adds."""
     name, units, heads = "decoder.attention", config.size, config.num_heads
     query = take(f"{name}.query_projection.weight", (units, query_size))
@@ -301,7 +319,9 @@ def _additive_attention(config: AttentionConfig, query_size: int, memory_size: i
     return AttentionArrays(query, key, key_bias, energy, context=context)
 
 
-def _decoder(config: Config, vocabulary_size: int, copied: Int[np.ndarray, " N"] | None, take: Take) -> DecoderArrays:
+def _decoder(
+    config: Config, vocabulary_size: int, copied: Int[np.ndarray, " N"] | None, take: TensorGetter
+) -> DecoderArrays:
     """Return the parameters of the decoder; `copied` are the ids of `PointerGeneratorArrays`."""
     decoder, memory = config.decoder, memory_size(config.encoder)
     embedding_shape = vocabulary_size, decoder.embedding_size
@@ -324,7 +344,7 @@ def _decoder(config: Config, vocabulary_size: int, copied: Int[np.ndarray, " N"]
     )
 
 
-def _decoder_layers(config: DecoderConfig, embedding_size: int, take: Take) -> tuple[DecoderLayerArrays, ...]:
+def _decoder_layers(config: DecoderConfig, embedding_size: int, take: TensorGetter) -> tuple[DecoderLayerArrays, ...]:
     """Return the parameters of the cells of the decoder and of their norms."""
     sizes = [embedding_size] + [config.hidden_size] * (config.num_layers - 1)
     return tuple(
@@ -337,7 +357,7 @@ def _decoder_layers(config: DecoderConfig, embedding_size: int, take: Take) -> t
 
 
 def _output_layer(
-    config: DecoderConfig, input_size: int, embedding: Float[np.ndarray, "V E"], take: Take
+    config: DecoderConfig, input_size: int, embedding: Float[np.ndarray, "V E"], take: TensorGetter
 ) -> OutputLayerArrays:
     """Return the parameters of the output layer, tied or not."""
     symbols, size = embedding.shape
@@ -348,7 +368,7 @@ def _output_layer(
     return OutputLayerArrays(embedding, take("decoder.head.bias", (symbols,)), adapter)
 
 
-def _pointer_generator(gate_size: int, copied: Int[np.ndarray, " N"], take: Take) -> PointerGeneratorArrays:
+def _pointer_generator(gate_size: int, copied: Int[np.ndarray, " N"], take: TensorGetter) -> PointerGeneratorArrays:
     """Return the parameters of the pointer-generator."""
     gate, bias = take("decoder.copying.gate.weight", (1, gate_size)), take("decoder.copying.gate.bias", (1,))
     return PointerGeneratorArrays(copied, gate[0], float(bias[0]))

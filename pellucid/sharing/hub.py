@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from pellucid.decoding.pretrained import HubCommit, HubRequest
-from pellucid.dependencies import MissingDependencyError, has_package
+from pellucid.dependencies import has_package, require_package
 from pellucid.errors import ConfigError, InputError, RunError, abbreviate, abbreviate_reason, quote
 from pellucid.files import MAX_SETTINGS_SIZE, FileDigest, copy_regular, file_exists, has_digest
 from pellucid.sharing.manifest import (
@@ -30,9 +32,9 @@ from pellucid.version import __version__
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-REPOSITORY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+REPOSITORY_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
+"""Form of the name of a repository; huggingface_hub has more rules (`is_repository_id`)."""
 COMMIT_HASH = re.compile(r"[0-9a-f]{40}")
-INSTALL = "pip install 'pellucid[hub]'"
 LOGIN = "log in by hf auth login, or set the variable HF_TOKEN"
 
 
@@ -66,10 +68,27 @@ def require_hub(operation: str) -> None:
     Args:
         operation: What needs it, for the message.
     """
+    require_package("huggingface_hub", "hub", operation)
+
+
+def is_repository_id(text: str) -> bool:
+    """Return whether a text is the name of a repository, by the rules of huggingface_hub if it is installed.
+
+    Args:
+        text: The text: "user/model".
+    """
+    if not REPOSITORY_ID.fullmatch(text):
+        return False
     if not has_package("huggingface_hub"):
-        raise MissingDependencyError(
-            f"{operation} needs the package 'huggingface_hub', which is not installed: {INSTALL}"
-        )
+        return True
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(text)
+    except HFValidationError:
+        return False
+    return True
 
 
 def check_repository_id(repo_id: str) -> None:
@@ -78,8 +97,11 @@ def check_repository_id(repo_id: str) -> None:
     Args:
         repo_id: The text.
     """
-    if not REPOSITORY_ID.fullmatch(repo_id):
-        raise ConfigError(f"{quote(repo_id)} is not the name of a repository: expected USER/MODEL")
+    if not is_repository_id(repo_id):
+        raise ConfigError(
+            f"{quote(repo_id)} is not the name of a repository: expected USER/MODEL, each of at most 96 ASCII letters, "
+            "digits, '-', '_' and '.', without '--' and '..', and not with '-', '.' or '.git' at the end"
+        )
 
 
 def push_folder(folder: Path, request: HubRequest) -> HubCommit:
@@ -124,13 +146,13 @@ def newest_commit(repo_id: str, token: str | None = None) -> str:
         return str(_hub_api(token).model_info(repo_id).sha)
 
 
-def download_model(place: RepositoryRevision) -> DownloadedModel:
+def download_model(repository: RepositoryRevision) -> DownloadedModel:
     """Download the files of a shared model to the cache of huggingface_hub, after checking which there are.
 
     A commit whose files are in the cache is read from there, without the network.
 
     Args:
-        place: Repository and revision.
+        repository: Repository and revision.
 
     Raises:
         ConfigError: The name of the repository is not valid.
@@ -139,80 +161,83 @@ def download_model(place: RepositoryRevision) -> DownloadedModel:
         MissingDependencyError: huggingface_hub is not installed.
     """
     require_hub("downloading from the hub")
-    check_repository_id(place.repo_id)
-    is_commit = COMMIT_HASH.fullmatch(place.revision) is not None
-    if is_commit and (cached := _read_cached(place)) is not None:
+    check_repository_id(repository.repo_id)
+    is_commit = COMMIT_HASH.fullmatch(repository.revision) is not None
+    if is_commit and (cached := _read_cached(repository)) is not None:
         return cached
-    with _hub_errors("download", str(place)):
-        info = _hub_api(place.token).model_info(place.repo_id, revision=place.revision, files_metadata=True)
+    with _hub_errors("download", str(repository)):
+        info = _hub_api(repository.token).model_info(
+            repository.repo_id, revision=repository.revision, files_metadata=True
+        )
         commit, sizes = str(info.sha), {file.rfilename: file.size for file in info.siblings or ()}
-    if not COMMIT_HASH.fullmatch(commit) or (is_commit and commit != place.revision):
-        raise RunError(f"{place}: the hub names the commit {abbreviate(quote(commit))}, which is not the expected one")
-    return _download_commit(place._replace(revision=commit), sizes)
+        sizes = msgspec.convert(sizes, dict[str, int | None])
+    if not COMMIT_HASH.fullmatch(commit) or (is_commit and commit != repository.revision):
+        raise RunError(
+            f"{repository}: the hub names the commit {abbreviate(quote(commit))}, which is not the expected one"
+        )
+    return _download_commit(repository._replace(revision=commit), sizes)
 
 
-def _download_commit(place: RepositoryRevision, sizes: dict[str, int | None]) -> DownloadedModel:
+def _download_commit(repository: RepositoryRevision, sizes: dict[str, int | None]) -> DownloadedModel:
     """Download the files of a commit after checks of their names and sizes."""
-    shown = str(place)
-    check_repository_names(shown, sizes)
+    display_name = str(repository)
+    check_repository_names(display_name, sizes)
     if MANIFEST not in sizes:
-        raise RunError(f"{shown} holds no {MANIFEST}: it is no model that pellucid share or push_to_hub wrote")
-    _check_size(shown, MANIFEST, sizes[MANIFEST], MAX_SETTINGS_SIZE)
-    folder = _fetch(place, MANIFEST).parent
-    manifest = read_manifest(folder, shown)
+        raise RunError(f"{display_name} holds no {MANIFEST}: it is no model that pellucid share or push_to_hub wrote")
+    _check_size(display_name, MANIFEST, sizes[MANIFEST], MAX_SETTINGS_SIZE)
+    folder = _fetch(repository, MANIFEST).parent
+    manifest = read_manifest(folder, display_name)
     for name, file in manifest.files.items():
         if sizes.get(name) != file.size:
             size = "no such file" if sizes.get(name) is None else f"{sizes[name]:,} bytes"
-            raise RunError(f"{shown}: {MANIFEST} lists {name} with {file.size:,} bytes, and the repository has {size}")
+            raise RunError(
+                f"{display_name}: {MANIFEST} lists {name} with {file.size:,} bytes, and the repository has {size}"
+            )
     for name, file in manifest.files.items():
-        if not has_digest(_fetch(place, name), FileDigest(file.size, file.sha256)):
-            _fetch(place, name, force=True)  # the file in the cache is damaged, or the repository is wrong
+        if not has_digest(_fetch(repository, name), FileDigest(file.size, file.sha256)):
+            _fetch(repository, name, force=True)  # the file in the cache is damaged, or the repository is wrong
     for name in DOCUMENTS:
         if (sizes.get(name) or MAX_DOCUMENT_SIZE + 1) <= MAX_DOCUMENT_SIZE:
-            _fetch(place, name)
-    check_files(folder, manifest, shown, allow_links=True)
-    return DownloadedModel(folder, place.revision, manifest)
+            _fetch(repository, name)
+    check_files(folder, manifest, display_name, allow_links=True)
+    return DownloadedModel(folder, repository.revision, manifest)
 
 
-def _check_size(shown: str, name: str, size: int | None, limit: int) -> None:
+def _check_size(display_name: str, name: str, size: int | None, limit: int) -> None:
     """Raise `RunError` unless the size of a file is known and allowed."""
     if size is None or size > limit:
         described = "an unknown size" if size is None else f"{size:,} bytes"
-        raise RunError(f"{shown}: {name} has {described}: expected at most {limit:,} bytes")
+        raise RunError(f"{display_name}: {name} has {described}: expected at most {limit:,} bytes")
 
 
-def _read_cached(place: RepositoryRevision) -> DownloadedModel | None:
+def _read_cached(repository: RepositoryRevision) -> DownloadedModel | None:
     """Return the model of a commit whose files are all in the cache; None if one is missing or damaged."""
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
     try:
-        folder = _fetch(place, MANIFEST, only_cached=True).parent
-        manifest = read_manifest(folder, str(place))
+        folder = _fetch(repository, MANIFEST, only_cached=True).parent
+        manifest = read_manifest(folder, str(repository))
         for name in manifest.files:
-            _fetch(place, name, only_cached=True)
-        check_files(folder, manifest, str(place), allow_links=True)
-    except (LocalEntryNotFoundError, RunError):
+            _fetch(repository, name, only_cached=True)
+        check_files(folder, manifest, str(repository), allow_links=True)
+    except RunError:
         return None
-    return DownloadedModel(folder, place.revision, manifest)
+    return DownloadedModel(folder, repository.revision, manifest)
 
 
-def _fetch(place: RepositoryRevision, name: str, only_cached: bool = False, force: bool = False) -> Path:
+def _fetch(repository: RepositoryRevision, name: str, only_cached: bool = False, force: bool = False) -> Path:
     """Return the path of a file in the cache, after downloading it if it is not there, or in any case."""
     from huggingface_hub import hf_hub_download
 
     fetch = partial(
         hf_hub_download,
-        place.repo_id,
+        repository.repo_id,
         name,
-        revision=place.revision,
-        token=place.token,
+        revision=repository.revision,
+        token=repository.token,
         endpoint=_endpoint(),
         cache_dir=os.environ.get("HF_HUB_CACHE") or None,
     )
-    if only_cached:
-        return Path(fetch(local_files_only=True))
-    with _hub_errors("download", f"{name} of {place}"):
-        return Path(fetch(force_download=force))
+    with _hub_errors("download", f"{name} of {repository}"):
+        return Path(fetch(local_files_only=only_cached, force_download=force))
 
 
 def copy_model(downloaded: DownloadedModel, folder: Path) -> None:
@@ -225,7 +250,9 @@ def copy_model(downloaded: DownloadedModel, folder: Path) -> None:
     Raises:
         RunError: A file cannot be read or written.
     """
-    documents = [name for name in DOCUMENTS if file_exists(downloaded.folder / name)]
+    paths = {name: downloaded.folder / name for name in DOCUMENTS}
+    # The hub may send more than the size that it names.
+    documents = [name for name, path in paths.items() if path.exists() and path.stat().st_size <= MAX_DOCUMENT_SIZE]
     for name in (*downloaded.manifest.files, MANIFEST, *documents):
         (folder / name).parent.mkdir(exist_ok=True)
         copy_regular(downloaded.folder / name, folder / name)
@@ -245,7 +272,7 @@ def _hub_api(token: str | None) -> "HfApi":
 
 
 @contextmanager
-def _hub_errors(action: str, place: str) -> Iterator[None]:
+def _hub_errors(action: str, repository: str) -> Iterator[None]:
     """Convert the errors of huggingface_hub inside the block to errors of ours."""
     from huggingface_hub import errors
 
@@ -254,8 +281,12 @@ def _hub_errors(action: str, place: str) -> Iterator[None]:
         yield
     except InputError:
         raise
+    except (AttributeError, LookupError, TypeError) as error:  # huggingface_hub does not check the JSON of the hub
+        raise RunError(
+            f"cannot {action} {repository}: the answer of the hub is not valid: {abbreviate_reason(error)}"
+        ) from error
     except (http_error, OSError, ValueError, RuntimeError) as error:
-        raise RunError(f"cannot {action} {place}: {_error_text(error)}") from error
+        raise RunError(f"cannot {action} {repository}: {_error_text(error)}") from error
 
 
 def _error_text(error: Exception) -> str:

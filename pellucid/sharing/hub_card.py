@@ -1,6 +1,7 @@
 """The model card of a shared model: Markdown, with the YAML header that the Hugging Face Hub reads."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,8 +28,8 @@ class CardContents(NamedTuple):
     """Model, facts and texts of a model card."""
 
     title: str
-    place: str
-    """Repository or folder in the commands of the card."""
+    name: str
+    """Name of the repository or folder, in the commands of the card."""
     model: BasePredictor
     facts: TrainingFacts
     options: CardOptions
@@ -130,8 +131,9 @@ def _summary(contents: CardContents) -> str:
 
 def _use(contents: CardContents) -> list[str]:
     """Return what to install, three lines of Python, and the command lines."""
-    place = contents.place
-    revision = ', revision="COMMIT"' if "/" in place else ""
+    name = replace_controls(contents.name)
+    shell_name = shlex.quote(f"./{name}" if name.startswith("-") else name)
+    revision = ', revision="COMMIT"' if "/" in name else ""
     arguments = _python_list(contents.options.example or "TEXT")
     if contents.model.config.data.features_column:
         arguments += f", {_python_list(contents.options.example_features or 'FEATURES')}"
@@ -142,20 +144,14 @@ def _use(contents: CardContents) -> list[str]:
         "",
     ]
     lines += ["```python", "import pellucid", ""]
-    lines += [f'model = pellucid.from_pretrained("{place}"{revision})', f"print(model.predict({arguments})[0].output)"]
-    lines += ["```", ""]
+    lines += [f"model = pellucid.from_pretrained({json.dumps(name, ensure_ascii=False)}{revision})"]
+    lines += [f"print(model.predict({arguments})[0].output)", "```", ""]
+    commands = [f"pellucid predict {shell_name} FILE"]
     if revision:
-        lines += [
-            "COMMIT is the hash of a commit of this repository. On the command line:",
-            "",
-            "```sh",
-            f"pellucid download {place} --revision COMMIT --out model",
-            "pellucid predict model FILE",
-            "```",
-        ]
-    else:
-        lines += [f"On the command line: `pellucid predict {place} FILE`."]
-    return lines
+        lines += ["COMMIT is the hash of a commit of this repository. "]
+        commands = [f"pellucid download {shell_name} --revision COMMIT --out model", "pellucid predict model FILE"]
+    lines[-1] += "On the command line:"
+    return [*lines, "", "```sh", *commands, "```"]
 
 
 def _python_list(text: str) -> str:

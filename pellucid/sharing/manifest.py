@@ -116,17 +116,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     facts: TrainingFacts = TrainingFacts()
 
 
-def read_manifest(folder: Path, shown: str = "") -> Manifest:
+def read_manifest(folder: Path, display_name: str = "") -> Manifest:
     """Read the manifest of a shared folder, and check its format version and the names and sizes in it.
 
     Args:
         folder: Shared folder.
-        shown: Name of the folder or repository in messages; "" for its path.
+        display_name: Name of the folder or repository in messages; "" for its path.
 
     Raises:
         RunError: The file is missing or damaged, of a newer format, or lists a file that no shared model has.
     """
-    path, name = folder / MANIFEST, shown or str(folder)
+    path, name = folder / MANIFEST, display_name or str(folder)
     if not file_exists(path):
         raise RunError(f"{name} holds no {MANIFEST}: expected a folder that pellucid share or save_pretrained wrote")
     manifest = _decode_manifest(f"{name}: {MANIFEST}", read_bytes(path, limit=MAX_SETTINGS_SIZE))
@@ -134,29 +134,31 @@ def read_manifest(folder: Path, shown: str = "") -> Manifest:
     return manifest
 
 
-def _decode_manifest(shown: str, content: bytes) -> Manifest:
+def _decode_manifest(display_name: str, content: bytes) -> Manifest:
     """Return a manifest; a newer one is recognized by its version, whatever else is in it."""
-    check_json_format(shown, content, FORMAT)
+    check_json_format(display_name, content, FORMAT)
     try:
         return decode_json(content, Manifest)
     except ValueError as error:
-        raise RunError(f"{shown} is damaged: {abbreviate_reason(error)}") from error
+        raise RunError(f"{display_name} is damaged: {abbreviate_reason(error)}") from error
 
 
-def _check_listed(shown: str, manifest: Manifest) -> None:
+def _check_listed(display_name: str, manifest: Manifest) -> None:
     """Raise `RunError` unless the manifest lists the files of one run or of an ensemble, with possible sizes."""
     for name, file in manifest.files.items():
         if not is_model_file(name):
-            raise RunError(f"{shown}: {MANIFEST} lists {abbreviate(quote(name))}, which no shared model has")
+            raise RunError(f"{display_name}: {MANIFEST} lists {abbreviate(quote(name))}, which no shared model has")
         limit = MAX_SIZES[PurePosixPath(name).name]
         if file.size > limit:
-            raise RunError(f"{shown}: {name} is too large: it has {file.size:,} bytes, and {limit:,} are allowed")
+            raise RunError(
+                f"{display_name}: {name} is too large: it has {file.size:,} bytes, and {limit:,} are allowed"
+            )
     folders = {name.rpartition("/")[0] for name in manifest.files}
     members = folders - {""} if ENSEMBLE in manifest.files else folders
     for member in sorted(members):
         for required in REQUIRED_FILES:
             if (path := f"{member}/{required}".lstrip("/")) not in manifest.files:
-                raise RunError(f"{shown}: {MANIFEST} does not list {path}, which every model needs")
+                raise RunError(f"{display_name}: {MANIFEST} does not list {path}, which every model needs")
 
 
 def is_model_file(name: str) -> bool:
@@ -171,36 +173,36 @@ def is_model_file(name: str) -> bool:
     return file in MEMBER_FILES and MEMBER_NAME.fullmatch(folder) is not None
 
 
-def check_files(folder: Path, manifest: Manifest, shown: str = "", allow_links: bool = False) -> None:
+def check_files(folder: Path, manifest: Manifest, display_name: str = "", allow_links: bool = False) -> None:
     """Check that the files of a shared folder are those of its manifest, before any is loaded.
 
     Args:
         folder: Shared folder.
         manifest: Its manifest.
-        shown: Name of the folder or repository in messages; "" for its path.
+        display_name: Name of the folder or repository in messages; "" for its path.
         allow_links: Accept symbolic links, of which the cache of the hub consists. False by default.
 
     Raises:
         RunError: A file is missing, a symbolic link, or has another size or checksum.
     """
-    name = shown or str(folder)
+    name = display_name or str(folder)
     for path, file in manifest.files.items():
-        place = folder / path
-        if not allow_links and (place.is_symlink() or place.parent.is_symlink()):
+        file_path = folder / path
+        if not allow_links and (file_path.is_symlink() or file_path.parent.is_symlink()):
             raise RunError(f"{name}: {path} is a symbolic link: expected a regular file; copy the files themselves")
-        if not has_digest(place, FileDigest(file.size, file.sha256)):
-            state = "has another size or SHA-256 than" if file_exists(place) else "is missing, but is listed in"
+        if not has_digest(file_path, FileDigest(file.size, file.sha256)):
+            state = "has another size or SHA-256 than" if file_exists(file_path) else "is missing, but is listed in"
             raise RunError(
                 f"{name}: {path} {state} {MANIFEST}: the copy is incomplete, or the file was changed after it was "
                 "shared; copy or download the folder again"
             )
 
 
-def check_repository_names(shown: str, names: Iterable[str]) -> None:
+def check_repository_names(display_name: str, names: Iterable[str]) -> None:
     """Check the paths of all files of a repository, of which only some are downloaded.
 
     Args:
-        shown: Name of the repository in messages.
+        display_name: Name of the repository in messages.
         names: Paths with slashes.
 
     Raises:
@@ -209,6 +211,8 @@ def check_repository_names(shown: str, names: Iterable[str]) -> None:
     for name in names:
         parts = name.split("/")
         if not name.isprintable() or "\\" in name or ":" in name or not {"", ".", ".."}.isdisjoint(parts):
-            raise RunError(f"{shown} holds a file with the invalid path {abbreviate(quote(name))}: {FOREIGN_ADVICE}")
+            raise RunError(
+                f"{display_name} holds a file with the invalid path {abbreviate(quote(name))}: {FOREIGN_ADVICE}"
+            )
         if PurePosixPath(name).suffix.lower() in REFUSED_SUFFIXES:
-            raise RunError(f"{shown} holds {abbreviate(quote(name))}, which may contain code: {FOREIGN_ADVICE}")
+            raise RunError(f"{display_name} holds {abbreviate(quote(name))}, which may contain code: {FOREIGN_ADVICE}")

@@ -11,12 +11,12 @@ from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.sharing.hub import (
     COMMIT_HASH,
-    REPOSITORY_ID,
     DownloadedModel,
     RepositoryRevision,
     check_repository_id,
     copy_model,
     download_model,
+    is_repository_id,
     newest_commit,
     require_hub,
 )
@@ -24,12 +24,12 @@ from pellucid.sharing.manifest import MANIFEST, check_files, read_manifest
 from pellucid.sharing.new_folder import new_folder
 
 if TYPE_CHECKING:
-    from pellucid.decoding.predictor import Predictor
+    from pellucid.decoding.base_predictor import BasePredictor
 
 
 def from_pretrained(
     source: str | Path, revision: str | None = None, device: Device = "cpu", token: str | None = None
-) -> "Predictor":
+) -> "BasePredictor":
     """Load a model from a folder, or from a repository of the Hugging Face Hub.
 
     The files of a shared folder are first compared with the checksums in its manifest; a run folder without a manifest
@@ -58,9 +58,9 @@ def from_pretrained(
     for name, value in (("revision", revision), ("token", token)):
         convert_argument(name, value, str | None)
     if revision is not None:
-        return _load_folder(download_pinned(RepositoryRevision(str(source), revision, token)).folder, device)
+        return _load_folder(download_and_warn(RepositoryRevision(str(source), revision, token)).folder, device)
     if not file_exists(path):
-        if REPOSITORY_ID.fullmatch(str(source)):
+        if is_repository_id(str(source)):
             raise missing_revision_error(str(source), "revision=", token)
         raise RunError(f"{path} does not exist: expected a folder, or a repository with a revision")
     if file_exists(path / MANIFEST):
@@ -68,7 +68,7 @@ def from_pretrained(
     return _load_folder(path, device)
 
 
-def _load_folder(folder: Path, device: Device) -> "Predictor":
+def _load_folder(folder: Path, device: Device) -> "BasePredictor":
     """Return the predictor of a folder, in PyTorch if it is installed."""
     if has_package("torch"):
         from pellucid.run_folder.predictor_loader import load
@@ -76,41 +76,40 @@ def _load_folder(folder: Path, device: Device) -> "Predictor":
         return load(folder, device)
     from pellucid.runtime.loader import load as load_runtime
 
-    predictor: Predictor = load_runtime(folder, device)  # type: ignore[assignment]
-    return predictor
+    return load_runtime(folder, device)
 
 
-def download_pinned(place: RepositoryRevision) -> DownloadedModel:
+def download_and_warn(repository: RepositoryRevision) -> DownloadedModel:
     """Download a model as `download_model` does; a warning names the commit if the revision is not one.
 
     Args:
-        place: Repository and revision.
+        repository: Repository and revision.
 
     Raises:
         InputError: As in `download_model`.
     """
-    downloaded = download_model(place)
-    if not COMMIT_HASH.fullmatch(place.revision):
+    downloaded = download_model(repository)
+    if not COMMIT_HASH.fullmatch(repository.revision):
         warnings.warn(
-            f"{place} is the commit {downloaded.commit} now, and may be another later: the revision "
+            f"{repository} is the commit {downloaded.commit} now, and may be another later: the revision "
             f"{downloaded.commit} stays the same",
             stacklevel=3,
         )
     return downloaded
 
 
-def download_to_folder(place: RepositoryRevision, folder: Path) -> DownloadedModel:
+def download_to_folder(repository: RepositoryRevision, folder: Path) -> DownloadedModel:
     """Download a model to a new folder, which subcommands accept as a run folder.
 
     Args:
-        place: Repository and revision.
+        repository: Repository and revision.
         folder: The folder, which must be missing or empty.
 
     Raises:
         InputError: As in `download_model`; or the folder is not empty or cannot be written.
     """
     with new_folder(folder) as staging:
-        downloaded = download_pinned(place)
+        downloaded = download_and_warn(repository)
         copy_model(downloaded, staging)
     return downloaded
 

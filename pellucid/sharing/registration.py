@@ -21,7 +21,7 @@ def _save_model(model: "BasePredictor", folder: Path, card: CardOptions) -> None
     with missing_packages_as_errors("save_pretrained"):
         from pellucid.sharing.shared_folder import ShareRequest, write_shared_folder
 
-    write_shared_folder(ShareRequest(_run_of(model), folder.name, card, model), folder)
+    write_shared_folder(ShareRequest(_run_of(model), folder.resolve().name, card, model), folder)
 
 
 def _push_model(model: "BasePredictor", request: HubRequest, card: CardOptions) -> HubCommit:

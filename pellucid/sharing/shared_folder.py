@@ -28,6 +28,9 @@ from pellucid.run_folder.identity import PACKAGE, find_versions
 from pellucid.run_folder.predictor_loader import load_unwarned
 from pellucid.run_folder.run_files import CONFIDENCE, CONFIG, ENSEMBLE, MODEL, PAIR_NGRAM, VOCABULARY
 from pellucid.run_folder.run_parts import read_run_settings, run_folders
+from pellucid.runtime.loader import load_unwarned as load_runtime
+from pellucid.runtime.parameters import equal_arrays
+from pellucid.runtime.predictor import RuntimePredictor
 from pellucid.sharing.hub import push_folder
 from pellucid.sharing.hub_card import CardContents, build_hub_card
 from pellucid.sharing.manifest import (
@@ -52,8 +55,8 @@ class ShareRequest(NamedTuple):
 
     run: Path
     """Run folder, folder of an ensemble, or shared folder."""
-    place: str
-    """Name of the repository or folder in the commands of the card."""
+    name: str
+    """Name of the repository or folder, in the commands of the card."""
     card: CardOptions
     model: BasePredictor | None = None
     """Model in memory, with whose search settings the run is shared; None for those of the run."""
@@ -81,13 +84,13 @@ def _write_files(request: ShareRequest, folder: Path) -> Manifest:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about versions: the run folder gave it before
         copy = load_unwarned(folder)
-    if request.model is not None:
-        _check_same_model(request.model, copy, request.run)
+        if request.model is not None:
+            _check_same_model(request.model, copy, request.run)
     facts = gather_facts(request.run, copy.config)
     example = _decode_example(copy, request.card)
     has_picture = example is not None and _write_picture(example, folder / PICTURE)
-    title = request.card.title or request.place.rpartition("/")[2]
-    contents = CardContents(title, request.place, copy, facts, request.card, example, has_picture)
+    title = request.card.title or request.name.rpartition("/")[2]
+    contents = CardContents(title, request.name, copy, facts, request.card, example, has_picture)
     write_text(folder / README, build_hub_card(contents))
     extensions = {name: version for name, version in find_versions(copy.config).items() if name != PACKAGE}
     manifest = Manifest(
@@ -171,21 +174,32 @@ def _file_name(path: str) -> str:
 
 def _check_same_model(model: BasePredictor, copy: Predictor, run: Path) -> None:
     """Raise `ArgumentError` unless a model in memory gives the outputs of the files that were copied."""
-    networks = model.networks if isinstance(model, Predictor) else ()
-    states = zip(networks, copy.networks, strict=False)
-    differences = {
+    is_equal = {
         "number of networks": model.num_networks == copy.num_networks,
         "vocabularies": model.vocabularies == copy.vocabularies,
         "confidence": model.confidence == copy.confidence,
         "weight of the pair n-gram model": model.pair_ngram_weight == copy.pair_ngram_weight,
-        "parameters": all(_equal_tensors(one.state_dict(), other.state_dict()) for one, other in states),
+        "parameters": _equal_parameters(model, copy),
     }
-    for name, is_equal in differences.items():
-        if not is_equal:
+    for name, equal in is_equal.items():
+        if not equal:
             raise ArgumentError(
                 f"model: expected the {name} in {run}, from which the model was loaded, got others: save the changed "
                 "model by pellucid.save(model, folder), load that folder, and share it"
             )
+
+
+def _equal_parameters(model: BasePredictor, copy: Predictor) -> bool:
+    """Return whether a model, of PyTorch or of the runtime, has the parameters of the files that were copied."""
+    if model.num_networks != copy.num_networks:
+        return False
+    if isinstance(model, Predictor):
+        networks = zip(model.networks, copy.networks, strict=True)
+        return all(_equal_tensors(one.state_dict(), other.state_dict()) for one, other in networks)
+    if isinstance(model, RuntimePredictor):
+        arrays = zip(model.network, load_runtime(copy.folder).network, strict=True)
+        return all(equal_arrays(one.arrays, other.arrays) for one, other in arrays)
+    raise ArgumentError(f"model: expected a predictor of PyTorch or of the runtime, got {quote(type(model).__name__)}")
 
 
 def _equal_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
