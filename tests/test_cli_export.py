@@ -1,5 +1,6 @@
 """pellucid export --onnx: files, messages, the measurement, and the refusal of a lossy export."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pellucid.cli import export_onnx
 from pellucid.data.examples import Example
 from pellucid.errors import InputError
 from pellucid.export.export_check import ExportScore
+from pellucid.export.onnx_export import EXPORT_FILES, README
 
 
 def export(*arguments: object, run: Path | None = None) -> CommandResult:
@@ -94,3 +96,31 @@ def test_graphs_are_not_written_into_a_run_folder_or_over_a_file(tmp_path: Path)
     assert message.endswith("is a run folder: name another folder for the graphs")
     (tmp_path / "file").write_text("", "utf-8")
     assert usage_error_message(export("--onnx", tmp_path / "file")).endswith("is a file: name a folder for the graphs")
+
+
+@pytest.mark.parametrize("name", EXPORT_FILES)
+def test_files_that_are_of_no_export_are_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine\n")
+    (tmp_path / "notes.txt").touch()
+    message = usage_error_message(export("--onnx", tmp_path))
+    assert message.endswith(f"has a file {name} that is of no export: name another folder for the graphs")
+    assert (tmp_path / name).read_text() == "mine\n" and sorted(os.listdir(tmp_path)) == sorted([name, "notes.txt"])
+
+
+def test_an_export_is_replaced_by_another(tmp_path: Path) -> None:
+    for _ in range(2):
+        result = export("--onnx", tmp_path)
+        assert result.code == 0, result.err
+        (tmp_path / README).write_text("old")
+    assert export("--onnx", tmp_path).code == 0 and (tmp_path / README).read_text() != "old"
+
+
+def test_a_page_replaces_pages_only(tmp_path: Path) -> None:
+    run = copy_run_folder(copy_task_run().run, tmp_path / "run")
+    content = (run / "model.safetensors").read_bytes()
+    message = usage_error_message(export("--html", run / "model.safetensors", "--source", "ab", run=run))
+    assert message == f"--html {run / 'model.safetensors'} exists and is not a web page: name another file"
+    assert (run / "model.safetensors").read_bytes() == content
+    (tmp_path / "page.html").touch()
+    for _ in range(2):
+        assert export("--html", tmp_path / "page.html", "--source", "ab", run=run).code == 0

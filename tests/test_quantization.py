@@ -1,9 +1,11 @@
 """export/quantization.py: matrices as 8-bit integers with one scale per row."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pellucid.errors import ConfigError
 from pellucid.export.quantization import MAX_INT8, quantize_rows
 
 
@@ -15,6 +17,21 @@ def test_every_number_is_within_half_a_scale(rows: int, columns: int, size: floa
     error = np.abs(quantized.dequantize() - matrix)
     assert (error <= quantized.scales[:, None] * (0.5 + 1e-4)).all()
     assert (np.abs(quantized.values).max(axis=1) == MAX_INT8).all()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_refused(number: float) -> None:
+    with pytest.raises(ConfigError, match=r"^a matrix has a number that is infinite or NaN"):
+        quantize_rows(np.array([[1.0, 2.0], [number, 1.0]], np.float32))
+
+
+@pytest.mark.parametrize("number", [1.4e-45, 1e-40, 1e-38, 1e-37, 1e-36, 2e-36])
+def test_scales_of_tiny_numbers_are_not_subnormal(number: float) -> None:
+    matrix = np.array([[number, -number / 2, 0.0]], np.float32)
+    quantized = quantize_rows(matrix)
+    assert quantized.scales[0] >= np.finfo(np.float32).tiny
+    assert (np.abs(quantized.dequantize() - matrix) <= quantized.scales * (0.5 + 1e-4)).all()
+    assert (quantized.values[0, 0] == MAX_INT8) == (number > 127 * np.finfo(np.float32).tiny)
 
 
 def test_each_row_has_its_own_scale() -> None:

@@ -15,6 +15,7 @@ from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.sampling_config import SamplingConfig
+from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.runtime.inference import RuntimeNetwork
@@ -124,7 +125,21 @@ def test_constraints_give_the_traces_of_pytorch(options: DecodingOptions) -> Non
     torch_predictor, runtime = (each.with_options(options) for each in make_pair({}))
     actual, expected = runtime.predict(SOURCES), torch_predictor.predict(SOURCES)
     assert_traces_close(actual, expected)
-    assert [trace.lattice is None for trace in actual] == [trace.lattice is None for trace in expected]
+    for one, other in zip(actual, expected, strict=True):
+        assert (one.lattice is None) == (other.lattice is None)
+        assert (one.lattice is not None) == (options.lattice and one.text != "")
+        if one.lattice is not None and other.lattice is not None:
+            assert_search_trees_close(one.lattice, other.lattice)
+
+
+def assert_search_trees_close(actual: SearchTree, expected: SearchTree) -> None:
+    """Assert that two search trees have equal nodes, and numbers that differ by at most `TOLERANCE`."""
+    assert (actual.symbols, actual.statuses, actual.leaf) == (expected.symbols, expected.statuses, expected.leaf)
+    for name in ("parents", "attention_rows"):
+        np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name), err_msg=name)
+    for name in ("log_probabilities", "scores", "attention"):
+        values, others = getattr(actual, name), getattr(expected, name)
+        np.testing.assert_allclose(values, others, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
 
 
 def test_own_prefixes_and_features_give_the_traces_of_pytorch() -> None:

@@ -5,6 +5,7 @@ import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import numpy as np
@@ -81,6 +82,14 @@ def test_stored_parameters_are_those_of_the_network(precision: Precision, tolera
 def test_numbers_too_large_for_float16_are_refused() -> None:
     with pytest.raises(ConfigError, match="'m' has a number that is too large for float16: use --weights float32"):
         store_parameters({"m": np.full((1, 1), 1e5, np.float32)}, "float16")
+
+
+@pytest.mark.parametrize("precision", get_args(Precision))
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_model_with_numbers_that_are_not_finite_is_refused(precision: Precision, number: float) -> None:
+    for shape in ((2, 3), (2,)):
+        with pytest.raises(ConfigError, match=r"^'m' has a number that is infinite or NaN"):
+            store_parameters({"m": np.full(shape, number, np.float32)}, precision)
 
 
 def test_text_cannot_close_the_element_of_the_data() -> None:

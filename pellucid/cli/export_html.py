@@ -8,8 +8,11 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.errors import InputError
 from pellucid.export.stored_parameters import Precision
 from pellucid.export.web_page import build_model_page, has_pair_ngram, render_model_page
-from pellucid.files import check_writable, write_text
+from pellucid.files import check_writable, file_exists, open_regular, write_text
 from pellucid.viewer.inputs import ValidationFileError, ViewedRun, find_validation_file, open_run, run_names
+
+HTML_START = b"<!doctype html"
+"""First bytes of a web page, in lower case."""
 
 
 def export_html(folders: Sequence[Path], file: Path, precision: Precision, source: str | None) -> None:
@@ -22,10 +25,10 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
         source: First source that the page decodes; None for the first of the validation file.
 
     Raises:
-        InputError: The page does not support a run, or a source has to be given.
+        InputError: The page does not support a run, the file exists and is no web page, or a source has to be given.
         RunError: A run folder is invalid, or the file cannot be written.
     """
-    check_writable(file)
+    _check_file(file)
     runs = [open_run(folder, name, "cpu", None) for folder, name in zip(folders, run_names(folders), strict=True)]
     example = _first_example(runs[0]) if source is None else Example(source, "", "")
     features = runs[0].loaded_predictor.tokenizers.features.split(example.features)
@@ -38,6 +41,16 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
                 f"{run.folder}: the page shows the network alone, without the pair n-gram model of the run: its "
                 f"outputs are those of pellucid predict --no-pair-ngram"
             )
+
+
+def _check_file(file: Path) -> None:
+    """Raise `InputError` if the page cannot be written to a file, or would replace one that is no web page."""
+    check_writable(file)
+    if file_exists(file):
+        with open_regular(file, InputError) as stream:
+            start = stream.read(len(HTML_START)) or b""
+        if start and start.lower() != HTML_START:
+            raise InputError(f"--html {file} exists and is not a web page: name another file")
 
 
 def _first_example(run: ViewedRun) -> Example:

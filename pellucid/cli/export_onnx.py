@@ -19,8 +19,16 @@ from pellucid.export.export_check import (
     export_metric,
     score_outputs,
 )
-from pellucid.export.onnx_export import export_files, graph_size, pair_ngram_weight, write_export
+from pellucid.export.onnx_export import (
+    EXPORT_FILES,
+    export_files,
+    graph_size,
+    is_export,
+    pair_ngram_weight,
+    write_export,
+)
 from pellucid.export.support import check_exportable, check_opset, check_packages
+from pellucid.files import file_exists
 from pellucid.run_evaluation import evaluation_data_config, read_evaluation_pairs
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.runtime.run_reader import RunArrays, read_run
@@ -98,11 +106,16 @@ def export_onnx(request: OnnxExportRequest) -> None:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise `InputError` if the files of an export cannot be written to a folder, or would lie in a run folder."""
+    """Raise `InputError` if the files of an export cannot be written to a folder, or would replace other files."""
     if is_run(folder):
         raise InputError(f"--onnx {folder} is a run folder: name another folder for the graphs")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--onnx {folder} is a file: name a folder for the graphs")
+    existing = next((name for name in EXPORT_FILES if file_exists(folder / name)), None)
+    if existing is not None and not is_export(folder):
+        raise InputError(
+            f"--onnx {folder} has a file {existing} that is of no export: name another folder for the graphs"
+        )
 
 
 def _read_pairs(request: OnnxExportRequest) -> MeasuredPairs | None:
@@ -170,7 +183,7 @@ def _report_few_correct(scores: Mapping[str, ExportScore], pairs: MeasuredPairs)
 def _check_loss(scores: Mapping[str, ExportScore], pairs: MeasuredPairs, max_loss: float) -> None:
     """Raise `InputError` if the network loses more than `max_loss` points with 8-bit weights."""
     reference, score = scores["float32"], scores["int8"]
-    loss = score.loss_against(reference)
+    loss = score.metric_drop(reference)
     if round(loss, 6) > max_loss:
         raise InputError(
             f"--int8 changes the {METRIC_NAMES[score.metric]} on {pairs.name} from {reference.value:.2f} % to "

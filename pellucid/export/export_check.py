@@ -30,7 +30,7 @@ class ExportScore(NamedTuple):
     outputs: tuple[Symbols, ...]
     """Output of each pair."""
 
-    def loss_against(self, reference: "ExportScore") -> float:
+    def metric_drop(self, reference: "ExportScore") -> float:
         """Return how many points worse this metric is than that of other outputs; negative if it is better.
 
         Args:

@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pellucid.config.task_settings import uses_pair_ngram
-from pellucid.export.onnx_settings import ExportedSettings, Weights, exported_settings
+from pellucid.export.onnx_settings import EXPORT_FORMAT, ExportedSettings, Weights, exported_settings
 from pellucid.export.readme import export_readme
-from pellucid.files import file_exists, make_folder, write_atomic
+from pellucid.files import file_exists, make_folder, read_bytes, write_atomic
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.runtime.run_reader import RunArrays
 
 ENCODER, DECODER_STEP, SETTINGS = "encoder.onnx", "decoder_step.onnx", "pellucid.json"
 BEAM_SEARCH, README = "beam_search.py", "README.md"
+EXPORT_FILES = (ENCODER, DECODER_STEP, SETTINGS, BEAM_SEARCH, README)
+"""Names of the files of an export."""
 
 
 def export_files(run: RunArrays, opset: int, weights: Weights, pair_ngram_weight: float) -> dict[str, bytes]:
@@ -64,6 +66,19 @@ def write_export(folder: Path, files: Mapping[str, bytes]) -> None:
     make_folder(folder)
     for name, content in files.items():
         write_atomic(folder / name, content)
+
+
+def is_export(folder: Path) -> bool:
+    """Return whether a folder holds an export, which another one may replace.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        RunError: Its file of settings cannot be read.
+    """
+    path = folder / SETTINGS
+    return file_exists(path) and f'"format": "{EXPORT_FORMAT}"'.encode() in read_bytes(path)
 
 
 def graph_size(files: Mapping[str, bytes]) -> int:

@@ -3,7 +3,7 @@
 It is also in the metadata of both graphs, under the key "pellucid".
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -14,6 +14,8 @@ from pellucid.runtime.run_reader import RunArrays
 from pellucid.version import __version__
 
 Weights = Literal["float32", "int8"]
+EXPORT_FORMAT: Final = "pellucid-onnx"
+"""Name of the format, in the settings of every export."""
 
 
 class ExportedColumn(msgspec.Struct, frozen=True):
@@ -60,7 +62,7 @@ class ExportedSettings(msgspec.Struct, frozen=True):
     search: ExportedSearch
     pair_ngram_weight: float
     """Weight of the pair n-gram model in the predictions of the run, which the export lacks; 0 for none."""
-    format: Literal["pellucid-onnx"] = "pellucid-onnx"
+    format: Literal["pellucid-onnx"] = EXPORT_FORMAT
     version: Literal[1] = 1
     created_by: str = f"pellucid {__version__}"
 

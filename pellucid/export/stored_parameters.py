@@ -50,10 +50,12 @@ def store_parameters(arrays: Mapping[str, Float[np.ndarray, "..."]], precision: 
         precision: Number format of the matrices.
 
     Raises:
-        ConfigError: A number is too large for float16.
+        ConfigError: A number is infinite, NaN, or too large for float16.
     """
     stored, parts = list[StoredArray](), list[bytes]()
     for name, values in arrays.items():
+        if not np.isfinite(values).all():
+            raise ConfigError(f"{quote(name)} has a number that is infinite or NaN: train the model again")
         kind = precision if values.ndim > 1 else "float32"
         stored.append(StoredArray(name=name, shape=values.shape, kind=kind))
         parts.append(_encode(name, values.astype(np.float32), kind))

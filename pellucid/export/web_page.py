@@ -105,7 +105,7 @@ def build_model_page(
         RunError: A run has no model.
         ConfigError: A run is an ensemble, or has a task, tokenization or attention that the page lacks.
     """
-    models = [store_model(run.name, check_supported(run), precision) for run in runs]
+    models = [store_model(run.name, require_exportable_predictor(run), precision) for run in runs]
     task = get_task(models[0].task)
     return ModelPage(
         version=__version__,
@@ -141,7 +141,7 @@ def has_pair_ngram(run: ViewedRun) -> bool:
     return isinstance(predictor, Transducer) and predictor.pair_ngram_weight > 0
 
 
-def check_supported(run: ViewedRun) -> Transducer:
+def require_exportable_predictor(run: ViewedRun) -> Transducer:
     """Return the predictor of a run, if the page has all parts of its model.
 
     Args:
@@ -168,7 +168,7 @@ def store_model(name: str, predictor: Transducer, precision: Precision) -> Store
 
     Args:
         name: Name on the page.
-        predictor: Predictor of the run, which the page supports (`check_supported`).
+        predictor: Predictor of the run, which the page supports (`require_exportable_predictor`).
         precision: Number format of the stored parameters.
 
     Raises:

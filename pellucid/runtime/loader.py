@@ -71,19 +71,19 @@ def load_unwarned(run: Runs, device: Device = "cpu") -> RuntimePredictor:
     paths = _paths(run)
     folders = [folder for path in paths for folder in run_folders(path)]
     # A folder that several links of an ensemble lead to is read once; it counts as several members.
-    places = [os.path.realpath(folder) for folder in folders]
-    first = dict(zip(reversed(places), reversed(folders), strict=True))
-    runs = {place: read_run(first[place]) for place in dict.fromkeys(places)}
+    real_paths = [os.path.realpath(folder) for folder in folders]
+    first = dict(zip(reversed(real_paths), reversed(folders), strict=True))
+    runs = {path: read_run(first[path]) for path in dict.fromkeys(real_paths)}
     report_other_versions([(each.config, each.identity) for each in runs.values()], stacklevel=3)
     is_single_run = isinstance(run, str | Path) and folders == paths  # one path, that of a run, not of an ensemble
     if is_single_run:
-        return _predictor(runs[places[0]])
-    members = [_predictor(runs[place]) for place in places]
+        return _predictor(runs[real_paths[0]])
+    members = [_predictor(runs[path]) for path in real_paths]
     ensemble = join_predictors(members, [str(folder) for folder in folders])
     if len(paths) > 1 or not isinstance(run, str | Path):
         return ensemble
     ensemble = replace(ensemble, folder=str(paths[0]))
-    return with_ensemble_parts(ensemble, paths[0], combine_fingerprints(runs[place].identity for place in places))
+    return with_ensemble_parts(ensemble, paths[0], combine_fingerprints(runs[path].identity for path in real_paths))
 
 
 def _paths(run: Runs) -> list[Path]:

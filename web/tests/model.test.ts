@@ -3,8 +3,9 @@ import { readFileSync } from "node:fs";
 import { beforeAll, describe, expect, it } from "vitest";
 import { decodeArray, toGrid, type NumberArray } from "../src/data/arrays";
 import type { DecodeRequest, PageExample, Trace, WhatIfRequest, WhatIfResponse } from "../src/data/contents";
-import { createKernel, plainKernel, type Kernel } from "../src/model/kernel";
+import { createKernel, javascriptKernel, type Kernel } from "../src/model/kernel";
 import type { StoredModel } from "../src/model/modelFile";
+import { mergeCopies } from "../src/model/pointerGenerator";
 import { loadPredictor, type ModelPredictor } from "../src/model/predictor";
 import { compareWhatIf } from "../src/model/whatIf";
 
@@ -51,11 +52,27 @@ function expectSameExample(actual: PageExample, expected: PageExample): void {
   expectClose(weights(lattice), weights(expectedLattice));
 }
 
+describe("mergeCopies", () => {
+  it("sums the probabilities of all copies, for any number of symbols", () => {
+    const size = 200_000;
+    const distribution = new Float32Array(size + 2).fill(Math.log(0.5 / size)).fill(Math.log(0.25), size);
+    const merged = mergeCopies(distribution, size);
+    expect(merged.length).toBe(size + 1);
+    expect(merged.subarray(0, size)).toEqual(distribution.subarray(0, size));
+    expect(merged[size]).toBeCloseTo(Math.log(0.5), 6);
+  });
+
+  it("changes nothing without copies", () => {
+    const distribution = Float32Array.of(-1, -2);
+    expect(mergeCopies(distribution, 2)).toBe(distribution);
+  });
+});
+
 describe.each(["WebAssembly", "JavaScript"])("in %s", (kernelName) => {
   describe.each(REFERENCES.map((reference) => [reference.model.name, reference] as const))("%s", (_, { model, decoded, compared }) => {
     let predictor: ModelPredictor;
     beforeAll(async () => {
-      const kernel: Kernel = kernelName === "WebAssembly" ? await createKernel() : plainKernel;
+      const kernel: Kernel = kernelName === "WebAssembly" ? await createKernel() : javascriptKernel;
       expect(kernel.name).toBe(kernelName);
       predictor = await loadPredictor(kernel, model);
     });

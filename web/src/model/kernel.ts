@@ -30,7 +30,7 @@ export interface Kernel {
 }
 
 /** Kernel in JavaScript, for browsers that lack WebAssembly or SIMD, or forbid them. */
-export const plainKernel: Kernel = {
+export const javascriptKernel: Kernel = {
   name: "JavaScript",
   store: (values, rows, columns) => ({ rows, columns, address: 0, values }),
   multiply({ rows, columns, values }, vectors, numRows) {
@@ -154,6 +154,6 @@ export async function createKernel(): Promise<Kernel> {
     const { instance } = await WebAssembly.instantiate(decodeBase64(kernelBytes), { env: { memory } });
     return new WasmKernel(memory, instance.exports as unknown as KernelExports);
   } catch {
-    return plainKernel;
+    return javascriptKernel;
   }
 }

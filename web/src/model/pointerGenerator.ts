@@ -1,5 +1,5 @@
 /** Pointer-generator: mixture of the distribution over the vocabulary and the attention weights. Equations: pellucid/model/pointer_generator.py. */
-import { softmax } from "./linear";
+import { logSumExp, softmax } from "./linear";
 
 /** Smallest positive float32 that is not subnormal. */
 const MIN_PROBABILITY = 2 ** -126;
@@ -18,6 +18,15 @@ export function mixCopies(logits: Float32Array, weights: Float32Array, gates: Fl
     mixed.set(mixRow(generated, attention, gates[row]!, copyIds), row * (size + numPositions));
   }
   return mixed;
+}
+
+/** Log-probabilities of one step whose copies of symbols outside the vocabulary, those from `size` on, are one column. */
+export function mergeCopies(logProbabilities: Float32Array, size: number): Float32Array {
+  if (logProbabilities.length === size) return logProbabilities;
+  const merged = new Float32Array(size + 1);
+  merged.set(logProbabilities.subarray(0, size));
+  merged[size] = logSumExp(logProbabilities.subarray(size));
+  return merged;
 }
 
 /** p(w) = (1 − (1 − g) m) generated_w + (1 − g) Σ_{s: x_s = w} α_s with the gate g and the weight m of all positions that can be copied. */

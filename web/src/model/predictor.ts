@@ -5,9 +5,9 @@ import { END } from "../data/steps";
 import { quoteSymbol } from "../drawing/symbols";
 import { buildNetwork } from "./buildNetwork";
 import type { Kernel } from "./kernel";
-import { logSumExp } from "./linear";
 import { readParameters, type StoredModel } from "./modelFile";
 import type { Network, SourceDecoder } from "./network";
+import { mergeCopies } from "./pointerGenerator";
 import { isLogProbability } from "./scorer";
 import { beamSearch, forceTarget, type OutputSymbol, type SearchOptions, type SearchResult } from "./search";
 import { encodeSource, joinSymbols, type EncodedSource, type ModelVocabularies } from "./text";
@@ -79,14 +79,7 @@ export class ModelPredictor {
   /** Distribution of each step of an output. Copies of symbols outside the vocabulary are one more column. */
   distributions(started: StartedSource, target: readonly string[]): Float32Array[] {
     const ids = target.map((symbol) => (symbol === END ? EOS : (this.targetId(symbol, started.source) ?? UNK)));
-    return forceTarget(started.decoder, ids, started.overrides).map(({ distribution }) => this.mergeCopies(distribution.logProbabilities));
-  }
-
-  /** Distribution whose copies of symbols outside the vocabulary are one column. */
-  private mergeCopies(logProbabilities: Float32Array): Float32Array {
-    const { size } = this.vocabularies.target;
-    if (logProbabilities.length === size) return logProbabilities;
-    return Float32Array.of(...logProbabilities.subarray(0, size), logSumExp(logProbabilities.subarray(size)));
+    return forceTarget(started.decoder, ids, started.overrides).map(({ distribution }) => mergeCopies(distribution.logProbabilities, this.vocabularies.target.size));
   }
 
   private searchOptions(request: DecodeRequest, { source, overrides }: StartedSource, prefix: readonly number[]): SearchOptions {
@@ -131,7 +124,7 @@ export class ModelPredictor {
       log_probabilities: logProbabilities,
       attention: encodeGrid(gridFromRows(symbols.map(({ distribution }) => distribution.weights))),
       top: symbols.map(({ distribution }) => distribution.top.map(([id, value]) => [this.symbolName(id, source), value])),
-      entropy: encodeVector(symbols.map(({ distribution }) => entropy(this.mergeCopies(distribution.logProbabilities)))),
+      entropy: encodeVector(symbols.map(({ distribution }) => entropy(mergeCopies(distribution.logProbabilities, this.vocabularies.target.size)))),
       forced_attention: [...overrides.keys()].filter((step) => step < symbols.length).sort((a, b) => a - b),
     };
   }
