@@ -55,7 +55,8 @@ def test_a_shared_folder_is_a_run_of_all_subcommands(tmp_path: Path) -> None:
 
 def test_a_card_without_license_and_example_is_reported(tmp_path: Path) -> None:
     result = run_pellucid("share", copies_with_pair_ngram(), "--to", tmp_path / "shared")
-    assert result.code == 0 and result.err.count("\n") == 2
+    assert result.code == 0 and result.err.count("\n") == 3
+    assert "the card does not say what the model is for: --intended-use FILE" in result.err
     assert "the card names no license: --license ID" in result.err and "--example TEXT" in result.err
 
 

@@ -36,7 +36,8 @@ from pellucid.errors import ArgumentError, ConfigError, InputError, RunError
 from pellucid.run_folder.initialization import check_training_folder
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.runtime.loader import load as load_runtime
-from pellucid.sharing.manifest import MANIFEST, check_repository_names, read_manifest
+from pellucid.sharing.hub_card import CardContents, build_hub_card
+from pellucid.sharing.manifest import MANIFEST, ScoreFact, TrainingFacts, check_repository_names, read_manifest
 from pellucid.sharing.shared_folder import shared_config
 from pellucid.training.events import FileSaved
 from pellucid.training.session import train_run
@@ -112,8 +113,8 @@ def test_the_card_states_data_scores_calibration_license_and_use(shared: Path) -
         "| training pairs | 40 |",
         "| validation pairs | 10 |",
         "| source symbols | 4 (characters) |",
-        f"| exact match | beam size 5, with the pair n-gram model | {exact:.2f} % | ",
-        "greedy search, network alone",
+        f"| exact match | beam size 5, with the pair n-gram model | 10 | {exact:.2f} % | ",
+        "| exact match | greedy search, network alone | 10 | ",
         "Expected calibration error on them: ",
         "| 5 % | ",
         "](attention.png)",
@@ -123,6 +124,51 @@ def test_the_card_states_data_scores_calibration_license_and_use(shared: Path) -
         'print(model.predict(["abc"])[0].output)',
     ):
         assert text in card, text
+
+
+def test_the_card_has_no_scores_of_another_search(tmp_path: Path) -> None:
+    """The confidence of the run, and the score with it, are those of its own search."""
+    for name, beam_size in (("own", 5), ("other", 1)):
+        pellucid.load(copies_with_pair_ngram()).with_beam(beam_size).save_pretrained(tmp_path / name, CARD)
+    own, other = ((tmp_path / name / "README.md").read_text("utf-8") for name in ("own", "other"))
+    for text in ("## Confidence", "| exact match | beam size "):
+        assert text in own and text not in other
+    greedy = next(float(line.split("|")[4].rstrip("% ")) for line in other.splitlines() if "| exact match |" in line)
+    assert f"| exact match | greedy search, network alone | 10 | {greedy:.2f} % |" in other
+    values = ModelCard.load(tmp_path / "other" / "README.md").data.eval_results
+    assert values[0].metric_type == "exact_match" and values[0].metric_value == pytest.approx(greedy, abs=0.005)
+
+
+def test_a_score_of_a_part_of_the_validation_set_says_so() -> None:
+    model = pellucid.load(copies_with_pair_ngram())
+    assert model.confidence is not None
+    model = replace(model, confidence=replace(model.confidence, examples=7, wrong=(0.5,)))
+    score = ScoreFact("exact_match", "exact match", 30.0, 10.0, 60.0)
+    facts = TrainingFacts(validation_examples=1004, updates=1128, scores=(score,))
+    contents = CardContents("Title", "copies", model, facts, CARD, None, False)
+    card = build_hub_card(contents)
+    assert "| exact match | beam size 5, with the pair n-gram model | 7 of 1,004 | 85.71 % | " in card
+    assert "| exact match | greedy search, network alone | 1,004 | 30.00 % | 10.00 to 60.00 |" in card
+    assert '"name": "exact match (%) of 7 of 1,004 pairs, 95 % interval ' in card
+    assert "| updates until the best validation | 1,128 |" in card and "| columns |" not in card
+    config = override_settings(model.config, {"data": {"source_column": "word", "target_column": "sound"}})
+    assert "| columns | word → sound |" in build_hub_card(contents._replace(model=replace(model, config=config)))
+
+
+def test_a_file_that_the_manifest_does_not_list_is_refused(shared: Path, tmp_path: Path) -> None:
+    ensemble = tmp_path / "ensemble"
+    pellucid.load(ensemble_of_copies()).save_pretrained(ensemble)
+    single = copy_run_folder(shared, tmp_path / "single")
+    for folder, names in ((single, ["confidence.json"]), (ensemble, ["seed-2/confidence.json"])):
+        files = json.loads((folder / MANIFEST).read_text("utf-8"))["files"]
+        change_manifest(folder, {"files": {name: file for name, file in files.items() if name not in names}})
+        with pytest.raises(RunError, match=rf"manifest\.json does not list {names[0]}, which prediction would read"):
+            pellucid.from_pretrained(folder)
+        (folder / names[0]).unlink()
+        pellucid.from_pretrained(folder)
+    copy_run_folder(ensemble / "seed-1", ensemble / "seed-3")
+    with pytest.raises(RunError, match=r"does not list seed-3/confidence\.json"):
+        pellucid.from_pretrained(ensemble)
 
 
 def test_a_card_without_scores_and_with_special_characters_is_valid(tmp_path: Path) -> None:

@@ -80,6 +80,8 @@ def main(arguments: list[str]) -> int:
         print_message("the card has no picture of attention weights: --example TEXT gives it a source")
     if not args.license:
         print_message("the card names no license: --license ID, such as --license apache-2.0")
+    if args.intended_use is None:
+        print_message("the card does not say what the model is for: --intended-use FILE gives it the text")
     for unfinished in find_unfinished(args.run):
         print_message(str(unfinished))
     if args.to is not None:

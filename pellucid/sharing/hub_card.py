@@ -5,8 +5,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from pellucid.config.settings import DataConfig
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
+from pellucid.decoding.confidence import ConfidenceModel
 from pellucid.decoding.pretrained import CardOptions
 from pellucid.decoding.trace import Trace
 from pellucid.errors import replace_controls
@@ -80,7 +82,8 @@ def _model_index(contents: CardContents) -> list[str]:
     if not scores:
         return []
     metrics = [
-        {"type": score.key, "value": score.value, "name": f"{score.name} (%){_interval(score)}"} for score in scores
+        {"type": score.key, "value": score.value, "name": f"{score.name} (%){_pairs_and_interval(contents, score)}"}
+        for score in scores
     ]
     dataset = {"name": VALIDATION_SET, "type": options.datasets[0] if options.datasets else "private"}
     task = {"type": _task(contents).settings.pipeline_tag or "other"}
@@ -108,16 +111,26 @@ def _task(contents: CardContents) -> Task:
 def _all_scores(contents: CardContents) -> list[ScoreFact]:
     """Return the scores for the header: of the search of the run if they are known, else of greedy search."""
     scores = {score.key: score for score in contents.facts.scores}
-    if contents.model.confidence is not None:
-        best = accuracy_of_confidence(contents.model.confidence, contents.model.config)
+    if (best := _search_score(contents)) is not None:
         scores[best.key] = best
     return list(scores.values())
 
 
-def _interval(score: ScoreFact) -> str:
-    """Return the interval of a score: ", 95 % interval 91.20 to 95.00"; "" without one."""
-    bounds = _bounds(score)
-    return f", 95 % interval {bounds}" if bounds else ""
+def _search_score(contents: CardContents) -> ScoreFact | None:
+    """Return the share of correct outputs by the search of the model; None if it was not measured."""
+    model = _confidence_model(contents)
+    return None if model is None else accuracy_of_confidence(model, contents.model.config)
+
+
+def _confidence_model(contents: CardContents) -> ConfidenceModel | None:
+    """Return the fitted confidence; None if there is none, or if it was fitted to outputs of another search."""
+    return None if contents.model.no_confidence_reason() else contents.model.confidence
+
+
+def _pairs_and_interval(contents: CardContents, score: ScoreFact) -> str:
+    """Return pairs and interval of a score, as far as they are known: " of 556 pairs, 95 % interval 91.20 to 95.00"."""
+    bounds, pairs = _bounds(score), _scored_pairs(contents, score)
+    return (f" of {pairs} pairs" if pairs else "") + (f", 95 % interval {bounds}" if bounds else "")
 
 
 def _summary(contents: CardContents) -> str:
@@ -183,10 +196,11 @@ def _data(contents: CardContents) -> list[str]:
         ("training pairs", _count(facts.training_examples)),
         ("synthetic pairs", _count(facts.synthetic_examples or None)),
         ("validation pairs", _count(facts.validation_examples)),
+        ("columns", _columns(data)),
         ("source symbols", _describe_symbols(vocabularies.source, data.source_symbols)),
         ("target symbols", _describe_symbols(vocabularies.target, data.target_symbols)),
         ("longest source, longest target", f"{vocabularies.longest_source:,}, {vocabularies.longest_target:,}"),
-        ("updates", _count(facts.updates)),
+        ("updates until the best validation", _count(facts.updates)),
         ("seed", str(contents.model.config.seed)),
         ("date", _one_line(facts.date)),
         ("software", _one_line(facts.versions)),
@@ -196,6 +210,12 @@ def _data(contents: CardContents) -> list[str]:
     )
     table = _table(("quantity", "value"), [row for row in rows if row[1]])
     return ["## Training data", "", *table, *([sets] if sets else [])]
+
+
+def _columns(data: DataConfig) -> str:
+    """Return the names of the columns of sources and targets: "word → pronunciation"; "" if they have numbers only."""
+    names = data.source_column, data.target_column
+    return "" if any(name.isdecimal() for name in names) else _one_line(" → ".join(names))
 
 
 def _describe_symbols(vocabulary: Vocabulary, kind: str) -> str:
@@ -217,17 +237,25 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _scores(contents: CardContents) -> list[str]:
     """Return the scores on the validation set with their intervals."""
-    rows = [
-        (score.name, "greedy search, network alone", f"{score.value:.2f} %", _bounds(score))
-        for score in contents.facts.scores
-    ]
-    confidence = contents.model.confidence
-    if confidence is not None:
-        score = accuracy_of_confidence(confidence, contents.model.config)
-        rows.insert(0, (score.name, _method(contents), f"{score.value:.2f} %", _bounds(score)))
-    if not rows:
+    scores = [("greedy search, network alone", score) for score in contents.facts.scores]
+    if (best := _search_score(contents)) is not None:
+        scores.insert(0, (_method(contents), best))
+    if not scores:
         return ["## Scores", "", "The run folder holds no scores."]
-    return ["## Scores on the validation set", "", *_table(("score", "outputs", "value", "95 % interval"), rows)]
+    rows = [
+        (score.name, method, _scored_pairs(contents, score), f"{score.value:.2f} %", _bounds(score))
+        for method, score in scores
+    ]
+    head = ("score", "outputs", "pairs", "value", "95 % interval")
+    return ["## Scores on the validation set", "", *_table(head, rows)]
+
+
+def _scored_pairs(contents: CardContents, score: ScoreFact) -> str:
+    """Return the number of validation pairs of a score: "1,004", or "556 of 1,004"; "" if it is not known."""
+    total, model = contents.facts.validation_examples, _confidence_model(contents)
+    if model is None or score != _search_score(contents):
+        return _count(total)
+    return f"{model.examples:,}" if total in (None, model.examples) else f"{model.examples:,} of {total:,}"
 
 
 def _bounds(score: ScoreFact) -> str:
@@ -246,7 +274,7 @@ def _method(contents: CardContents) -> str:
 
 def _confidence(contents: CardContents) -> list[str]:
     """Return the calibration, and the thresholds for accepting outputs without review."""
-    model, facts = contents.model.confidence, contents.facts
+    model, facts = _confidence_model(contents), contents.facts
     if model is None:
         return []
     lines = [

@@ -23,6 +23,7 @@ from pellucid.files import (
     file_exists,
     has_digest,
     read_bytes,
+    wrap_os_errors,
 )
 from pellucid.run_folder.run_files import CONFIDENCE, CONFIG, ENSEMBLE, MAX_MEMBERS, MODEL, PAIR_NGRAM, VOCABULARY
 
@@ -87,6 +88,7 @@ class TrainingFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     """Number of synthetic training examples beside these."""
     validation_examples: int | None = None
     updates: int | None = None
+    """Number of updates until the best validation, whose parameters the model has."""
     date: Annotated[str, Meta(max_length=100)] = ""
     """Day on which the training started."""
     versions: Annotated[str, Meta(max_length=500)] = ""
@@ -183,9 +185,14 @@ def check_files(folder: Path, manifest: Manifest, display_name: str = "", allow_
         allow_links: Accept symbolic links, of which the cache of the hub consists. False by default.
 
     Raises:
-        RunError: A file is missing, a symbolic link, or has another size or checksum.
+        RunError: A file is missing, a symbolic link, not in the manifest, or has another size or checksum.
     """
     name = display_name or str(folder)
+    for path in sorted(_find_model_files(folder, manifest) - manifest.files.keys()):
+        raise RunError(
+            f"{name}: {MANIFEST} does not list {path}, which prediction would read: remove the file, or copy or "
+            "download the folder again"
+        )
     for path, file in manifest.files.items():
         file_path = folder / path
         if not allow_links and (file_path.is_symlink() or file_path.parent.is_symlink()):
@@ -196,6 +203,16 @@ def check_files(folder: Path, manifest: Manifest, display_name: str = "", allow_
                 f"{name}: {path} {state} {MANIFEST}: the copy is incomplete, or the file was changed after it was "
                 "shared; copy or download the folder again"
             )
+
+
+def _find_model_files(folder: Path, manifest: Manifest) -> set[str]:
+    """Return the paths of all files of a shared folder that a run may have, in the folder and in those of members."""
+    members = {path.rpartition("/")[0] for path in manifest.files} - {""}
+    if members:
+        with wrap_os_errors("read", folder):
+            members |= {path.name for path in folder.iterdir() if MEMBER_NAME.fullmatch(path.name)}
+    names = [*MEMBER_FILES, ENSEMBLE, *(f"{member}/{file}" for member in members for file in MEMBER_FILES)]
+    return {name for name in names if file_exists(folder / name)}
 
 
 def check_repository_names(display_name: str, names: Iterable[str]) -> None:

@@ -50,7 +50,7 @@ def _facts_of_log(log: RunLog, config: Config, is_ensemble: bool) -> dict[str, A
     best = log.last_best or {}
     return {
         **facts,
-        "updates": log.last_progress["update"] if log.last_progress else None,
+        "updates": best.get("update"),
         "scores": _scores(best, facts["validation_examples"], config),
         "probability_error": fitted.get("probability_error"),
         "confidence_error": fitted.get("confidence_error"),
