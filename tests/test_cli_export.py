@@ -121,6 +121,12 @@ def test_a_page_replaces_pages_only(tmp_path: Path) -> None:
     message = usage_error_message(export("--html", run / "model.safetensors", "--source", "ab", run=run))
     assert message == f"--html {run / 'model.safetensors'} exists and is not a web page: name another file"
     assert (run / "model.safetensors").read_bytes() == content
+    if os.name != "nt":
+        os.mkfifo(tmp_path / "pipe")
+        assert "not a regular file" in usage_error_message(
+            export("--html", tmp_path / "pipe", "--source", "ab", run=run)
+        )
+        assert (tmp_path / "pipe").is_fifo()
     (tmp_path / "page.html").touch()
     for _ in range(2):
         assert export("--html", tmp_path / "page.html", "--source", "ab", run=run).code == 0

@@ -23,6 +23,7 @@ from pellucid.export.stored_parameters import Precision, StoredParameters, store
 from pellucid.export.web_page import (
     MODEL_ELEMENT,
     MODEL_FORMAT,
+    SETTINGS,
     ModelPage,
     build_model_page,
     built_model_page,
@@ -77,6 +78,15 @@ def test_stored_parameters_are_those_of_the_network(precision: Precision, tolera
     assert read.keys() == arrays.keys()
     for name, values in arrays.items():
         np.testing.assert_allclose(read[name], values, rtol=0, atol=tolerance if values.ndim > 1 else 0)
+
+
+def test_the_page_declares_the_settings_that_it_gets() -> None:
+    text = (Path(__file__).parents[1] / "web/src/model/modelFile.ts").read_text("utf-8")
+    declaration = re.search(r"interface ModelSettings {\n(.*?)\n}\n", text, re.DOTALL)
+    assert declaration is not None
+    sections = re.findall(r"^  readonly (\w+): {(.*?)};$", declaration[1], re.DOTALL | re.MULTILINE)
+    declared = {name: sorted(re.findall(r"readonly (\w+):", fields)) for name, fields in sections}
+    assert declared == {name: sorted(keys) for name, keys in SETTINGS.items()}
 
 
 def test_numbers_too_large_for_float16_are_refused() -> None:

@@ -1,6 +1,7 @@
 """Export of trained networks to other formats: graphs of ONNX, and web pages.
 
-Imports: config, data, decoding, dependencies, errors, evaluation, files, run_folder, runtime, shapes, tasks, version, viewer.
+Imports: config, data, decoding, dependencies, errors, evaluation, files, run_folder, runtime, shapes,
+    tasks, version, viewer.
 Start with: onnx_export.py.
 
 * onnx_graph, onnx_encoder, onnx_decoder: the two graphs; quantization: 8-bit weights.

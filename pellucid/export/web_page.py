@@ -11,6 +11,7 @@ from pellucid.config.settings import Config
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
+from pellucid.export.onnx_settings import ExportedSearch
 from pellucid.export.stored_parameters import Precision, StoredArray, store_parameters
 from pellucid.runtime.support import unsupported_settings
 from pellucid.tasks.registry import get_task
@@ -33,10 +34,7 @@ SETTINGS = {
         *("order", "cell", "hidden_size", "num_layers", "init_hidden", "embedding", "output", "residual"),
         "pointer_generator",
     ),
-    "search": (
-        *("max_length", "min_length", "max_length_ratio", "max_length_offset", "min_length_ratio"),
-        *("min_length_offset", "beam_size", "length_normalization", "length_penalty_alpha", "coverage_penalty"),
-    ),
+    "search": ExportedSearch.__struct_fields__,
 }
 """Settings that the page reads, by section."""
 

@@ -134,6 +134,8 @@ def test_page_has_roles_and_fits_a_narrow_window(open_page: OpenPage, model_url:
     for tab in ("Output", "Beam", "What if", "About"):
         open_tab(page, tab)
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.set_viewport_size({"width": 320, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
     policy = page.locator("meta[http-equiv]").get_attribute("content") or ""
     assert "default-src 'none'" in policy and "connect-src 'none'" in policy
     assert "'unsafe-eval'" not in policy and "http:" not in policy
@@ -144,5 +146,8 @@ def test_unknown_symbols_and_empty_sources(open_page: OpenPage, tmp_path: Path) 
     page = open_offline(open_page, url)
     type_source(page, "one ẞ")
     expect(page.locator(".model-input")).to_contain_text("unknown")
+    page.fill(INPUT, "one " * 5000)
+    expect(page.locator(".model-input [role=alert]")).to_contain_text("The source has 20000 symbols")
+    expect(page.locator(".model-input")).not_to_contain_text("unknown")
     page.fill(INPUT, "")
     expect(page.locator(".answer .small").first).to_have_text("Example: chigno")
