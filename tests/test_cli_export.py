@@ -119,13 +119,16 @@ def test_a_page_replaces_pages_only(tmp_path: Path) -> None:
     run = copy_run_folder(copy_task_run().run, tmp_path / "run")
     content = (run / "model.safetensors").read_bytes()
     message = usage_error_message(export("--html", run / "model.safetensors", "--source", "ab", run=run))
-    assert message == f"--html {run / 'model.safetensors'} exists and is not a web page: name another file"
+    assert message == f"--html {run / 'model.safetensors'} is a file of a run folder: name another file"
     assert (run / "model.safetensors").read_bytes() == content
+    (tmp_path / "notes.txt").write_text("mine\n")
+    message = usage_error_message(export("--html", tmp_path / "notes.txt", "--source", "ab", run=run))
+    assert message == f"--html {tmp_path / 'notes.txt'} exists and is not a web page: name another file"
+    assert (tmp_path / "notes.txt").read_text() == "mine\n"
     if os.name != "nt":
         os.mkfifo(tmp_path / "pipe")
-        assert "not a regular file" in usage_error_message(
-            export("--html", tmp_path / "pipe", "--source", "ab", run=run)
-        )
+        message = usage_error_message(export("--html", tmp_path / "pipe", "--source", "ab", run=run))
+        assert message.endswith("is a device or a pipe: name a file")
         assert (tmp_path / "pipe").is_fifo()
     (tmp_path / "page.html").touch()
     for _ in range(2):

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pellucid.cli.messages import print_message
+from pellucid.cli.output_files import check_output_file
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import InputError
 from pellucid.export.stored_parameters import Precision
 from pellucid.export.web_page import build_model_page, has_pair_ngram, render_model_page
-from pellucid.files import check_writable, file_exists, open_regular, write_text
+from pellucid.files import file_exists, open_regular, write_text
 from pellucid.viewer.inputs import ValidationFileError, ViewedRun, find_validation_file, open_run, run_names
 
 HTML_START = b"<!doctype html"
@@ -45,7 +46,7 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
 
 def _check_file(file: Path) -> None:
     """Raise `InputError` if the page cannot be written to a file, or would replace one that is no web page."""
-    check_writable(file)
+    check_output_file("--html", file)
     if file_exists(file):
         with open_regular(file, InputError) as stream:
             start = stream.read(len(HTML_START)) or b""
