@@ -82,9 +82,11 @@ def test_wrong_arguments_of_share_are_named(tmp_path: Path, arguments: list[str]
 
 
 def test_a_folder_without_a_run_cannot_be_shared(tmp_path: Path) -> None:
-    message = usage_error_message(run_pellucid("share", tmp_path, "--to", tmp_path / "new", *FLAGS))
+    (tmp_path / "use.md").write_text("Tests.\n")
+    flags = (*FLAGS, "--intended-use", tmp_path / "use.md")
+    message = usage_error_message(run_pellucid("share", tmp_path, "--to", tmp_path / "new", *flags))
     assert message == f"{tmp_path} is not a run folder: it holds no config.toml"
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["use.md"]
 
 
 def test_a_model_is_pushed_and_downloaded(hub: LoopbackHub, tmp_path: Path) -> None:
