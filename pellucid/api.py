@@ -43,7 +43,7 @@ from pellucid.decoding.transducer import require_transducer
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, DataError, InputError
 from pellucid.model.device import check_torch_defaults
-from pellucid.reporting.progress import multi_progress, print_event, training_progress
+from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.run_evaluation import (
     EvaluatedFile,
     EvaluationOptions,
@@ -157,12 +157,13 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     reject_unused(settings)
     check_torch_defaults()
     if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
-        settings = config_within_time(
-            folder,
-            files,
-            lambda size: build_config({**given, "size": size}, "config"),
-            print_event if report.progress else lambda event: None,
-        )
+        with training_progress() if report.progress else nullcontext() as reporter:
+            settings = config_within_time(
+                folder,
+                files,
+                lambda size: build_config({**given, "size": size}, "config"),
+                (lambda event: None) if reporter is None else reporter.report,
+            )
     if size != 1:
         _train_ensemble(files, folder, settings, size, report)
         return load_unwarned(folder, settings.device)

@@ -102,6 +102,7 @@ def test_uncertain_cells_stay_empty(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("words,digitz\none,\n", "--fill: the file has no column 'digits'; did you mean 'digitz'?"),
+        ("", "the input has no row. A shell that writes the output to the file of the input empties it first"),
         ("words,digits\none,,x\n", "expected 2 columns as in line 1, got 3"),
     ],
 )

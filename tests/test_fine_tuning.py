@@ -336,17 +336,27 @@ def test_old_pairs_are_counted_and_reported(tmp_path: Path) -> None:
     config = override_settings(config, {"data": {"on_bad_line": "skip"}})
     events = train_to_end(files, tmp_path / "run", config)
     (mixed,) = [event for event in events if isinstance(event, PairsMixedIn)]
-    assert mixed[1:5] == (
-        32,
-        12,
-        12,
-        sum(line in mix_in.read_text().splitlines() for line in files.valid.read_text().splitlines()),
-    )
+    validation_sources = {line.split("\t")[0] for line in files.valid.read_text().splitlines()}
+    sources = [line.split("\t")[0] for line in mix_in.read_text().splitlines() if "\t" in line]
+    left_out = sum(source in validation_sources for source in sources)
+    assert len(sources) == 32 and left_out > 0
+    assert mixed[1:5] == (32 - left_out, 12, 12, left_out)
     assert len(mixed.bad_lines) == 1
     record = next(record for record in comparable_log_records(tmp_path / "run") if record["event"] == "mixed_in")
-    assert (record["examples"], record["per_epoch"], record["new_examples"], record["bad_lines"]) == (32, 12, 12, 1)
+    assert (record["examples"], record["per_epoch"], record["new_examples"], record["bad_lines"]) == (
+        *mixed[1:4],
+        1,
+    )
     assert "q" in load(tmp_path / "run").vocabularies.source.symbols
-    assert "on 12 of 32 earlier ones" in (tmp_path / "run" / "card.md").read_text("utf-8")
+    assert f"on 12 of {mixed.examples} earlier ones" in (tmp_path / "run" / "card.md").read_text("utf-8")
+
+
+def test_old_pairs_of_the_validation_set_alone_are_refused(tmp_path: Path) -> None:
+    files = write_new_files(tmp_path)
+    (tmp_path / "old.tsv").write_text(files.valid.read_text())
+    config = fine_tuning_config({"mix_in": str(tmp_path / "old.tsv")})
+    with pytest.raises(DataError, match="the sources of all pairs are in the validation set; mix in other pairs"):
+        train_to_end(files, tmp_path / "run", config)
 
 
 def test_the_subword_model_of_the_initial_run_is_kept(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pellucid.config.settings import Config, Size
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import ConfigError, RunError
-from pellucid.reporting.progress import print_event
+from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
 from pellucid.training.size_measurement import config_within_time, measure_size, measure_speed
@@ -72,8 +72,8 @@ def test_a_network_that_does_not_fit_in_memory_is_refused() -> None:
 
 
 def test_a_measurement_needs_gradients(tmp_path: Path) -> None:
-    with torch.no_grad(), pytest.raises(RunError, match="gradients"):
-        config_within_time(tmp_path / "run", digits_run().files, config_builder({}), print_event)
+    with training_progress() as reporter, torch.no_grad(), pytest.raises(RunError, match="gradients"):
+        config_within_time(tmp_path / "run", digits_run().files, config_builder({}), reporter.report)
 
 
 def test_size_of_a_started_run_is_kept(tmp_path: Path) -> None:

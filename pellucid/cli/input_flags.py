@@ -11,6 +11,7 @@ from pellucid.data.delimiters import has_effect
 from pellucid.data.headers import with_header
 from pellucid.data.readers import has_known_suffix, resolve_format
 from pellucid.errors import ConfigError, InputError
+from pellucid.run_folder.run_files import pair_file_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,8 @@ def file_data_config(
 ) -> DataConfig:
     """Return the data settings with which FILE is read: those of the training, changed by the flags.
 
+    The validation file of a run folder has its own columns.
+
     Args:
         trained: Data settings of the run; see `pair_config` for a run that is trained on two parallel files.
         flags: Parsed flags.
@@ -76,6 +79,7 @@ def file_data_config(
     columns = {"source_column": flags.source_column, "features_column": flags.features_column}
     if isinstance(flags, PairFileFlags):
         columns["target_column"] = flags.target_column
+    trained = pair_file_config(file, trained)
     given = {name: column for name, column in columns.items() if column}
     return msgspec.structs.replace(with_header(trained, flags.header), on_bad_line=flags.on_bad_line, **given)
 

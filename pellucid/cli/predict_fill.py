@@ -161,7 +161,8 @@ def write_filled_table(
 
     Raises:
         ConfigError: The input has no header, or its header lacks the column.
-        DataError: A row cannot be read, or has another number of cells than the header. The rows before it are written.
+        DataError: There is no row, or a row cannot be read or has another number of cells than the header. The rows
+            before it are written.
     """
     is_first = True
     for chunk in chunks:
@@ -179,6 +180,11 @@ def write_filled_table(
         table.cells.rows.clear()
         if bad_index is not None:
             raise DataError(f"{chunk[bad_index]} (--fill writes every row, and stops at one that it cannot read)")
+    if is_first:
+        raise DataError(
+            "--fill: the input has no row. A shell that writes the output to the file of the input empties it first: "
+            "write to another file"
+        )
     print_message(table.describe())
 
 

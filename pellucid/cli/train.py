@@ -60,12 +60,13 @@ def main(arguments: list[str]) -> int:
 
 def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainArguments]) -> Config:
     """Return the configuration with the size that suits the time limit."""
-    from pellucid.reporting.progress import print_event
+    from pellucid.reporting.progress import training_progress
     from pellucid.training.size_measurement import config_within_time
 
-    return config_within_time(
-        args.run, args.training_files(), lambda size: config_from_flags(parser.parse(size)), print_event
-    )
+    with training_progress() as reporter:
+        return config_within_time(
+            args.run, args.training_files(), lambda size: config_from_flags(parser.parse(size)), reporter.report
+        )
 
 
 def _train_single(args: TrainArguments, config: Config, started_at: float) -> int:

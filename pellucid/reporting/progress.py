@@ -75,16 +75,6 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
         yield reporter
 
 
-def print_event(event: RunEvent) -> None:
-    """Print one event of a training on standard error, as `training_progress` does.
-
-    Args:
-        event: The event.
-    """
-    with training_progress() as reporter:
-        reporter.report(event)
-
-
 def _check_stream(stream: TextIO | None) -> None:
     """Raise `ArgumentError` for a value that is neither None nor has the methods of an output stream."""
     if stream is not None and not _is_output_stream(stream):
@@ -357,6 +347,8 @@ class ProgressReporter:
         )
         if event.compiles:
             self._print_line(compilation_note())
+        self.phase = f"{'compiling kernels, and ' if event.compiles else ''}choosing the size"
+        self.phase_started_at = self.console.clock()
 
     def _report_added_pairs(self, event: DataAugmented | PairsMixedIn) -> None:
         """Print the number of synthetic or earlier pairs; of the latter, how many each epoch has, and the bad lines."""
@@ -370,7 +362,7 @@ class ProgressReporter:
             f"all {event.new_examples:,} others"
         )
         if event.num_validation:
-            self._print_line(f"  note: {event.num_validation:,} validation examples are among them")
+            self._print_line(f"  note: {event.num_validation:,} further ones are left out: validation pairs")
 
     def _report_model(self, event: ModelBuilt) -> None:
         """Print the run folder, the number of parameters and the vocabulary sizes."""

@@ -23,8 +23,9 @@ import msgspec
 from msgspec import Meta
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.settings import Config, Size
+from pellucid.config.settings import Config, DataConfig, Size
 from pellucid.config.toml import RESTORE_ADVICE, load_saved_config
+from pellucid.data.validation_split import validation_file_config
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import ConfigError, InputError, RunError, abbreviate_reason, quote
 from pellucid.files import MAX_SETTINGS_SIZE, check_json_format, decode_json, file_exists, read_bytes
@@ -51,6 +52,19 @@ MAX_MEMBERS = 1000
 MAX_NAME = 255
 """Maximum size of a folder name, in bytes, as on most systems."""
 FILES = (CONFIG, VOCABULARY, MODEL, CHECKPOINT, CORPUS, VALIDATION, PAIR_NGRAM, CONFIDENCE, LOG, CARD, SNAPSHOTS)
+
+
+def pair_file_config(path: Path | None, data: DataConfig) -> DataConfig:
+    """Return the data settings with which a file of pairs is read.
+
+    They are those of the training file, except for the validation file of a run folder, which has its own columns.
+
+    Args:
+        path: The file; None if there is none.
+        data: Data settings of the training.
+    """
+    is_held_out = path is not None and path.name == VALIDATION and (path.parent / CONFIG).is_file()
+    return validation_file_config(data) if is_held_out else data
 
 
 class EnsembleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -51,13 +51,13 @@ class PairsMixedIn(NamedTuple):
     path: Path
     """File of the earlier pairs."""
     examples: int
-    """Number of pairs in it."""
+    """Number of pairs in it, without those of the validation set."""
     per_epoch: int
     """Number of them that are drawn for each epoch."""
     new_examples: int
     """Number of other training examples, each of which an epoch has once."""
     num_validation: int
-    """Number of validation examples that are in the file too."""
+    """Number of its pairs that are left out, because their sources are in the validation set."""
     bad_lines: Sequence[BadLine] = ()
     """Lines that are no examples and were skipped."""
     digest: FileDigest | None = None

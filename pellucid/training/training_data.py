@@ -41,6 +41,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, DataError, RunError, quote
 from pellucid.files import FileDigest, digest_bytes, digest_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
+from pellucid.run_folder.run_files import pair_file_config
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import DataAugmented, EmbeddingCoverage, FileRead, PairsMixedIn
 from pellucid.training.fine_tuning import extend_vocabularies
@@ -348,7 +349,7 @@ def read_files(
         if isinstance(files.valid, InMemoryTable):
             valid_file, _ = read_table_examples(files.valid, config)
         else:
-            valid_file = read_examples(files.valid, config, files.valid_target)
+            valid_file = read_examples(files.valid, pair_file_config(files.valid, config), files.valid_target)
         _check_bad_share(valid_file, files.valid)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
@@ -663,7 +664,8 @@ def add_pairs(
 def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> tuple[TrainingData, PairsMixedIn]:
     """Return training data with the earlier pairs of `training.mix_in` after its examples, and their numbers.
 
-    They count for the vocabularies. Each epoch draws some of them (`TrainingState.rows_of_epoch`).
+    They count for the vocabularies. Each epoch draws some of them (`TrainingState.rows_of_epoch`). Pairs whose sources
+    are in the validation set are left out, so that the validation still measures generalization.
 
     Args:
         data: Training data as texts.
@@ -671,22 +673,25 @@ def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> 
         unresolved: Data settings as they were given; the format of the file is found by its own name.
 
     Raises:
-        DataError: The file cannot be read or holds no example, or a line is bad (unless bad lines are skipped).
+        DataError: The file cannot be read or holds no example besides validation pairs, or a line is bad (unless bad
+            lines are skipped).
     """
     path = Path(config.training.mix_in)
-    read = read_examples(path, unresolved)
-    new, validation = data.training_examples, data.validation_examples
-    num_validation = len(set(read.examples).intersection(validation))
+    read, new = read_examples(path, unresolved), data.training_examples
+    validation_sources = {example.source for example in data.validation_examples}
+    earlier = [example for example in read.examples if example.source not in validation_sources]
+    if not earlier:
+        raise DataError(f"{path}: the sources of all pairs are in the validation set; mix in other pairs")
     event = PairsMixedIn(
         path,
-        len(read.examples),
+        len(earlier),
         num_drawn(len(new), config.training.mix_in_share),
         len(new),
-        num_validation,
+        len(read.examples) - len(earlier),
         read.bad_lines,
         digest_file(path),
     )
-    return data._replace(training_examples=[*new, *read.examples], num_mixed_in=len(read.examples)), event
+    return data._replace(training_examples=[*new, *earlier], num_mixed_in=len(earlier)), event
 
 
 COPY_TAG = "⟨copy⟩"
