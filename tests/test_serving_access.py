@@ -6,7 +6,8 @@ import logging
 import pytest
 from starlette.datastructures import Headers
 
-from pellucid.serving.access import AccessRules, JsonFormatter, PlainFormatter
+from pellucid.serving.access import AccessRules
+from pellucid.serving.log_format import JsonFormatter, PlainFormatter
 
 TOKEN = "0123456789abcdef"
 RULES = AccessRules(frozenset({"127.0.0.1", "localhost", "::1"}), frozenset({"https://page.example"}), TOKEN)
