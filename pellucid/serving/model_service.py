@@ -167,10 +167,12 @@ class ModelService:
                 await self._replace_worker(slot)
             take = asyncio.ensure_future(self.queue.take_batch())
             await asyncio.wait({take}, timeout=1.0)  # an idle worker that is killed is noticed within a second
-            if take.done():
-                await self._decode(self.workers[slot], take.result())
-            else:
+            if not take.done():
                 take.cancel()
+            elif self.workers[slot].is_alive:
+                await self._decode(self.workers[slot], take.result())
+            else:  # the worker ended while it was idle, which is no failure of these requests
+                self.queue.put_back(take.result())
 
     async def _decode(self, worker: ModelWorker, batch: Sequence[PendingRequest]) -> None:
         """Decode a batch, and give each request its results or an error."""

@@ -259,6 +259,9 @@ def open_unix_socket(path: Path) -> socket.socket:
     try:
         _remove_stale_socket(path)
         server_socket.bind(str(path))
+    except InputError:
+        server_socket.close()
+        raise
     except OSError as error:
         server_socket.close()
         raise InputError(f"--unix-socket {path}: {os_error_text(error)}") from error
