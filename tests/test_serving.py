@@ -149,6 +149,12 @@ def test_malformed_bodies_are_refused(service: ServiceProcess, body: bytes) -> N
     assert reply.status == 400 and reply.json["error"]["message"]
 
 
+def test_half_of_a_surrogate_pair_is_named(service: ServiceProcess) -> None:
+    """Regression test: the message said that the input was truncated."""
+    assert "half of a surrogate pair" in service.send("/v1/predict", ROW % b'"\\ud83d"').json["error"]["message"]
+    assert service.send("/v1/predict", ROW % b'"\\uD83D\\uDE00"').status == 200
+
+
 def test_large_bodies_are_refused_also_without_a_length(service: ServiceProcess) -> None:
     with suppress(ConnectionError):
         assert service.send("/v1/predict", ROW % (b'"' + b"a" * (1 << 20) + b'"')).status == 413

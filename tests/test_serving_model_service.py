@@ -12,7 +12,7 @@ from pellucid.serving import model_service, model_worker
 from pellucid.serving.batch_queue import PendingRequest
 from pellucid.serving.decoding_worker import BatchJob, LoadJob, OptionsError
 from pellucid.serving.metrics import ServiceMetrics
-from pellucid.serving.model_service import ModelService, WorkerFailedError, divide_batch
+from pellucid.serving.model_service import ModelService, WorkerFailedError, divide_batch, fingerprint_run
 from pellucid.serving.model_worker import ModelWorker
 from pellucid.serving.options import ServiceOptions
 from pellucid.serving.schema import NBestRequest, PredictRequest, SourceRow
@@ -201,6 +201,15 @@ def test_a_reload_ends_the_restart_of_a_worker(monkeypatch: pytest.MonkeyPatch) 
         assert [each.is_closed for each in started] == [True] and not alive.is_closed
 
     run_coroutine(run())
+
+
+def test_files_of_an_ensemble_are_watched_whatever_its_members_are_called(tmp_path: Path) -> None:
+    for folder in ("seed-1", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.toml").touch()
+    before = fingerprint_run(tmp_path)
+    (tmp_path / "other" / "config.toml").write_text("changed")
+    assert len(before) == 2 and fingerprint_run(tmp_path) != before
 
 
 class VersionWorker(LoadingWorker):

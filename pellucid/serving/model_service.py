@@ -47,7 +47,7 @@ def fingerprint_run(folder: Path) -> Fingerprint:
         folder: Run folder. Files that are missing have no entry.
     """
     entries = []
-    for pattern in ("ensemble.json", *WATCHED_FILES, *(f"seed-*/{name}" for name in WATCHED_FILES)):
+    for pattern in ("ensemble.json", *WATCHED_FILES, *(f"*/{name}" for name in WATCHED_FILES)):
         for path in sorted(folder.glob(pattern)):
             try:
                 status = path.stat()
