@@ -122,7 +122,12 @@ class ModelService:
         for _ in range(MAX_LOADS):
             self.attempted = await self._fingerprint()
             workers = await start_workers(self.folder, self.options)
-            if len(workers) == 1 or self.attempted == await self._fingerprint():
+            try:
+                is_same = len(workers) == 1 or self.attempted == await self._fingerprint()
+            except BaseException:  # the service stops
+                await abort_workers(workers)
+                raise
+            if is_same:
                 return workers
             await abort_workers(workers)
         raise RunError(f"{self.folder}: the files changed while they were loaded; copy the run before it is served")
