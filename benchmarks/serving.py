@@ -77,6 +77,8 @@ class Client:
 
     port: int
     idle: list[Connection] = field(default_factory=list)
+    num_sent: int = 0
+    """Number of requests that were written to a connection."""
 
     def take_idle(self) -> Connection | None:
         """Return the connection that was used last, without those that the service has closed."""
@@ -100,6 +102,7 @@ class Client:
         try:
             reader, writer = self.take_idle() or await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(head + body)
+            self.num_sent += 1
             status, content = await read_answer(reader)
         except (OSError, asyncio.IncompleteReadError):
             result.statuses[0] += 1
@@ -145,14 +148,21 @@ async def measure_open_loop(client: Client, sources: Sequence[str], rate: float,
 
 
 async def count_lost_answers(client: Client, sources: Sequence[str], process: Process) -> dict[str, object]:
-    """Send 200 requests at once, then SIGTERM, and count the requests without an answer."""
+    """Send 200 requests at once, then SIGTERM.
+
+    The figures are the number of requests that were not answered at the signal, and of those that never were.
+    """
     client.idle.clear()
     result = LoadResult()
     tasks = [asyncio.create_task(client.send(source, result, time.monotonic())) for source in sources[:200]]
-    await asyncio.sleep(0.3)  # all connections are open, and all requests are sent
+    while client.num_sent < len(tasks):
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.05)  # the service accepts the last connections
+    pending = len(tasks) - result.statuses.total()
     process.send_signal(signal.SIGTERM)
     await asyncio.gather(*tasks)
-    return {"case": "SIGTERM", "requests": len(tasks), "lost": result.statuses[0], "statuses": dict(result.statuses)}
+    figures = {"requests": len(tasks), "pending": pending, "lost": result.statuses[0]}
+    return {"case": "SIGTERM", **figures, "statuses": dict(result.statuses)}
 
 
 def memory_of(process_id: int) -> int:

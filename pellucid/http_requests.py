@@ -1,6 +1,7 @@
 """Parts that the HTTP servers of the viewer and of the service share: host names, JSON bodies, sockets."""
 
 import os
+import re
 import socket
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -16,6 +17,8 @@ LOOPBACK = "127.0.0.1"
 """Loopback address: reachable from this machine only."""
 LOOPBACK_HOSTS = (LOOPBACK, "localhost", "::1")
 """Names of this machine in the Host header. Other names that resolve to this machine indicate DNS rebinding."""
+HALF_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+"""Escape of the first half of a surrogate pair without the second, which the parser reports as truncated input."""
 Body = TypeVar("Body")
 """Type of a parsed request."""
 
@@ -57,7 +60,9 @@ async def read_json(request: Request, kind: type[Body], max_bytes: int) -> Body:
     except ClientDisconnect as error:
         raise HTTPException(400, "incomplete request") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise HTTPException(400, f"invalid request: {abbreviate_reason(error)}") from error
+        is_unpaired = HALF_PAIR.search(body) is not None
+        reason = "a text has half of a surrogate pair, such as \\ud800" if is_unpaired else abbreviate_reason(error)
+        raise HTTPException(400, f"invalid request: {reason}") from error
 
 
 def decode_request(body: bytes | bytearray, kind: type[Body]) -> Body:

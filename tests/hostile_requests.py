@@ -98,6 +98,11 @@ def header_requests() -> list[HostileRequest]:
         HostileRequest("negative length", post(good, length=-1), [[400]]),
         HostileRequest("no number as length", POST + b"Content-Length: 1_0\r\n\r\n0123456789", [[400]]),
         HostileRequest("length and chunks", post(b"1e\r\n" + b" " * 30 + b"\r\n0\r\n\r\n", CHUNKED[:-2]), [[400]]),
+        HostileRequest(
+            "request after length and chunks",
+            POST + b"Content-Length: 5\r\n" + CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(good), good) + GET + b"\r\n",
+            [[400]],
+        ),
         HostileRequest("length too small", post(good, length=5), [[400]]),
         HostileRequest("chunk of no number", POST + CHUNKED + b"xyz\r\n" + good, [[400]]),
         HostileRequest("chunk of a negative number", POST + CHUNKED + b"-5\r\n" + good, [[400]]),
@@ -186,12 +191,21 @@ def mutate(content: bytes, chance: random.Random) -> bytes:
 
 async def exchange(port: int, content: bytes, seconds: float = 30.0) -> list[int]:
     """Send bytes, read until the service closes the connection or the time is over, and return the statuses."""
+    statuses, _ = await exchange_until_end(port, content, seconds)
+    return statuses
+
+
+async def exchange_until_end(port: int, content: bytes, seconds: float) -> tuple[list[int], bool]:
+    """Return the statuses as `exchange`, and whether the service has closed the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    received = bytearray()
+    received, is_closed = bytearray(), True
     writer.write(content)
-    with suppress(ConnectionError, TimeoutError):
+    try:
         async with asyncio.timeout(seconds):
-            while piece := await reader.read(65536):
-                received += piece
+            with suppress(ConnectionError):
+                while piece := await reader.read(65536):
+                    received += piece
+    except TimeoutError:
+        is_closed = False
     writer.transport.abort()
-    return [int(status) for status in STATUS.findall(received)]
+    return [int(status) for status in STATUS.findall(received)], is_closed

@@ -1,6 +1,7 @@
 """`pellucid serve` in a process of its own: results, limits, hostile clients, restart, reload, shutdown."""
 
 import json
+import math
 import os
 import random
 import shutil
@@ -16,13 +17,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from service_process import ServiceProcess, running_service, wait_until
+from small_networks import make_config
 from trained_runs import copy_task_run
 
 from pellucid.data.examples import Example
+from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.decoding.predictor import Predictor
 from pellucid.run_folder.predictor_loader import load_unwarned
+from pellucid.run_folder.predictor_saver import save
+from pellucid.tasks.registry import build_network, get_task
 
 TOKEN = "a-token-of-the-tests"
 
@@ -43,6 +49,16 @@ def predictor() -> Predictor:
 def make_sources(count: int, seed: int = 1) -> list[str]:
     chance = random.Random(seed)
     return ["".join(chance.choices("abc", k=chance.randint(1, 8))) for _ in range(count)]
+
+
+def make_label_predictor(task: str, folder: Path) -> Predictor:
+    """Write a new model of a task to a folder, and load it."""
+    config, counts = make_config({"task": task}), (3, 2, 1)
+    source, target = Vocabulary(tuple("abc"), counts), Vocabulary(tuple("xyz"), counts)
+    vocabularies = Vocabularies(source, target, Vocabulary((), ()), 5, 6)
+    network = build_network(config, vocabularies).eval()
+    save(get_task(task).build_predictor(config, vocabularies, network, task), folder)
+    return load_unwarned(folder)
 
 
 def as_rows(sources: list[str]) -> list[dict[str, str]]:
@@ -131,6 +147,12 @@ ROW = b'{"rows": [{"source": %s}]}'
 def test_malformed_bodies_are_refused(service: ServiceProcess, body: bytes) -> None:
     reply = service.send("/v1/predict", body)
     assert reply.status == 400 and reply.json["error"]["message"]
+
+
+def test_half_of_a_surrogate_pair_is_named(service: ServiceProcess) -> None:
+    """Regression test: the message said that the input was truncated."""
+    assert "half of a surrogate pair" in service.send("/v1/predict", ROW % b'"\\ud83d"').json["error"]["message"]
+    assert service.send("/v1/predict", ROW % b'"\\uD83D\\uDE00"').status == 200
 
 
 def test_large_bodies_are_refused_also_without_a_length(service: ServiceProcess) -> None:
@@ -231,6 +253,8 @@ def test_unix_socket_and_token(tmp_path: Path) -> None:
         own = {"Authorization": f"Bearer {TOKEN}", "Origin": "https://page.example"}
         reply = service.send("/v1/predict", ROW % b'"ab"', own)
         assert reply.status == 200 and reply.headers["access-control-allow-origin"] == "https://page.example"
+        metrics = service.send("/metrics", headers=own).body.decode()
+        assert 'pellucid_requests_total{path="/v1/models",status="401"} 4' in metrics
     assert not path.exists()
 
 
@@ -240,6 +264,42 @@ def test_a_missing_run_and_an_open_address_are_errors_of_the_user(tmp_path: Path
         command = [sys.executable, "-m", "pellucid", "serve", *arguments]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         assert result.returncode == 2 and text in result.stderr and "Traceback" not in result.stderr
+
+
+def test_two_workers_answer_and_each_is_restarted(tmp_path: Path, predictor: Predictor) -> None:
+    sources = make_sources(60)
+    expected = [trace.output for trace in predictor.predict(sources)]
+    with running_service(tmp_path, str(copy_task_run().run), "--port", "0", "--workers", "2") as service:
+        before = service.worker_ids()
+        assert len(before) == 2
+        with ThreadPoolExecutor(8) as executor:
+            replies = executor.map(lambda source: service.post("predict", rows=as_rows([source])), sources)
+            assert [reply.json["results"][0]["output"] for reply in replies] == expected
+        for worker in before:
+            os.kill(worker, signal.SIGKILL)
+        assert service.post("predict", rows=as_rows(sources)).status == 200
+        ready = 'pellucid_ready_workers{model="run"} 2'
+        wait_until(lambda: ready in service.send("/metrics").body.decode())
+        assert len(service.worker_ids()) == 2 and not {*before} & {*service.worker_ids()}
+
+
+def test_tag_and_classify_equal_the_predictor(tmp_path: Path) -> None:
+    predictors = {task: make_label_predictor(task, tmp_path / task) for task in ("tag", "classify")}
+    arguments = [f"{task}={tmp_path / task}" for task in predictors]
+    with running_service(tmp_path, *arguments, "--port", "0") as service:
+        (tagged, empty) = service.post("tag", model="tag", rows=as_rows(["abc", ""])).json["results"]
+        (trace,) = predictors["tag"].predict(["abc"])
+        assert tagged["symbols"] == ["a", "b", "c"] and tagged["tags"] == list(trace.target)
+        assert tagged["probabilities"] == pytest.approx(np.exp(trace.log_probabilities).tolist(), abs=1e-5)
+        assert empty == {"symbols": [], "tags": [], "probabilities": []}
+        (label, empty) = service.post("classify", model="classify", rows=as_rows(["abc", ""])).json["results"]
+        (trace,) = predictors["classify"].predict(["abc"])
+        assert label["label"] == trace.output and label["probability"] == pytest.approx(math.exp(trace.score), abs=1e-5)
+        assert dict(label["top"])[label["label"]] == pytest.approx(label["probability"], abs=1e-5)
+        assert "expected at least one symbol" in empty["error"]["message"]
+        wrong = service.post("predict", model="classify", rows=as_rows(["abc"]), beam_size=7)
+        assert wrong.status == 400 and wrong.json["error"]["message"].startswith("beam_size: ")
+        assert service.post("tag", model="classify", rows=as_rows(["abc"])).status == 409
 
 
 def test_full_queue_and_timeout(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import logging
 import pytest
 from starlette.datastructures import Headers
 
-from pellucid.serving.access import AccessRules, JsonFormatter, PlainFormatter
+from pellucid.serving.access import AccessRules
+from pellucid.serving.log_format import JsonFormatter, PlainFormatter
 
 TOKEN = "0123456789abcdef"
 RULES = AccessRules(frozenset({"127.0.0.1", "localhost", "::1"}), frozenset({"https://page.example"}), TOKEN)
@@ -32,6 +33,11 @@ AUTHORIZED = {"authorization": f"Bearer {TOKEN}"}
         ("/v1/predict", {"host": "localhost", "authorization": TOKEN}, "token_required"),
         ("/v1/predict", {"host": "localhost", "authorization": f"Bearer {TOKEN[:-1]}"}, "token_required"),
         ("/v1/predict", {"host": "localhost", "authorization": "Bearer "}, "token_required"),
+        (
+            "/v1/predict",
+            {"host": "localhost", "content-length": "1", "transfer-encoding": "chunked", **AUTHORIZED},
+            "invalid_request",
+        ),
     ],
 )
 def test_requests_are_accepted_or_refused(path: str, headers: dict[str, str], code: str) -> None:

@@ -7,14 +7,20 @@ from collections.abc import Awaitable, Callable
 import pytest
 from service_process import run_coroutine
 
-from pellucid.serving.batch_queue import MAX_RETRY_SECONDS, BatchQueue, PendingRequest, QueueFullError, group_options
+from pellucid.serving.batch_queue import (
+    MAX_RETRY_SECONDS,
+    BatchQueue,
+    PendingRequest,
+    QueueFullError,
+    options_without_rows,
+)
 from pellucid.serving.schema import PredictRequest, SourceRow
 
 
 def make_request(count: int, beam_size: int | None = None) -> PendingRequest:
     rows = [SourceRow(source="a")] * count
     request = PredictRequest(rows=rows, model="m", beam_size=beam_size)
-    return PendingRequest("predict", group_options(request), rows, asyncio.get_running_loop().create_future())
+    return PendingRequest("predict", options_without_rows(request), rows, asyncio.get_running_loop().create_future())
 
 
 def run_queue(check: Callable[[BatchQueue], Awaitable[None]], max_rows: int = 20, max_batch_rows: int = 8) -> None:
@@ -83,7 +89,7 @@ def test_a_request_that_ended_a_worker_is_decoded_alone_and_first() -> None:
     async def check(queue: BatchQueue) -> None:
         one, two, later = make_request(1), make_request(1), make_request(1)
         queue.put(later)
-        one.crashes = two.crashes = 1
+        one.failures = two.failures = 1
         queue.put_back([one, two])
         assert [await queue.take_batch() for _ in range(3)] == [[one], [two], [later]]
 

@@ -20,6 +20,16 @@ def test_counters_gauges_and_histograms() -> None:
     assert lines[-2:] == ['pellucid_batch_rows_sum{model="m"} 1006', 'pellucid_batch_rows_count{model="m"} 4']
 
 
+def test_values_have_all_their_digits() -> None:
+    """Regression test: sums had six digits, so that they did not grow any more."""
+    metrics = ServiceMetrics()
+    for rows in (2_000_000.0, 3.0, 0.0625):
+        metrics.observe("pellucid_batch_rows", {"model": "m"}, rows)
+    lines = metrics.format({"pellucid_queued_rows": {(("model", "m"),): 1_234_567.0}}).splitlines()
+    assert 'pellucid_batch_rows_sum{model="m"} 2000003.0625' in lines
+    assert 'pellucid_queued_rows{model="m"} 1234567' in lines
+
+
 def test_values_of_labels_are_escaped() -> None:
     metrics = ServiceMetrics()
     metrics.count("pellucid_rows_total", {"model": 'a"b\\c\nd'})

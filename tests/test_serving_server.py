@@ -5,7 +5,8 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -16,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from pellucid.errors import InputError
 from pellucid.serving import server
-from pellucid.serving.server import TimedProtocol
+from pellucid.serving.server import FileIdentity, TimedProtocol, open_unix_socket, remove_socket
 
 LARGE = b"x" * 20_000_000
 POST = b"POST /early HTTP/1.1\r\nHost: localhost\r\n"
@@ -222,3 +224,33 @@ def test_the_server_stops_while_a_client_does_not_read() -> None:
     run_client(client)
     for each in kept:
         each.close()
+
+
+def test_a_socket_that_another_server_has_opened_is_not_removed(tmp_path: Path) -> None:
+    """Regression test: a server that was stopped removed the socket of its successor."""
+    path = tmp_path / "socket"
+    with open_unix_socket(path):
+        identity = FileIdentity.of(path)
+        with pytest.raises(InputError, match="a server is listening"):
+            open_unix_socket(path)
+    time.sleep(0.02)
+    with open_unix_socket(path):  # the new file may have the number of the removed one
+        remove_socket(path, identity)
+        assert path.exists()
+        remove_socket(path, FileIdentity.of(path))
+        assert not path.exists()
+
+
+def test_a_socket_whose_server_is_busy_is_in_use(tmp_path: Path) -> None:
+    """Regression test: the start waited for the other server forever."""
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as busy, ExitStack() as clients:
+        busy.bind(str(path))
+        busy.listen(0)
+        with pytest.raises(BlockingIOError):
+            while True:
+                client = clients.enter_context(socket.socket(socket.AF_UNIX))
+                client.setblocking(False)
+                client.connect(str(path))
+        with pytest.raises(InputError, match="a server is listening"):
+            open_unix_socket(path)

@@ -86,14 +86,14 @@ OWN_ERRORS = {
     ),
     *("CorpusError", "RunError", "OtherDataError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
     *("UnsupportedError", "MissingDependencyError"),
-    *("QueueFullError", "WorkerDiedError"),
+    *("QueueFullError", "WorkerDiedError", "OptionsError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""
 QUOTING_FUNCTIONS = {
     "abbreviate_reason",
     "os_error_text",
     "_msgspec_expectation",
-    "load_error_message",
+    "describe_worker_error",
     "_damaged",
     "_error_text",
     "isinstance",

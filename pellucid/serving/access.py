@@ -1,11 +1,11 @@
-"""Middleware: identity of requests, hosts, tokens and origins, headers of responses, log and metrics."""
+"""Middleware: request IDs, hosts, tokens and origins, headers of responses, log and metrics."""
 
 import hmac
-import json
 import logging
 import re
 import secrets
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pellucid.http_requests import host_name
-from pellucid.reporting.display_text import visible_message
 from pellucid.serving.metrics import ServiceMetrics
 from pellucid.serving.schema import ErrorResponse, ServiceError
 
@@ -46,11 +45,16 @@ class AccessRules:
     def find_refusal(self, path: str, headers: Headers) -> ServiceError | None:
         """Return why a request is refused; None if it is accepted.
 
+        A request with both Content-Length and Transfer-Encoding is refused: a proxy before the service might see
+        another end of it (RFC 9112, section 6.1).
+
         Args:
             path: Path of the request.
             headers: Headers of the request.
         """
         host, origin = headers.get("host", ""), headers.get("origin")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            return _refusal(400, "invalid_request", "expected Content-Length or Transfer-Encoding, got both")
         if self.hosts and host_name(f"//{host}") not in self.hosts:
             expected = ", ".join(sorted(self.hosts))
             return _refusal(403, "host_refused", f"Host: expected one of {expected}; --allow-host adds a name")
@@ -87,17 +91,19 @@ def error_response(error: ServiceError, request_id: str, headers: dict[str, str]
 class AccessMiddleware:
     """Middleware that refuses requests by `AccessRules`, and logs and counts the others and the refused ones."""
 
-    def __init__(self, app: ASGIApp, rules: AccessRules, metrics: ServiceMetrics) -> None:
+    def __init__(self, app: ASGIApp, rules: AccessRules, metrics: ServiceMetrics, paths: Collection[str]) -> None:
         """Wrap an application.
 
         Args:
             app: ASGI application.
             rules: Accepted requests.
             metrics: Metrics that count the requests.
+            paths: Paths of the application; requests to others are counted together.
         """
         self.app = app
         self.rules = rules
         self.metrics = metrics
+        self.paths = frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass an accepted HTTP request on, with its identity in the scope; refuse others."""
@@ -131,8 +137,8 @@ class AccessMiddleware:
         if scope["method"] == "OPTIONS" and headers.get("origin") in self.rules.origins:
             await Response(status_code=204, headers=CORS_HEADERS)(scope, receive, send)
         elif refusal := self.rules.find_refusal(scope["path"], headers):
-            challenge = {"www-authenticate": "Bearer"} if refusal.status == 401 else None
-            await error_response(refusal, request_id, challenge)(scope, receive, send)
+            further = {400: {"connection": "close"}, 401: {"www-authenticate": "Bearer"}}.get(refusal.status)
+            await error_response(refusal, request_id, further)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -145,41 +151,11 @@ class AccessMiddleware:
         return result
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        """Log and count a request. Paths that are no route are counted together."""
-        route = scope.get("route")
-        path = getattr(route, "path", "other")
+        """Log and count a request, also a refused one. Paths that do not exist are counted together."""
+        path = scope["path"] if scope["path"] in self.paths else "other"
         self.metrics.count("pellucid_requests_total", {"path": path, "status": str(status)})
         self.metrics.observe("pellucid_request_seconds", {"path": path}, seconds)
         given = scope["path"][:MAX_LOGGED_PATH]
         fields = {"method": scope["method"][:16], "path": given, "status": status, "seconds": round(seconds, 6)}
         details = {**fields, **scope["state"].get("log", {}), "request_id": request_id}
         ACCESS_LOGGER.info("%s %s %s", fields["method"], given, status, extra={"details": details})
-
-
-class JsonFormatter(logging.Formatter):
-    """Format of log records as lines of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return one line.
-
-        Args:
-            record: Log record; its attribute `details` holds the fields of a request.
-        """
-        fields = getattr(record, "details", {"message": record.getMessage()})
-        content = {"time": round(record.created, 3), "level": record.levelname.lower(), **fields}
-        if record.exc_info:
-            content["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(content)
-
-
-class PlainFormatter(logging.Formatter):
-    """Format of log records as the other messages of the command line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return one message, with visible signs in place of control characters.
-
-        Args:
-            record: Log record.
-        """
-        message = visible_message(record.getMessage())
-        return f"pellucid: {message}" + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")

@@ -1,4 +1,4 @@
-"""The web application of the service: routes, errors, and the life of a request."""
+"""The web application of the service: routes, errors, and request handling."""
 
 import asyncio
 import logging
@@ -22,14 +22,15 @@ from pellucid.serving.batch_queue import QueueFullError
 from pellucid.serving.index_page import index_page
 from pellucid.serving.metrics import Labels, ServiceMetrics
 from pellucid.serving.model_service import ModelService, WorkerFailedError
+from pellucid.serving.model_worker import run_together
 from pellucid.serving.openapi import openapi_document
+from pellucid.serving.options import ServiceOptions
 from pellucid.serving.schema import (
     OPERATIONS,
     HealthResponse,
     ModelsResponse,
     OperationName,
     ServiceError,
-    find_model_tasks,
 )
 
 LOGGER = logging.getLogger("pellucid.serving")
@@ -42,7 +43,6 @@ CODES: Mapping[int, str] = {
     413: "request_too_large",
     415: "unsupported_media_type",
     500: "internal_error",
-    503: "not_ready",
     504: "timeout",
 }
 """Name of the kind of error of each status, where no other is given."""
@@ -58,10 +58,13 @@ class PredictionService:
 
     models: Mapping[str, ModelService]
     """Models by name; the first is the default."""
+    options: ServiceOptions = field(default_factory=ServiceOptions)
     metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
     state: Literal["starting", "ok", "stopping"] = "starting"
-    start_error: InputError | None = None
-    """Error of a model that could not be loaded at the start."""
+    start_error: BaseException | None = None
+    """Why the service was not started: `InputError` if a model cannot be loaded, another for an error of this program.
+    """
+    _loading: "asyncio.Task[None] | None" = None
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -71,15 +74,28 @@ class PredictionService:
             app: Application; unused.
         """
         try:
-            for model in self.models.values():
-                await model.start()
-            self.state = "ok"
+            await self._load_models()
             yield
-        except InputError as error:
-            self.start_error = error
-            raise
         finally:
             await asyncio.gather(*(model.stop() for model in self.models.values()))
+
+    async def _load_models(self) -> None:
+        """Load all models, until `request_stop`."""
+        if self.state == "starting":
+            self._loading = asyncio.create_task(run_together(model.start() for model in self.models.values()))
+            await asyncio.wait({self._loading})
+            loading, self._loading = self._loading, None
+            if self.state == "starting":
+                self.start_error = loading.exception()
+                if self.start_error is not None:
+                    raise self.start_error
+                self.state = "ok"
+
+    def request_stop(self) -> None:
+        """Report the service as stopping, and end the loading of models. A handler of signals may call this."""
+        self.state = "stopping"
+        if self._loading is not None:
+            self._loading.get_loop().call_soon_threadsafe(self._loading.cancel)
 
     def select(self, name: str, operation: OperationName) -> ModelService:
         """Return the model of a request.
@@ -95,10 +111,10 @@ class PredictionService:
         if model is None:
             hint = suggest(name, self.models) or "; GET /v1/models lists all"
             raise HTTPException(404, f"model: there is no model {quote(name)}{hint}")
-        tasks = find_model_tasks(operation)
-        if tasks and model.task not in tasks:
+        task = OPERATIONS[operation].task
+        if task not in (None, model.task):
             raise HTTPException(
-                409, f"{operation}: expected a model of the task {tasks[0]}, but {model.name} has the task {model.task}"
+                409, f"{operation}: expected a model of the task {task}, but {model.name} has the task {model.task}"
             )
         return model
 
@@ -109,14 +125,13 @@ class PredictionService:
             operation: Operation.
             request: HTTP request.
         """
-        options = next(iter(self.models.values())).options
-        parsed: Any = await read_json(request, OPERATIONS[operation].request, options.max_body_bytes)
-        if len(parsed.rows) > options.max_rows:
+        parsed: Any = await read_json(request, OPERATIONS[operation].request, self.options.max_body_bytes)
+        if len(parsed.rows) > (limit := self.options.max_rows):
             raise HTTPException(
-                413, f"rows: expected at most {options.max_rows:,}, got {len(parsed.rows):,}; send several requests"
+                413, f"rows: expected at most {limit:,}, got {len(parsed.rows):,}; send several requests"
             )
         model = self.select(parsed.model, operation)
-        pending = model.pending(operation, parsed)
+        pending = model.make_pending_request(operation, parsed)
         request.state.log = {"model": model.name, "rows": len(parsed.rows)}
         model.queue.put(pending)
         try:
@@ -197,7 +212,7 @@ def create_app(service: PredictionService, rules: AccessRules) -> Starlette:
     ]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(AccessMiddleware, rules=rules, metrics=service.metrics)],
+        middleware=[Middleware(AccessMiddleware, rules, service.metrics, [route.path for route in routes])],
         exception_handlers={
             HTTPException: _handle_http_error,
             QueueFullError: _handle_full_queue,
@@ -264,7 +279,7 @@ def _operation_endpoint(service: PredictionService, operation: OperationName) ->
         Args:
             request: HTTP request.
         """
-        seconds = next(iter(service.models.values())).options.timeout
+        seconds = service.options.timeout
         try:
             async with asyncio.timeout(seconds):
                 return await service.answer(operation, request)

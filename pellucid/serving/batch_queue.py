@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -26,17 +25,17 @@ class PendingRequest:
     rows: Sequence[Row]
     results: "asyncio.Future[list[bytes]]"
     """JSON text of the result of each row; cancelled if nobody waits for it any more."""
-    crashes: int = 0
-    """Number of worker processes that ended while they decoded this request."""
+    failures: int = 0
+    """Number of batches with this request that failed, or whose worker process ended."""
 
-    def fits(self, other: "PendingRequest") -> bool:
-        """Return whether two requests may be decoded in one batch. A request that ended a worker is decoded alone.
+    def can_batch_with(self, other: "PendingRequest") -> bool:
+        """Return whether two requests may be decoded in one batch. A request whose batch failed is decoded alone.
 
         Args:
             other: Other request.
         """
         same = (self.operation, self.options) == (other.operation, other.options)
-        return same and not self.crashes and not other.crashes
+        return same and not self.failures and not other.failures
 
 
 class QueueFullError(RuntimeError):
@@ -82,7 +81,7 @@ class BatchQueue:
         self._insert(len(self._requests), request)
 
     def put_back(self, requests: Sequence[PendingRequest]) -> None:
-        """Insert requests at the front, after the end of the worker that decoded them.
+        """Insert requests at the front, after their batch has failed.
 
         Args:
             requests: Requests in their order.
@@ -120,7 +119,7 @@ class BatchQueue:
             await self._arrived.wait()
         first, rows, batch = self._requests[0], 0, list[PendingRequest]()
         for request in list(self._requests):
-            if request is first or (first.fits(request) and rows + len(request.rows) <= self.max_batch_rows):
+            if request is first or (first.can_batch_with(request) and rows + len(request.rows) <= self.max_batch_rows):
                 batch.append(request)
                 rows += len(request.rows)
                 self._remove(request)
@@ -147,11 +146,10 @@ class BatchQueue:
                 request.results.set_exception(error)
 
 
-def group_options(request: Any) -> DecodingRequest:  # noqa: ANN401 (a struct of one operation)
+def options_without_rows(request: DecodingRequest) -> DecodingRequest:
     """Return the options of a request, without its rows and its model.
 
     Args:
         request: Parsed request.
     """
-    options: DecodingRequest = msgspec.structs.replace(request, rows=[], model="")
-    return options
+    return msgspec.structs.replace(request, rows=[], model="")

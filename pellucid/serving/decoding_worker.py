@@ -1,8 +1,8 @@
 """The worker process of a model: it loads the run folder and decodes batches of rows.
 
 Results leave the process as JSON, one text per row, so that the process of the server encodes nothing. A row that
-cannot be decoded has an error in place of its result: its batch is halved until the row is alone, so that one bad row
-costs the others a few further batches.
+cannot be decoded has an error in place of its result. Most such rows are found before their batch is decoded; otherwise
+the batch is halved until the row is alone, so that one bad row costs the others a few further batches.
 """
 
 import math
@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pellucid.alignment.types import ChunkLimits
-from pellucid.data.examples import Example
+from pellucid.data.examples import Example, pair_error
+from pellucid.data.tokenizers import Tokenizer
+from pellucid.decoding.preprocessing import tokenize_source
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json, finite_log_probability
 from pellucid.errors import DataError, InputError
@@ -44,8 +46,14 @@ if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
 
 Row = SourceRow | PairRow
-SOURCE_NUMBER = re.compile(r"\bsource 1\b")
-"""Name of the only source in messages about it."""
+ROW_NUMBER = re.compile(r"\b(source|target|pair) 1\b")
+"""Name of the only row in messages about it."""
+REQUIRED_SOURCE = ("score", "align", "classify")
+"""Operations that have no result for an empty source."""
+
+
+class OptionsError(InputError):
+    """An option of a request that its model does not support."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,8 @@ class BatchJob:
 
 
 @dataclass
-class WorkerState:
-    """State of a worker process, and the function that runs its jobs."""
+class ModelRunner:
+    """Loaded model of a worker process, and the function that runs its jobs."""
 
     predictor: "Predictor | None" = None
     max_symbols: int = 0
@@ -85,10 +93,11 @@ class WorkerState:
 
         Raises:
             InputError: The run folder cannot be loaded.
+            OptionsError: The model does not support the options of a batch.
         """
         if isinstance(job, LoadJob):
             return self._load(job)
-        return self._decode(job)
+        return self._run_batch(job)
 
     def _load(self, job: LoadJob) -> str:
         """Load a run folder and the kernels, and return the task. Signals that end the server do not end the worker."""
@@ -106,48 +115,105 @@ class WorkerState:
         return self.predictor.config.task
 
     def _warm_up(self) -> None:
-        """Decode the first symbol of the vocabulary, so that the first request does not wait for compiled functions."""
+        """Decode one symbol of the vocabulary, so that the first request does not wait for compiled functions."""
         assert self.predictor is not None
         with suppress(InputError):
             self.predictor.predict(self.predictor.vocabularies.source.symbols[-1:])
 
-    def _decode(self, job: BatchJob) -> list[bytes]:
-        """Return the result of each row as JSON. Rows with a bad one among them are halved until it is alone."""
-        try:
-            return self._decode_rows(job, job.rows)
-        except InputError as error:
-            if len(job.rows) == 1:
-                return [_row_error(error, job.numbers[0])]
-        middle = len(job.rows) // 2
-        halves = (slice(middle), slice(middle, None))
-        parts = [replace(job, rows=job.rows[half], numbers=job.numbers[half]) for half in halves]
-        return [result for part in parts for result in self._decode(part)]
-
-    def _decode_rows(self, job: BatchJob, rows: Sequence[Row]) -> list[bytes]:
-        """Return the results of rows; `InputError` if one of them cannot be decoded."""
+    def _run_batch(self, job: BatchJob) -> list[bytes]:
+        """Return the result of each row as JSON. Rows that are wrong by themselves are not decoded with the others."""
         assert self.predictor is not None, "the first job loads the model"
-        for row in rows:
-            self._check_length(row)
-        results = decode_rows(self.predictor, job.operation, job.options, rows)
-        return [encode_json(result) for result in results]
+        predictor = apply_options(self.predictor, job.operation, job.options)
+        errors = {index: error for index, row in enumerate(job.rows) if (error := self._row_error(job.operation, row))}
+        good = [index for index in range(len(job.rows)) if index not in errors]
+        rows, numbers = [job.rows[index] for index in good], [job.numbers[index] for index in good]
+        results = dict(zip(good, _decode(predictor, replace(job, rows=rows, numbers=numbers)), strict=True))
+        results |= {index: _encode_error(error, job.numbers[index]) for index, error in errors.items()}
+        return [results[index] for index in range(len(job.rows))]
 
-    def _check_length(self, row: Row) -> None:
-        """Raise `DataError` if the source or the target of a row has too many symbols."""
+    def _row_error(self, operation: OperationName, row: Row) -> InputError | None:
+        """Return why a row cannot be decoded, as far as this is known without the network; None if it can."""
+        try:
+            self._check_row(operation, row)
+        except InputError as error:
+            return error
+        return None
+
+    def _check_row(self, operation: OperationName, row: Row) -> None:
+        """Raise `InputError` for a row that has too many symbols, or parts that the model does not support."""
         assert self.predictor is not None
-        tokenizers = self.predictor.tokenizers
-        sides = {"source": (row.source, tokenizers.source)}
-        if isinstance(row, PairRow):
-            sides["target"] = (row.target, tokenizers.target)
-        for name, (text, tokenizer) in sides.items():
-            if len(text) > self.max_symbols and (length := len(tokenizer.split(text))) > self.max_symbols:
-                limit = f"expected at most {self.max_symbols:,} symbols"
-                raise DataError(f"{name}: {limit}, got {length:,}; divide the row")
+        tokenizers, config = self.predictor.tokenizers, self.predictor.config.data
+        num_symbols = self._check_length("source", row.source, tokenizers.source)
+        if not num_symbols and operation in REQUIRED_SOURCE:
+            raise DataError("source: expected at least one symbol, got an empty source; give a text")
+        tokenize_source(Example(row.source, "", row.features), 1, tokenizers, config)
+        if isinstance(row, SourceRow):
+            if row.prefix and not self.predictor.autoregressive:
+                raise self.predictor.unsupported_error("prefix")
+            return
+        self._check_length("target", row.target, tokenizers.target)
+        if not self.predictor.autoregressive and (reason := pair_error(row.source, row.target, tokenizers, config)):
+            raise DataError(reason)
+
+    def _check_length(self, name: str, text: str, tokenizer: Tokenizer) -> int:
+        """Return the number of symbols of a text; `DataError` if there are too many."""
+        length = tokenizer.count(text)
+        if length > self.max_symbols:
+            limit = f"expected at most {self.max_symbols:,} symbols"
+            raise DataError(f"{name}: {limit}, got {length:,}; divide the row")
+        return length
 
 
-def _row_error(error: InputError, number: int) -> bytes:
+def _decode(predictor: "Predictor", job: BatchJob) -> list[bytes]:
+    """Return the result of each row as JSON. Rows with a bad one among them are halved until it is alone."""
+    if not job.rows:
+        return []
+    try:
+        return [encode_json(result) for result in decode_rows(predictor, job.operation, job.options, job.rows)]
+    except InputError as error:
+        if len(job.rows) == 1:
+            return [_encode_error(error, job.numbers[0])]
+    middle = len(job.rows) // 2
+    halves = (slice(middle), slice(middle, None))
+    parts = [replace(job, rows=job.rows[half], numbers=job.numbers[half]) for half in halves]
+    return [result for part in parts for result in _decode(predictor, part)]
+
+
+def _encode_error(error: InputError, number: int) -> bytes:
     """Return the error of a row as JSON."""
-    message = f"rows[{number}]: {SOURCE_NUMBER.sub('the source', str(error))}"
+    message = f"rows[{number}]: {ROW_NUMBER.sub(_name_row, str(error))}"
     return encode_json(RowError(error=ServiceError(status=422, code="invalid_row", message=message)))
+
+
+def _name_row(match: re.Match[str]) -> str:
+    """Return the name of the only row in a message."""
+    return f"the {match[1]}"
+
+
+def apply_options(predictor: "Predictor", operation: OperationName, options: DecodingRequest) -> "Predictor":
+    """Return the predictor with the options of a request.
+
+    Args:
+        predictor: Model.
+        operation: Operation.
+        options: Request that holds the options.
+
+    Raises:
+        OptionsError: The model does not support an option.
+    """
+    name: str = operation
+    try:
+        if isinstance(options, PredictRequest | NBestRequest) and options.beam_size is not None:
+            name = "beam_size"
+            predictor = predictor.with_beam(options.beam_size)
+        if isinstance(options, NBestRequest):
+            name = "count"
+            predictor.check_search(options.count, own_prefixes=False)
+        if operation == "align":
+            predictor.check_alignment()
+    except InputError as error:
+        raise OptionsError(f"{name}: {error}") from error
+    return predictor
 
 
 def decode_rows(
@@ -156,16 +222,14 @@ def decode_rows(
     """Return the results of rows in order, as `pellucid predict`, `score` and `align` compute them.
 
     Args:
-        predictor: Model.
+        predictor: Model with the options (`apply_options`).
         operation: Operation.
         options: Request that holds the options.
         rows: Rows; those with a prefix are decoded apart from the others.
 
     Raises:
-        InputError: The model does not support an option, or cannot decode a row.
+        InputError: The model cannot decode a row.
     """
-    if isinstance(options, PredictRequest | NBestRequest) and options.beam_size is not None:
-        predictor = predictor.with_beam(options.beam_size)
     examples = [Example(row.source, row.target if isinstance(row, PairRow) else "", row.features) for row in rows]
     match operation, options:
         case "score", _:
@@ -251,9 +315,7 @@ def _tag_result(trace: Trace) -> TagResult:
 
 
 def _class_result(trace: Trace) -> ClassResult:
-    """Return the class of a source; an empty source has none."""
-    if not trace.target:
-        raise DataError("source: expected at least one symbol, got an empty source; give a text")
+    """Return the class of a source."""
     top = zip(trace.top_symbols[0], trace.top_log_probabilities[0].tolist(), strict=True)
     return ClassResult(
         label=trace.output,

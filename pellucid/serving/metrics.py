@@ -73,7 +73,10 @@ class ServiceMetrics:
         for name, values in self.counters.items():
             lines += [*_header(name, "counter"), *(f"{name}{_labels(key)} {value}" for key, value in values.items())]
         for name, current in gauges.items():
-            lines += [*_header(name, "gauge"), *(f"{name}{_labels(key)} {value:g}" for key, value in current.items())]
+            lines += [
+                *_header(name, "gauge"),
+                *(f"{name}{_labels(key)} {_number(value)}" for key, value in current.items()),
+            ]
         for name, histograms in self.histograms.items():
             lines += _header(name, "histogram")
             for key, histogram in histograms.items():
@@ -100,6 +103,11 @@ def _header(name: str, kind: str) -> list[str]:
     return [f"# HELP {name} {HELP[name]}", f"# TYPE {name} {kind}"]
 
 
+def _number(value: float) -> str:
+    """Return a value with all its digits."""
+    return f"{int(value)}" if value.is_integer() else str(value)
+
+
 def _labels(labels: Labels) -> str:
     """Return labels in braces; empty without labels."""
     pairs = []
@@ -116,4 +124,8 @@ def _histogram_lines(name: str, labels: Labels, histogram: MetricHistogram) -> l
         cumulative += count
         edge = "+Inf" if bound is None else f"{bound:g}"
         lines.append(f"{name}_bucket{_labels((*labels, ('le', edge)))} {cumulative}")
-    return [*lines, f"{name}_sum{_labels(labels)} {histogram.total:g}", f"{name}_count{_labels(labels)} {cumulative}"]
+    return [
+        *lines,
+        f"{name}_sum{_labels(labels)} {_number(histogram.total)}",
+        f"{name}_count{_labels(labels)} {cumulative}",
+    ]

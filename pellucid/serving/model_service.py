@@ -9,25 +9,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pellucid.decoding.streaming import chunked
-from pellucid.serving.batch_queue import BatchQueue, PendingRequest, group_options
-from pellucid.serving.decoding_worker import BatchJob, Row
+from pellucid.errors import RunError
+from pellucid.serving.batch_queue import BatchQueue, PendingRequest, options_without_rows
+from pellucid.serving.decoding_worker import BatchJob, OptionsError, Row
 from pellucid.serving.metrics import ServiceMetrics
-from pellucid.serving.model_worker import ModelWorker, load_error_message, start_workers
+from pellucid.serving.model_worker import ModelWorker, abort_workers, describe_worker_error, start_workers
 from pellucid.serving.options import ServiceOptions
-from pellucid.serving.schema import OPERATIONS, ModelInfo, PairRow, find_model_tasks
+from pellucid.serving.schema import OPERATIONS, DecodingRequest, ModelInfo, OperationName, PairRow
 from pellucid.worker_pool import WorkerDiedError
 
 LOGGER = logging.getLogger("pellucid.serving")
-MAX_CRASHES = 2
-"""Number of ended workers after which a request fails: it was decoded alone at the second attempt."""
+MAX_FAILURES = 2
+"""Number of failed batches after which a request fails: it was decoded alone at the second attempt."""
+MAX_LOADS = 5
+"""Number of attempts to load a model whose files change while several workers load it."""
 MAX_RESTART_SECONDS = 30.0
 """Maximum pause before the next attempt to start a worker."""
 RELOAD_PAUSE_SECONDS = 5.0
 """Pause before the next attempt to load a changed folder, if the process that loaded it was killed."""
 DEFAULT_BEAM_SIZE = 5
 """Assumed beam size of a request that gives none."""
-PART_SHARE = 4
-"""A job has this fraction of the sources that a stream decodes together, for the same number of outputs."""
+JOB_DIVISOR = 4
+"""A job has a quarter of the sources that a stream decodes together, for the same number of outputs."""
 WATCHED_FILES = ("config.toml", "vocabulary.json", "model.safetensors", "pair_ngram.safetensors", "confidence.json")
 Fingerprint = tuple[tuple[str, int, int, int], ...]
 """Path, time of change, size and inode of each file that a model is loaded from."""
@@ -44,7 +47,7 @@ def fingerprint_run(folder: Path) -> Fingerprint:
         folder: Run folder. Files that are missing have no entry.
     """
     entries = []
-    for pattern in ("ensemble.json", *WATCHED_FILES, *(f"seed-*/{name}" for name in WATCHED_FILES)):
+    for pattern in ("ensemble.json", *WATCHED_FILES, *(f"*/{name}" for name in WATCHED_FILES)):
         for path in sorted(folder.glob(pattern)):
             try:
                 status = path.stat()
@@ -65,7 +68,7 @@ def divide_batch(batch: Sequence[PendingRequest]) -> Iterator[BatchJob]:
     operation, options = batch[0].operation, batch[0].options
     sizes = [getattr(options, name, None) or DEFAULT_BEAM_SIZE for name in ("beam_size", "count")]
     numbered = [(row, number) for request in batch for number, row in enumerate(request.rows)]
-    for part in chunked(numbered, PART_SHARE * max(sizes), lambda item: count_row_characters(item[0])):
+    for part in chunked(numbered, JOB_DIVISOR * max(sizes), lambda item: count_row_characters(item[0])):
         rows, numbers = zip(*part, strict=True)
         yield BatchJob(operation, options, rows, numbers)
 
@@ -90,10 +93,13 @@ class ModelService:
     workers: list[ModelWorker] = field(default_factory=list)
     loaded_at: str = ""
     reload_error: str = ""
-    fingerprint: Fingerprint = ()
+    loaded: Fingerprint = ()
+    """State of the files of the model that answers."""
+    attempted: Fingerprint = ()
     """State of the files at the last attempt to load them."""
-    _replaced: list[ModelWorker] = field(default_factory=list)
+    _old_workers: list[ModelWorker] = field(default_factory=list)
     """Workers of an earlier model that end after their batch."""
+    _reload_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -106,15 +112,33 @@ class ModelService:
         Raises:
             InputError: The model cannot be loaded.
         """
-        self.fingerprint = fingerprint_run(self.folder)
-        self._use(await start_workers(self.folder, self.options))
+        self._set_workers(await self._start_workers())
         self._tasks = [asyncio.create_task(self._serve(slot)) for slot in range(self.options.workers)]
         if self.options.reload_interval:
             self._tasks.append(asyncio.create_task(self._watch()))
 
-    def _use(self, workers: list[ModelWorker]) -> None:
+    async def _start_workers(self) -> list[ModelWorker]:
+        """Start all workers; again if the files have changed meanwhile, so that all of them have the same model."""
+        for _ in range(MAX_LOADS):
+            self.attempted = await self._fingerprint()
+            workers = await start_workers(self.folder, self.options)
+            try:
+                is_same = len(workers) == 1 or self.attempted == await self._fingerprint()
+            except BaseException:  # the service stops
+                await abort_workers(workers)
+                raise
+            if is_same:
+                return workers
+            await abort_workers(workers)
+        raise RunError(f"{self.folder}: the files changed while they were loaded; copy the run before it is served")
+
+    async def _fingerprint(self) -> Fingerprint:
+        """Return the state of the files now."""
+        return await asyncio.to_thread(fingerprint_run, self.folder)
+
+    def _set_workers(self, workers: list[ModelWorker]) -> None:
         """Answer by these workers from now on."""
-        self.workers, self.reload_error = workers, ""
+        self.workers, self.loaded, self.reload_error = workers, self.attempted, ""
         self.loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
 
     @property
@@ -131,7 +155,7 @@ class ModelService:
     def info(self) -> ModelInfo:
         """Description of the model."""
         task = self.task
-        operations = [name for name in OPERATIONS if task in (find_model_tasks(name) or (task,))]
+        operations = [name for name, operation in OPERATIONS.items() if operation.task in (None, task)]
         return ModelInfo(
             name=self.name,
             task=task,
@@ -148,23 +172,30 @@ class ModelService:
                 await self._replace_worker(slot)
             take = asyncio.ensure_future(self.queue.take_batch())
             await asyncio.wait({take}, timeout=1.0)  # an idle worker that is killed is noticed within a second
-            if take.done():
-                await self._decode(self.workers[slot], take.result())
-            else:
+            if not take.done():
                 take.cancel()
+            elif self.workers[slot].is_alive:
+                await self._decode(self.workers[slot], take.result())
+            else:  # the worker ended while it was idle, which is no failure of these requests
+                self.queue.put_back(take.result())
 
     async def _decode(self, worker: ModelWorker, batch: Sequence[PendingRequest]) -> None:
         """Decode a batch, and give each request its results or an error."""
         started = time.monotonic()
         try:
-            async with worker.in_use:
+            async with worker.batch_lock:
                 results = await self._run_parts(worker, batch)
-        except WorkerDiedError:
+        except OptionsError as error:
+            self._fail(batch, error)
+            return
+        except WorkerDiedError as error:
+            LOGGER.warning("%s: a worker process ended during a batch of %d requests: %s", self.name, len(batch), error)
             self._retry(batch)
             return
         except Exception as error:
-            LOGGER.error("%s: a batch failed: %s", self.name, load_error_message(error))
-            self._fail(batch)
+            reason = describe_worker_error(error)
+            LOGGER.error("%s: a batch of %d requests failed: %s", self.name, len(batch), reason)
+            self._retry(batch)
             return
         if results:
             self._deliver(batch, results, started)
@@ -190,19 +221,19 @@ class ModelService:
                 request.results.set_result(part)
 
     def _retry(self, batch: Sequence[PendingRequest]) -> None:
-        """Put the requests of an ended worker back; each is decoded alone next, and fails if that ends a worker too."""
-        LOGGER.warning("%s: a worker process ended during a batch of %d requests", self.name, len(batch))
+        """Put the requests of a failed batch back; each is decoded alone next, and fails if that fails too."""
         for request in batch:
-            request.crashes += 1
-        self._fail([request for request in batch if request.crashes >= MAX_CRASHES])
+            request.failures += 1
+        failed = [request for request in batch if request.failures >= MAX_FAILURES]
+        self._fail(failed, WorkerFailedError("the worker failed on this request"))
         self.queue.put_back([request for request in batch if not request.results.done()])
 
     @staticmethod
-    def _fail(batch: Sequence[PendingRequest]) -> None:
+    def _fail(batch: Sequence[PendingRequest], error: Exception) -> None:
         """Give requests an error."""
         for request in batch:
             if not request.results.done():
-                request.results.set_exception(WorkerFailedError("the worker failed on this request"))
+                request.results.set_exception(error)
 
     async def _replace_worker(self, slot: int) -> None:
         """Restart an ended worker, or wait until a reload replaces it, whichever is first."""
@@ -214,63 +245,84 @@ class ModelService:
             restart.cancel()
             (result,) = await asyncio.gather(restart, return_exceptions=True)
             if isinstance(result, Exception):  # an error of this program; the next attempt follows
-                LOGGER.error("%s: the restart of a worker failed: %s", self.name, load_error_message(result))
+                LOGGER.error("%s: the restart of a worker failed: %s", self.name, describe_worker_error(result))
 
     async def _restart(self, slot: int) -> None:
         """Replace an ended worker; try again until the model can be loaded."""
         pause = 0.5
         while not self.workers[slot].is_alive:
             await self.workers[slot].close()
-            worker = ModelWorker(self.folder, self.options)
             try:
-                await worker.start()
-            except BaseException as error:
-                await worker.abort()  # also if the service stops, which would wait for the process forever
-                if not isinstance(error, Exception):
-                    raise
-                LOGGER.error("%s: a worker process cannot be started: %s", self.name, load_error_message(error))
+                await self._load_again(slot)
+            except Exception as error:
+                LOGGER.error("%s: a worker process cannot be started: %s", self.name, describe_worker_error(error))
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_RESTART_SECONDS)
-                continue
-            if self.workers[slot].is_alive:  # a reload has replaced all workers meanwhile
-                await worker.abort()
-                return
-            self.workers[slot] = worker
-            self.metrics.count("pellucid_worker_restarts_total", {"model": self.name})
-            LOGGER.warning("%s: a worker process was restarted", self.name)
+
+    async def _load_again(self, slot: int) -> None:
+        """Load the model in place of an ended worker; if its files have changed, load it in all workers."""
+        before = await self._fingerprint()
+        if before != self.loaded:
+            await self._reload()
+            return
+        worker = ModelWorker(self.folder, self.options)
+        try:
+            await worker.start()
+            is_same = self.loaded == before == await self._fingerprint()
+        except BaseException:  # also if the service stops, which would wait for the process forever
+            await worker.abort()
+            raise
+        if self.workers[slot].is_alive or not is_same:  # a reload has replaced all workers, or will
+            await worker.abort()
+            return
+        self.workers[slot], self.attempted, self.reload_error = worker, before, ""
+        self.metrics.count("pellucid_worker_restarts_total", {"model": self.name})
+        LOGGER.warning("%s: a worker process was restarted", self.name)
 
     async def _watch(self) -> None:
         """Load the run folder again when its files have changed and stay the same for one interval."""
         while True:
-            before = await asyncio.to_thread(fingerprint_run, self.folder)
+            before = await self._fingerprint()
             await asyncio.sleep(self.options.reload_interval)
-            after = await asyncio.to_thread(fingerprint_run, self.folder)
-            if before == after != self.fingerprint:
-                self.fingerprint = after
-                await self._reload()
+            if before == await self._fingerprint() != self.attempted:
+                try:
+                    await self._reload()
+                except WorkerDiedError:  # the folder may be right
+                    await asyncio.sleep(RELOAD_PAUSE_SECONDS)
+                    self.attempted = ()
+                except Exception:
+                    LOGGER.debug("%s: the error of the reload is in the log", self.name)
 
     async def _reload(self) -> None:
         """Load the changed model; the earlier one answers meanwhile, and stays if the new one cannot be loaded."""
-        try:
-            workers = await start_workers(self.folder, self.options)
-        except Exception as error:
-            self.reload_error = load_error_message(error)
-            self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "error"})
-            LOGGER.error("%s: the changed run folder cannot be loaded: %s", self.name, self.reload_error)
-            if isinstance(error, WorkerDiedError):  # the folder may be right
-                await asyncio.sleep(RELOAD_PAUSE_SECONDS)
-                self.fingerprint = ()
-            return
-        self._replaced = self.workers
-        self._use(workers)
+        async with self._reload_lock:
+            if self.loaded == await self._fingerprint():  # another call has loaded it, or the files are restored
+                self.attempted, self.reload_error = self.loaded, ""
+                return
+            try:
+                workers = await self._start_workers()
+            except Exception as error:
+                self.reload_error = describe_worker_error(error)
+                self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "error"})
+                LOGGER.error("%s: the changed run folder cannot be loaded: %s", self.name, self.reload_error)
+                raise
+            self._old_workers += self.workers
+            self._set_workers(workers)
         self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "ok"})
         LOGGER.info("%s: the changed run folder was loaded", self.name)
-        for worker in self._replaced:
-            async with worker.in_use:
-                await worker.close()
-        self._replaced = []
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks.append(asyncio.create_task(self._close_old_workers()))
 
-    def pending(self, operation: str, request: object) -> PendingRequest:
+    async def _close_old_workers(self) -> None:
+        """End the workers of an earlier model after their batch."""
+        for worker in list(self._old_workers):
+            async with worker.batch_lock:
+                await worker.close()
+            if worker in self._old_workers:
+                self._old_workers.remove(worker)
+
+    @staticmethod
+    def make_pending_request(operation: OperationName, request: DecodingRequest) -> PendingRequest:
         """Return a request that can be put in the queue.
 
         Args:
@@ -278,7 +330,7 @@ class ModelService:
             request: Parsed request.
         """
         future = asyncio.get_running_loop().create_future()
-        return PendingRequest(operation, group_options(request), request.rows, future)  # type: ignore[arg-type,attr-defined]
+        return PendingRequest(operation, options_without_rows(request), request.rows, future)
 
     async def stop(self) -> None:
         """End the workers. Requests that are still queued get an error."""
@@ -286,5 +338,4 @@ class ModelService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.queue.fail_all(WorkerFailedError("the service stops"))
-        for worker in (*self.workers, *self._replaced):
-            await worker.abort()
+        await abort_workers((*self.workers, *self._old_workers))

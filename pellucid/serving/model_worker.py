@@ -1,12 +1,13 @@
 """A worker process as the event loop sees it."""
 
 import asyncio
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from pellucid.errors import InputError
-from pellucid.serving.decoding_worker import BatchJob, LoadJob, WorkerState
+from pellucid.serving.decoding_worker import BatchJob, LoadJob, ModelRunner
 from pellucid.serving.options import ServiceOptions
 from pellucid.worker_pool import JobFailure, JobResult, Worker, WorkerDiedError
 
@@ -29,9 +30,10 @@ class ModelWorker:
         self.task = ""
         self._executor = ThreadPoolExecutor(1, "pellucid-worker")
         self._worker: Worker | None = None
-        self._busy = asyncio.Lock()
+        self._job_lock = asyncio.Lock()
         self._is_closed = False
-        self.in_use = asyncio.Lock()
+        self._is_late = False
+        self.batch_lock = asyncio.Lock()
         """Held while a batch is decoded, which may take several jobs."""
 
     @property
@@ -57,9 +59,9 @@ class ModelWorker:
 
     def _start_process(self) -> None:
         """Start the process. `close` ends it even if nobody waits for the start any more."""
-        self._worker = Worker(WorkerState())
+        self._worker = Worker(ModelRunner())
 
-    async def run(self, job: LoadJob | BatchJob, timeout: float) -> Any:  # noqa: ANN401 (as `WorkerState`)
+    async def run(self, job: LoadJob | BatchJob, timeout: float) -> Any:  # noqa: ANN401 (as `ModelRunner`)
         """Run a job in the process, and return its result.
 
         Args:
@@ -71,17 +73,20 @@ class ModelWorker:
             WorkerDiedError: The process ended, or was killed because of its time.
             WorkerError: The job failed by an error of this program.
         """
-        async with self._busy:
+        async with self._job_lock:
             if self._is_closed:
                 raise WorkerDiedError("the worker process has ended")
-            timer = asyncio.get_running_loop().call_later(timeout, self.kill)
+            self._is_late = False
+            timer = asyncio.get_running_loop().call_later(timeout, self._kill_late)
             try:
                 event = await self._in_thread(self._run, job)
             finally:
                 timer.cancel()
-        if isinstance(event, JobFailure):
-            raise event.error
-        return event.value
+        if not isinstance(event, JobFailure):
+            return event.value
+        if self._is_late and isinstance(event.error, WorkerDiedError):
+            raise WorkerDiedError(f"the worker process did not answer within {timeout:g} seconds, and was ended")
+        raise event.error
 
     def _run(self, job: LoadJob | BatchJob) -> JobResult | JobFailure:
         """Send a job to the process, and wait for its last event."""
@@ -91,6 +96,11 @@ class ModelWorker:
         event = self._worker.receive(0)
         assert isinstance(event, JobResult | JobFailure), "jobs of the service report no progress"
         return event
+
+    def _kill_late(self) -> None:
+        """Kill the process after the time limit of its job."""
+        self._is_late = True
+        self.kill()
 
     def kill(self) -> None:
         """Kill the process; the job that it runs fails."""
@@ -104,7 +114,7 @@ class ModelWorker:
 
     async def close(self) -> None:
         """Wait for the running job, then end the process. A second call does nothing."""
-        async with self._busy:
+        async with self._job_lock:
             if self._is_closed:
                 return
             await self._in_thread(self._end_process)
@@ -129,27 +139,51 @@ async def start_workers(folder: Path, options: ServiceOptions) -> list[ModelWork
         options: Options of the service.
 
     Returns:
-        Workers with a loaded model, all of the same files.
+        Workers with a loaded model.
 
     Raises:
         InputError: A process cannot load the model; the others are ended.
     """
     workers = [ModelWorker(folder, options) for _ in range(options.workers)]
     try:
-        for worker in workers:
-            await worker.start()
+        await run_together(worker.start() for worker in workers)
     except BaseException:
-        for worker in workers:
-            await worker.abort()
+        await abort_workers(workers)
         raise
     return workers
 
 
-def load_error_message(error: Exception) -> str:
-    """Return the reason why a model could not be loaded; an error of this program is named by its last line.
+async def abort_workers(workers: Iterable[ModelWorker]) -> None:
+    """Kill the processes of workers and wait for their end.
 
     Args:
-        error: Error of `start_workers`.
+        workers: Workers.
+    """
+    await asyncio.gather(*(worker.abort() for worker in workers))
+
+
+async def run_together(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines concurrently.
+
+    Args:
+        coroutines: Coroutines.
+
+    Raises:
+        Exception: The first error of a coroutine. The others are cancelled, and have ended.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            for coroutine in coroutines:
+                group.create_task(coroutine)
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+def describe_worker_error(error: Exception) -> str:
+    """Return the reason of an error as one line; an error of this program is named by the last line of its traceback.
+
+    Args:
+        error: Error of `start_workers` or of a job.
     """
     if isinstance(error, InputError):
         return str(error)

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from pellucid.serving.access import OPEN_PATHS
 from pellucid.serving.schema import (
     OPERATIONS,
     ErrorResponse,
@@ -25,7 +26,7 @@ ERRORS = {
     "413": "Too many bytes or rows",
     "415": "The content type is not application/json",
     "500": "The worker process failed on the request",
-    "503": "The queue is full, or no worker is ready; Retry-After says when to try again",
+    "503": "The queue is full; Retry-After says when to try again",
     "504": "The time limit was exceeded",
 }
 """Errors of an operation."""
@@ -73,7 +74,8 @@ def _operation(name: str, operation: Operation) -> Json:
 def _get(name: str, summary: str, responses: dict[str, type[msgspec.Struct]]) -> Json:
     """Return an operation without a body."""
     described = {status: _response(summary, _reference(kind)) for status, kind in responses.items()}
-    errors = {status: _response(ERRORS[status], _reference(ErrorResponse)) for status in ("401", "403")}
+    refusals = ("403",) if f"/{name}" in OPEN_PATHS else ("401", "403")
+    errors = {status: _response(ERRORS[status], _reference(ErrorResponse)) for status in refusals}
     return {"operationId": name, "summary": summary, "responses": {**described, **errors}}
 
 

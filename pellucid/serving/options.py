@@ -23,7 +23,7 @@ class ServiceOptions:
     drain_timeout: float = 30.0
     """Seconds for which a shutdown waits for queued requests."""
     reload_interval: float = 2.0
-    """Seconds between two looks at the files of the run folders; 0 for none."""
+    """Polling interval of the run folders, in seconds; 0 disables reloading."""
     workers: int = 1
     """Number of worker processes of each model."""
     threads: int = 1

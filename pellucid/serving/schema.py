@@ -107,7 +107,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool
     """False if the output was cut at the maximum length."""
     probability: float | None = None
-    """Share of the output in an n-best list."""
+    """Probability of the output, renormalized over the n-best list."""
     confidence: float | None = None
     """Estimated probability that the output is correct, if the run has a fitted confidence."""
 
@@ -155,21 +155,14 @@ class ClassResult(msgspec.Struct, frozen=True, kw_only=True):
     top: list[tuple[str, float]]
 
 
-def find_model_tasks(operation: OperationName) -> tuple[str, ...]:
-    """Return the tasks whose models support an operation; empty for all tasks.
-
-    Args:
-        operation: Name of the operation.
-    """
-    return {"align": ("transduce",), "tag": ("tag",), "classify": ("classify",)}.get(operation, ())
-
-
 class Operation(msgspec.Struct, frozen=True):
     """An operation of the service: its request, and the result of each row."""
 
     summary: str
     request: type[msgspec.Struct]
     result: type[msgspec.Struct]
+    task: str | None = None
+    """Task whose models support the operation; None for all tasks."""
 
 
 OPERATIONS: dict[OperationName, Operation] = {
@@ -177,9 +170,9 @@ OPERATIONS: dict[OperationName, Operation] = {
     "nbest": Operation("Decode sources, the best outputs of each", NBestRequest, NBestList),
     "score": Operation("Compute the log-probabilities of given targets", ScoreRequest, Score),
     "attention": Operation("Decode sources; return traces with attention weights", PredictRequest, TraceRecord),
-    "align": Operation("Align source and target symbols by attention", AlignRequest, AlignmentResult),
-    "tag": Operation("Predict a tag of each source symbol", PredictRequest, TagResult),
-    "classify": Operation("Predict the class of each source", PredictRequest, ClassResult),
+    "align": Operation("Align source and target symbols by attention", AlignRequest, AlignmentResult, "transduce"),
+    "tag": Operation("Predict a tag of each source symbol", PredictRequest, TagResult, "tag"),
+    "classify": Operation("Predict the class of each source", PredictRequest, ClassResult, "classify"),
 }
 
 

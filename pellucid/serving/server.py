@@ -1,17 +1,15 @@
-"""The server of the service: sockets, slow clients, log, signals and shutdown."""
+"""The server of the service: sockets, slow clients, signals and shutdown."""
 
 import asyncio
 import logging
-import os
 import select
 import signal
 import socket
 import stat
-import sys
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import h11
 import uvicorn
@@ -20,7 +18,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pellucid.errors import InputError
 from pellucid.files import os_error_text
-from pellucid.serving.access import JsonFormatter, PlainFormatter
 from pellucid.serving.application import PredictionService
 
 try:
@@ -71,8 +68,8 @@ class TimedProtocol(H11Protocol):
             with suppress(OSError):  # the client has left
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
         if len(self.connections) > MAX_CONNECTIONS:
-            self._make_room()
-        self._watch()
+            self._close_idle_connections()
+        self._update_timer()
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes of the client.
@@ -81,7 +78,7 @@ class TimedProtocol(H11Protocol):
             data: The bytes.
         """
         super().data_received(data)
-        self._watch()
+        self._update_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all waiting.
@@ -110,28 +107,28 @@ class TimedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         """Wait for the rest of the body, if the response did not need it, or for the next request."""
         super().on_response_complete()
-        self._watch()
+        self._update_timer()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection."""
         super().timeout_keep_alive_handler()
-        self._watch()
+        self._update_timer()
 
     def shutdown(self) -> None:
         """Close the connection after the current request. One that is being closed is in a state without messages."""
         with suppress(h11.LocalProtocolError):
             super().shutdown()
-        self._watch()
+        self._update_timer()
 
     def pause_writing(self) -> None:
         """Wait until the client reads."""
         super().pause_writing()
-        self._watch()
+        self._update_timer()
 
     def resume_writing(self) -> None:
         """End the wait for the client."""
         super().resume_writing()
-        self._watch()
+        self._update_timer()
 
     def _find_phase(self) -> Phase:
         """Return the part of a request that has a time limit here; an idle connection has that of the base class."""
@@ -144,7 +141,7 @@ class TimedProtocol(H11Protocol):
         is_answered = self.cycle is not None and self.cycle.response_complete
         return "body" if is_answered and self.conn.their_state is h11.SEND_BODY else ""
 
-    def _watch(self) -> None:
+    def _update_timer(self) -> None:
         """Start or stop the timer, if another part of a request has begun."""
         phase = self._find_phase()
         if self.conn.their_state is not h11.IDLE:
@@ -173,7 +170,7 @@ class TimedProtocol(H11Protocol):
             self.transport.close()
             self._start_timer("send")
 
-    def _make_room(self) -> None:
+    def _close_idle_connections(self) -> None:
         """Close the connections that have waited longest for a request, or this one if all others are in a request.
 
         Those that have never sent a request are closed first. Several are closed at once, since the search takes time.
@@ -214,9 +211,37 @@ class ServiceServer(uvicorn.Server):
             sig: Number of the signal.
             frame: Interrupted frame.
         """
-        self.service.state = "stopping"
+        self.service.request_stop()
         logging.getLogger("pellucid.serving").info("stopping: queued requests are answered")
         super().handle_exit(sig, frame)
+
+    def handle_early_exit(self, sig: int, frame: Any) -> None:  # noqa: ANN401 (as in the base class)
+        """Handle a signal before uvicorn does, and those that it raises again after the shutdown.
+
+        Args:
+            sig: Number of the signal.
+            frame: Interrupted frame.
+        """
+        self.should_exit = True
+        self.service.request_stop()
+
+
+class FileIdentity(NamedTuple):
+    """Identity of the file at a path. A later file may have the number of a removed one, but not its time."""
+
+    device: int
+    inode: int
+    created_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileIdentity":
+        """Return the identity of the file that is at a path now.
+
+        Args:
+            path: Path.
+        """
+        status = path.lstat()
+        return cls(status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
 def open_unix_socket(path: Path) -> socket.socket:
@@ -234,6 +259,9 @@ def open_unix_socket(path: Path) -> socket.socket:
     try:
         _remove_stale_socket(path)
         server_socket.bind(str(path))
+    except InputError:
+        server_socket.close()
+        raise
     except OSError as error:
         server_socket.close()
         raise InputError(f"--unix-socket {path}: {os_error_text(error)}") from error
@@ -248,25 +276,14 @@ def _remove_stale_socket(path: Path) -> None:
             raise InputError(f"--unix-socket {path}: there is another file; give another path")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
+                probe.setblocking(False)  # a server whose queue is full would let it wait
                 probe.connect(str(path))
             except ConnectionRefusedError:
                 path.unlink()
                 return
+            except BlockingIOError:
+                pass
         raise InputError(f"--unix-socket {path}: a server is listening there; stop it, or give another path")
-
-
-def configure_log(json_lines: bool) -> None:
-    """Write the log of the service on standard error.
-
-    Args:
-        json_lines: Write each record, and each request, as a line of JSON; otherwise messages only.
-    """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if json_lines else PlainFormatter())
-    logger = logging.getLogger("pellucid.serving")
-    logger.handlers, logger.propagate = [handler], False
-    logger.setLevel(logging.INFO)
-    logging.getLogger("pellucid.serving.access").setLevel(logging.INFO if json_lines else logging.WARNING)
 
 
 def raise_file_limit() -> None:
@@ -281,17 +298,15 @@ def raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def serve(app: Starlette, service: PredictionService, server_socket: socket.socket, drain_timeout: float) -> bool:
+def serve(app: Starlette, service: PredictionService, server_socket: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT, then answer what is queued and return.
+
+    If the service cannot be started, `PredictionService.start_error` has the reason.
 
     Args:
         app: Application.
         service: Models of the application.
         server_socket: Listening socket.
-        drain_timeout: Maximum number of seconds to wait for open requests after the signal.
-
-    Returns:
-        Whether the service was started; else the log holds the reason.
     """
     config = uvicorn.Config(
         app,
@@ -301,7 +316,7 @@ def serve(app: Starlette, service: PredictionService, server_socket: socket.sock
         ws="none",
         loop="asyncio",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=max(1, round(drain_timeout)),
+        timeout_graceful_shutdown=max(1, round(service.options.drain_timeout)),
         server_header=False,
         proxy_headers=False,
         backlog=1024,
@@ -309,25 +324,22 @@ def serve(app: Starlette, service: PredictionService, server_socket: socket.sock
     raise_file_limit()
     server = ServiceServer(config)
     server.service = service
-    former = {number: signal.signal(number, _ignore_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    former = {number: signal.signal(number, server.handle_early_exit) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with suppress(SystemExit):  # of uvicorn, if a model could not be loaded
             server.run(sockets=[server_socket])
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-    return server.started
 
 
-def _ignore_signal(number: int, frame: Any) -> None:  # noqa: ANN401 (a frame)
-    """Ignore a signal: uvicorn raises it again after the shutdown."""
-
-
-def remove_socket(path: Path) -> None:
-    """Remove the file of a unix socket.
+def remove_socket(path: Path, identity: FileIdentity) -> None:
+    """Remove the file of a unix socket, unless another server has replaced it.
 
     Args:
         path: Path of the socket.
+        identity: Identity of the file after the socket was opened.
     """
     with suppress(FileNotFoundError):
-        os.unlink(path)
+        if FileIdentity.of(path) == identity:
+            path.unlink()
