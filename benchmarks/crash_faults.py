@@ -144,7 +144,7 @@ class CommandRunner:
             os.dup2(file, 1)
             os.dup2(file, 2)
             for descriptor, name in ((1, "stdout"), (2, "stderr")):
-                setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))
+                setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 (open to the end)
             code = run()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -235,7 +235,7 @@ def _comparable(path: Path) -> bytes:
         case "log.jsonl":
             return b"\n".join(filter(None, map(_comparable_record, content.splitlines())))
         case "card.md":
-            return re.sub(rb"[\d,]+ seconds", b"", content)
+            return re.sub(rb"[\d,]+ seconds|year    = \{\d+\}", b"", content)
         case "training.safetensors":
             return _comparable_tensors(content, "progress")
         case "study.journal" | "report.html" | "trials.json":
@@ -267,7 +267,9 @@ def _comparable_tensors(content: bytes, key: str) -> bytes:
     else:
         text = re.sub(r'(?<=\.\d{4})\d+|"sha256":"[^"]*",', "", text)
     tensors = safetensors.numpy.load(content)
-    parts = [f"{name} {value.dtype} {value.shape}".encode() + value.tobytes() for name, value in sorted(tensors.items())]
+    parts = [
+        f"{name} {value.dtype} {value.shape}".encode() + value.tobytes() for name, value in sorted(tensors.items())
+    ]
     return json.dumps({**metadata, key: text}, sort_keys=True).encode() + b"".join(parts)
 
 

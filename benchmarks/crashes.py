@@ -97,8 +97,10 @@ RUNS = {
     "fine-tuning": RunKind((*TRAIN, *VALID, "--from", "DATA/initial", "--epochs", "2"), 1),
     "ensemble": RunKind((*TRAIN, *VALID, "--epochs", "2", "--ensemble", "2", "--jobs", "1"), 1, is_single=False),
     "tune": RunKind(
-        ("tune", "DATA/train.tsv", *VALID, "--run", "RUN", "--space", "DATA/space.toml", "--jobs", "1", *SIZES[:6])
-        + ("--epochs", "2", "--trials", "2"),
+        (
+            *("tune", "DATA/train.tsv", *VALID, "--run", "RUN", "--space", "DATA/space.toml"),
+            *("--jobs", "1", *SIZES[:6], "--epochs", "2", "--trials", "2"),
+        ),
         1,
         is_single=False,
     ),
@@ -529,7 +531,7 @@ def _import_package(runner: CommandRunner) -> None:
     from pellucid.training import loop
 
     with suppress(ImportError):
-        import pellucid.tuning.search  # noqa: F401 (Optuna)
+        import pellucid.tuning.search  # Optuna
     torch.set_num_threads(1)
     load_kernels()
     pellucid.worker_pool.START_METHOD = "fork"
@@ -543,7 +545,7 @@ def _import_package(runner: CommandRunner) -> None:
             _disturb_update(kind, arguments[0])
         return update(*arguments)
 
-    loop._do_update = count_update
+    loop._do_update = count_update  # type: ignore[assignment,unused-ignore]
 
 
 def _disturb_update(kind: int, state: Any) -> None:  # noqa: ANN401 (a TrainingState)
@@ -719,7 +721,10 @@ def main() -> int:
                 file.write(json.dumps(record) + "\n")
     print(describe_trials(trials))
     updates = sum(driver.oracles[trial.run].updates for trial in trials)
-    print(f"seed {args.seed}, {len(trials)} trials in {time.monotonic() - started_at:,.0f} s; {updates:,} updates undisturbed")
+    print(
+        f"seed {args.seed}, {len(trials)} trials in {time.monotonic() - started_at:,.0f} s; "
+        f"{updates:,} updates undisturbed"
+    )
     print(f"{platform.platform()}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}")
     for kind, reason in missing.items():
         print(f"left out: {kind} ({reason})")
