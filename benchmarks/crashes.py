@@ -513,7 +513,31 @@ class CrashDriver:
         trace.unlink()
         self.check_end(trial, Finished(ended.returncode, ended.stderr), (2,) if error else (-signal.SIGKILL, 137))
 
+    def count_with_strace(self) -> tuple[int, int]:
+        """Return the number of writing system calls of a training that the library counts, and that strace sees."""
+        parent = self.folder / "counted"
+        parent.mkdir()
+        trace = self.folder / "trace"
+        self.runner.arm(parent, Fault())
+        options = ["strace", "-f", "-y", "-o", str(trace), "-e", f"trace={','.join(WRITING_CALLS)}"]
+        program = [sys.executable, "-m", "pellucid", *self._arguments("train", parent / "run")]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        subprocess.run([*options, *program], env=environment, capture_output=True, check=True)
+        self.runner.disarm()
+        lines = trace.read_text("utf-8", "replace").splitlines()
+        # A written text may name the folder; the file that it is written to stands before the text.
+        places = [line.partition('"')[0] if "write" in line.partition("(")[0] else line for line in lines]
+        calls = [place for place in places if str(parent) in place and "resumed>" not in place]
+        opened = [line for line in calls if "openat" in line.partition("(")[0]]
+        reading = [line for line in opened if not any(flag in line for flag in ("O_WRONLY", "O_RDWR", "O_CREAT"))]
+        return self.runner.orders.count, len(calls) - len(reading)
 
+
+WRITING_CALLS = (
+    *("openat", "open", "creat", "write", "pwrite64", "writev", "pwritev", "rename", "renameat", "renameat2", "unlink"),
+    *("unlinkat", "mkdir", "mkdirat", "rmdir", "fsync", "fdatasync", "ftruncate", "truncate", "chmod", "fchmod"),
+    *("fchmodat", "link", "linkat", "symlink", "symlinkat", "copy_file_range", "sendfile", "fallocate", "msync"),
+)
 POISON = 10**9
 """Unit of the order that disturbs an update: NaN 1, PyTorch's allocation 2, NumPy's 3; the update is added."""
 
@@ -709,6 +733,9 @@ def main() -> int:
     driver = CrashDriver(CommandRunner(orders, folder / "output"), folder, args.seed)
     missing = {kind: reason for kind, reason in missing_kinds(folder).items() if kind in args.kinds}
     kinds = {kind: KINDS[kind] for kind in args.kinds if kind not in missing}
+    if "strace" in kinds:
+        counted, seen = driver.count_with_strace()
+        print(f"system calls of a training that write below its folder: {counted} counted, {seen} seen by strace")
     trials, started_at = list[Trial](), time.monotonic()
     for index, kind in enumerate(draw_kinds(args.trials, kinds)):
         trial = driver.try_trial(args.first + index, kind)
