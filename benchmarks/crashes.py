@@ -1,6 +1,7 @@
 """Trainings that are killed, stopped and refused writes, resumed, and compared with an undisturbed training.
 
     python benchmarks/crashes.py [--seed 1] [--trials 600] [--kinds kill error ...] [--folder DIR] [--json FILE]
+    python benchmarks/crashes.py --table FILE...
 
 Each trial draws a run (a training from files, with a checkpoint at each update, without validation file, a fine-tuning,
 an ensemble or a search), a fault and its place by the seed: the n-th system call that writes below the folder, of all
@@ -25,7 +26,8 @@ strace    kill or error by `strace --inject` in a process of its own, without th
 Kinds that need root, a file system or a program that is missing are left out, and the last line says so. A trial fails
 if a command ends otherwise than with exit code 0, or with exit code 2 and a message without a traceback (a killed one
 aside), if a temporary file remains, or if the folder differs. Updates that are computed twice are the work redone;
-bytes of the undisturbed folder that the resumed one lacks are the bytes lost. Linux; needs a C compiler.
+bytes of the undisturbed folder that the resumed one lacks are the bytes lost. --table prints the totals of the files
+that --json wrote. Linux; needs a C compiler.
 """
 
 import argparse
@@ -691,6 +693,16 @@ def draw_kinds(number: int, kinds: Mapping[str, int]) -> list[str]:
     return drawn
 
 
+def read_trials(path: Path) -> list[Trial]:
+    """Return the trials of a file that `--json` wrote.
+
+    Args:
+        path: The file.
+    """
+    records = map(json.loads, path.read_text("utf-8").splitlines())
+    return [Trial(**record, random=random.Random(), folder=Path()) for record in records]
+
+
 def describe_trials(trials: Sequence[Trial]) -> str:
     """Return a Markdown table of the trials by kind.
 
@@ -723,7 +735,11 @@ def main() -> int:
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
     parser.add_argument("--folder", type=Path, default=None, help="folder for the runs; those of failed trials stay")
     parser.add_argument("--json", type=Path, default=None, help="file for one line of JSON per trial")
+    parser.add_argument("--table", type=Path, nargs="+", default=[], help="print the totals of such files, and stop")
     args = parser.parse_args()
+    if args.table:
+        print(describe_trials([trial for path in args.table for trial in read_trials(path)]))
+        return 0
     folder = args.folder or Path(os.environ.get("CRASHES_FOLDER") or tempfile.mkdtemp(prefix="crashes-"))
     os.environ["CRASHES_FOLDER"] = str(folder)
     folder.mkdir(parents=True, exist_ok=True)
