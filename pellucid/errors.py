@@ -76,6 +76,26 @@ class DivergenceError(RunError):
     """A training whose loss or parameters are no longer finite; other settings may help."""
 
 
+class OutOfMemoryError(InputError):
+    """A computation for which memory does not suffice; smaller batches or a smaller network may help."""
+
+
+MEMORY_PHRASES = ("not enough memory", "can't allocate memory", "out of memory")
+"""Texts by which the `RuntimeError` of PyTorch for a failed allocation is recognized."""
+MEMORY_ADVICE = "reduce training.batch_size, search.batch_size or size"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error is a failed allocation: of Python, NumPy or PyTorch, on a CPU or a GPU.
+
+    Args:
+        error: The error.
+    """
+    if isinstance(error, RuntimeError):
+        return any(phrase in str(error) for phrase in MEMORY_PHRASES)
+    return isinstance(error, MemoryError)
+
+
 MAX_WORD_LENGTH = 1000
 """Maximum length of a word for which a suggestion is computed."""
 

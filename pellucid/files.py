@@ -154,8 +154,8 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
             with _open_temporary(temporary) as file:
                 yield file
                 file.flush()
+                os.chmod(temporary, 0o666 & ~_umask())
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
             _retry_while_busy(lambda: os.replace(temporary, path))
             sync_folder(path.parent)
         except BaseException:
@@ -180,14 +180,18 @@ def copy_regular(path: Path, copy: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Flush the entries of a folder to disk: without this, a new name may be lost when the power is.
 
-    Windows cannot open a folder, and some network file systems cannot flush one.
+    Windows cannot open a folder, and some network file systems cannot flush one. A folder in which the user may write,
+    but not read, is not flushed.
 
     Args:
         folder: The folder.
     """
     if os.name == "nt":
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -581,7 +585,7 @@ def has_content(path: Path, content: bytes) -> bool:
 
 
 def make_folder(path: Path) -> list[Path]:
-    """Create a folder and its missing parents; an existing folder stays as it is.
+    """Create a folder and its missing parents, and flush their names to disk; an existing folder stays as it is.
 
     Args:
         path: The folder.
@@ -596,6 +600,8 @@ def make_folder(path: Path) -> list[Path]:
         absent = missing_folders(path)
         for folder in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
             folder.mkdir(exist_ok=True)
+        for folder in absent:
+            sync_folder(folder.parent)
     return absent
 
 

@@ -32,13 +32,17 @@ from trained_runs import (
 from pellucid import cli
 from pellucid.config.settings import DataConfig
 from pellucid.config.toml import flatten_config, load_config
+from pellucid.errors import OutOfMemoryError
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
+from pellucid.training.ensemble_training import TrainingJob
 from pellucid.training.training_data import TrainingData, TrainingFiles, read_files
 from pellucid.viewer.report_schema import ReportTable
+from pellucid.worker_pool import WorkerChannel
 
 pytest.importorskip("optuna")
 
+from pellucid.tuning import search as search_module
 from pellucid.tuning.search import HyperparameterSearch, StudyFinished, StudyRequest, resolve_config, tune
 from pellucid.tuning.space import ChoiceDimension, SearchSpace
 
@@ -235,6 +239,23 @@ def test_diverging_trials_fail_and_the_search_stops_after_several(tmp_path: Path
         "pellucid: no result: 3 trials failed; the first: training diverged at update "
     )
     assert [trial["state"] for trial in read_trials(tmp_path / "out")] == ["failed"] * 3
+
+
+def run_out_of_memory(job: TrainingJob, channel: WorkerChannel) -> bool:
+    raise OutOfMemoryError("out of memory; reduce size")
+
+
+def test_a_trial_without_enough_memory_fails_and_the_search_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = copy_task_run()
+    space = SearchSpace((ChoiceDimension("encoder.dropout", (0.0, 0.2)),), ())
+    config, _ = resolve_config(trained.config, trained.files)
+    monkeypatch.setattr(search_module, "run_job", run_out_of_memory)
+    request = StudyRequest(trained.files, tmp_path / "out", config, space, 2, 0.0, 1, "none")
+    assert isinstance(list(tune(request))[-1], StudyFinished)
+    found = [(trial["state"], trial["reason"]) for trial in read_trials(tmp_path / "out")]
+    assert found == [("failed", "out of memory; reduce size")] * 2
 
 
 def test_failed_trials_are_retried_and_counted_once(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def test_failed_write_keeps_the_old_file(
 def test_the_file_is_flushed_before_the_renaming_and_the_folder_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps, sync, replace = list[str](), os.fsync, os.replace
+    """The mode is set before the flush, which then covers it."""
+    steps, sync, replace, change_mode = list[str](), os.fsync, os.replace, os.chmod
 
     def record_sync(descriptor: int) -> None:
         steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
@@ -88,10 +89,45 @@ def test_the_file_is_flushed_before_the_renaming_and_the_folder_after_it(
         steps.append("renaming")
         replace(source, target)
 
+    def record_mode(path: Path, mode: int) -> None:
+        steps.append("mode")
+        change_mode(path, mode)
+
     monkeypatch.setattr(os, "fsync", record_sync)
     monkeypatch.setattr(os, "replace", record_replace)
+    monkeypatch.setattr(os, "chmod", record_mode)
     write_atomic(tmp_path / "a.bin", b"new")
-    assert steps == ["file", "renaming", "folder"]
+    assert steps == ["mode", "file", "renaming", "folder"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot open a folder")
+def test_the_names_of_new_folders_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed, sync = list[str](), os.fsync
+
+    def record_sync(descriptor: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}") if os.path.exists("/proc") else "")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    make_folder(tmp_path / "runs" / "a")
+    assert len(flushed) == 2
+    if os.path.exists("/proc"):
+        assert {Path(path) for path in flushed} == {tmp_path.resolve(), tmp_path.resolve() / "runs"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot open a folder")
+def test_a_folder_that_may_not_be_read_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the permission to read, a folder cannot be opened, and so not be flushed."""
+    opened = os.open
+
+    def refuse_folders(path: str, flags: int, mode: int = 0o777) -> int:
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse_folders)
+    write_atomic(tmp_path / "a.bin", b"new")
+    assert (tmp_path / "a.bin").read_bytes() == b"new"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot open a folder")

@@ -294,6 +294,22 @@ def test_a_fine_tuning_resumes_after_a_kill_between_any_two_changes_without_its_
         assert_complete(state, uninterrupted)
 
 
+@pytest.mark.parametrize("num_lines", [1, 2, 3])
+def test_a_fine_tuning_whose_first_log_records_are_cut_logs_the_rest(tmp_path: Path, num_lines: int) -> None:
+    """The records of data files are one write, of which a crash may leave a part, and the checkpoint is there then."""
+    files = write_new_files(tmp_path)
+    config = fine_tuning_config({**mixing_settings(copy_task_run().files), "epochs": 1})
+    uninterrupted = tmp_path / "runs" / "uninterrupted"
+    with record_states(uninterrupted, tmp_path / "left") as states:
+        train_to_end(files, uninterrupted, config)
+    logs = ((state, state / "log.jsonl") for state in states)
+    cut, log = next((state, path) for state, path in logs if path.exists() and len(path.read_bytes().splitlines()) > 3)
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:num_lines]) + lines[num_lines][:20])
+    train_to_end(files, cut, config)
+    assert_complete(cut, uninterrupted)
+
+
 def test_a_resumed_run_with_other_data_is_refused(tmp_path: Path) -> None:
     files, config = write_new_files(tmp_path), fine_tuning_config({})
     train_to_end(files, tmp_path / "run", config)

@@ -20,6 +20,7 @@ import torch
 from trained_runs import (
     RUN_FILES,
     DataFiles,
+    assert_runs_identical,
     copy_task_run,
     list_run_files,
     make_copy_examples,
@@ -36,13 +37,13 @@ from pellucid.config.settings import Config
 from pellucid.config.toml import load_config, override_settings, to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.sampling_config import SamplingConfig
-from pellucid.errors import ConfigError, DataError, RunError
+from pellucid.errors import ConfigError, DataError, OutOfMemoryError, RunError
 from pellucid.inspection.attribution import attribute
 from pellucid.run_folder.initialization import check_same_config
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
-from pellucid.training import session, snapshots
+from pellucid.training import loop, session, snapshots
 from pellucid.training.events import (
     FileRead,
     FileSaved,
@@ -507,6 +508,65 @@ def test_a_folder_replaced_during_a_write_is_reported_as_replaced(
     with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
         list(train_run(files, run, make_small_config({"epochs": 2})))
     assert run.read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")]
+)
+def test_a_failed_allocation_says_what_to_reduce_and_keeps_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    files, uninterrupted, config = copy_task_run()
+    update_parameters = loop._update_parameters
+
+    def fail_at_update_8(state: loop.TrainingState, *arguments: Any) -> tuple[float, float]:  # noqa: ANN401
+        if state.progress.update == 7:
+            raise error
+        return update_parameters(state, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_update_parameters", fail_at_update_8)
+        message = training_error(files, tmp_path / "run", config, OutOfMemoryError)
+    assert message.startswith(
+        f"{tmp_path / 'run'}: out of memory; reduce training.batch_size, search.batch_size or size"
+    )
+    list(train_run(files, tmp_path / "run", config))
+    assert_runs_identical(tmp_path / "run", uninterrupted)
+
+
+def test_another_runtime_error_is_not_taken_for_a_lack_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(loop, "_update_parameters", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        list(train_run(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1})))
+
+
+def test_the_log_is_flushed_before_each_file_that_relies_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that survives a loss of power has all earlier lines of the log; so has each file at the end."""
+    log, names, sizes = tmp_path / "run" / "log.jsonl", list[str](), {"flushed": 0}
+    sync, replace = os.fsync, os.replace
+
+    def record_sync(descriptor: int) -> None:
+        sync(descriptor)
+        if log.exists() and os.path.samestat(os.fstat(descriptor), log.stat()):
+            sizes["flushed"] = log.stat().st_size
+
+    def check_log(source: Path, target: Path) -> None:
+        names.append(Path(target).name)
+        if log.exists():
+            assert sizes["flushed"] == log.stat().st_size or Path(target).parent.name == "snapshots", names[-1]
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "replace", check_log)
+    config = make_small_config({"epochs": 2, "pair_ngram": True})
+    list(train_run(write_copy_files(tmp_path), tmp_path / "run", config))
+    assert {"training.safetensors", "model.safetensors", "pair_ngram.safetensors", "confidence.json"} <= {*names}
+    assert sizes["flushed"] == log.stat().st_size
 
 
 @pytest.mark.parametrize("code", ["EACCES", "EPERM", "ESTALE", "ENOTDIR", "ELOOP"])

@@ -220,3 +220,10 @@ def test_embeddings_beyond_float16_are_clipped(tmp_path: Path) -> None:
     (path,) = (tmp_path / SNAPSHOTS).iterdir()
     vectors = safetensors.numpy.load_file(path)["source"]
     assert vectors.size and (vectors == np.finfo(np.float16).max).all()
+
+
+def test_a_snapshot_does_not_create_a_removed_run_folder(tmp_path: Path) -> None:
+    model, traces = load(copy_task_run().run), read_snapshots(copy_task_run().run)[0].traces
+    with pytest.raises(RunError, match=r"cannot create .*snapshots: no such file or directory"):
+        save_snapshot(tmp_path / "removed", model, traces, SnapshotNumber(1, 1))
+    assert not (tmp_path / "removed").exists()

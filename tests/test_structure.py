@@ -96,11 +96,12 @@ QUOTING_FUNCTIONS = {
     "describe_worker_error",
     "_damaged",
     "_error_text",
+    "is_out_of_memory",
     "isinstance",
     "type",
     "partial",
 }
-"""Functions that accept an error of another library and return a short text without control characters."""
+"""Functions that accept an error of another library and return a short text without control characters, or no text."""
 
 
 def find_copied_messages(tree: ast.Module) -> Iterator[str]:

@@ -21,7 +21,7 @@ from pellucid.cli.flag_suggestions import UnknownFlagError
 from pellucid.cli.messages import BestEffortStream, format_warnings_as_messages, print_message, redirect_to_devnull
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.dependencies import missing_packages_as_errors
-from pellucid.errors import InputError, quote, suggest
+from pellucid.errors import MEMORY_ADVICE, InputError, is_out_of_memory, quote, suggest
 from pellucid.files import os_error_text
 from pellucid.version import __version__
 
@@ -33,9 +33,6 @@ Train, evaluate and inspect recurrent encoder-decoder models with attention on y
 
 "pellucid SUBCOMMAND --help" shows what most people set, with examples, and
 "pellucid SUBCOMMAND --help-all" all options. Version {__version__}."""
-
-
-OUT_OF_MEMORY = "out of memory; reduce training.batch_size, search.batch_size or size"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,16 +112,14 @@ def _run_with_exit_code(command_line: list[str]) -> int:
     except BrokenPipeError:
         _abandon_stdout()
         return 141
-    except MemoryError:
-        return _report_error(OUT_OF_MEMORY)
     except OSError as error:
         _abandon_stdout()
         file_name = f" {error.filename}" if error.filename else ""
         return _report_error(f"system error{file_name}: {os_error_text(error)}")
-    except RuntimeError as error:
-        if not any(phrase in str(error) for phrase in ("not enough memory", "can't allocate memory", "out of memory")):
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
-        return _report_error(OUT_OF_MEMORY)
+        return _report_error(f"out of memory; {MEMORY_ADVICE}")
 
 
 def _report_error(*lines: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import RunError
-from pellucid.files import file_exists, open_regular, write_atomic
+from pellucid.files import file_exists, open_regular, sync_folder, write_atomic
 from pellucid.run_folder.advice import RESTORE_OR_REMOVE_LOG, add_advice
 from pellucid.run_folder.log_records import parse_record
 from pellucid.run_folder.progress import Progress
@@ -177,6 +177,8 @@ def read_log(folder: str | Path) -> list[dict[str, Any]]:
 def append_log(folder: Path, *records: dict[str, Any]) -> None:
     """Append records to the log of a run, one JSON object per line; the log is created if it is missing.
 
+    A new log is flushed to disk; later records are flushed by `sync_log`.
+
     Args:
         folder: Run folder, which exists.
         *records: Log records.
@@ -185,7 +187,25 @@ def append_log(folder: Path, *records: dict[str, Any]) -> None:
         RunError: The log is not a regular file, or cannot be written.
     """
     with open_regular(folder / LOG, mode="ab") as file:
+        is_new = not os.fstat(file.fileno()).st_size
         file.write(b"".join(map(_log_line, records)))
+        if is_new:
+            file.flush()
+            os.fsync(file.fileno())
+            sync_folder(folder)
+
+
+def sync_log(folder: Path) -> None:
+    """Flush the log of a run to disk. What is written after a record, and relies on it, is written after this.
+
+    Args:
+        folder: Run folder; a missing log is created, and is empty.
+
+    Raises:
+        RunError: The log is not a regular file, or cannot be written.
+    """
+    with open_regular(folder / LOG, mode="ab") as file:
+        os.fsync(file.fileno())
 
 
 def cut_log(folder: Path, progress: Progress, fingerprint: str) -> RunLog:

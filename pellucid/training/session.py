@@ -22,7 +22,7 @@ from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
-from pellucid.errors import ConfigError, RunError, quote
+from pellucid.errors import MEMORY_ADVICE, ConfigError, OutOfMemoryError, RunError, is_out_of_memory, quote
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
@@ -53,7 +53,7 @@ from pellucid.run_folder.initialization import (
     write_missing_settings,
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
-from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log
+from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log, sync_log
 from pellucid.run_folder.model_file import VERSIONS
 from pellucid.run_folder.network_file import check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
@@ -130,6 +130,20 @@ def one_training_thread() -> Iterator[None]:
         del _active_trainings[training]
 
 
+@contextmanager
+def _name_memory_errors(folder: Path) -> Iterator[None]:
+    """Convert a failed allocation in the block to `OutOfMemoryError`, which says what to reduce."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemoryError(
+            f"{folder}: out of memory; {MEMORY_ADVICE}, and name another run folder; or give the same command again "
+            "where more memory is free: it resumes from the last checkpoint, which is kept"
+        ) from error
+
+
 @check_arguments
 def train_run(
     files: TrainingInputs, folder: str | Path, config: Config, started_at: float | None = None
@@ -163,10 +177,11 @@ def train_run(
             "meta", or it computes no gradients; or the folder holds other files, is in use, holds a run
             with other settings or data, is damaged, or cannot be written.
         DivergenceError: A loss, gradient or parameter is not finite.
+        OutOfMemoryError: An allocation failed; the last checkpoint is kept.
     """
     check_torch_defaults()
     check_gradients()
-    with one_training_thread():
+    with one_training_thread(), _name_memory_errors(Path(folder)):
         yield from _yield_events(files, Path(folder), config, time.monotonic() if started_at is None else started_at)
 
 
@@ -331,6 +346,7 @@ def _open_training(
     state.num_mixed_in = contents.num_mixed_in
     if initialized is not None:  # with the checkpoint, the run needs its initial run no longer
         append_log(folder, _log_record_of_file(initialized))
+        sync_log(folder)
         save_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
     if resumed:
         restore_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
@@ -416,8 +432,10 @@ def _train_and_save(writer: "RunFolderWriter", reads: Sequence[LoggedOnce], star
     """Yield the events of the loop, and update the run folder after each; `started_at` is the start of the command."""
     state, lock, log = writer.state, writer.lock, writer.log
     lock.check()
-    if log.first("read") is None:
-        _append(log, *map(_log_record_of_file, reads))
+    # A write that a crash cut, or a loss of power, may have left the first of these records only.
+    num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
+    if missing := reads[num_logged:]:
+        _append(log, *map(_log_record_of_file, missing))
     yield from _fit_pair_ngram(state, log, writer.fingerprint)
     clock = OtherTimeClock(state, started_at)
     clock.record()
@@ -548,6 +566,7 @@ class RunFolderWriter:
             DivergenceError: A number of the checkpoint is not finite.
         """
         self.lock.check()
+        sync_log(self.folder)  # a checkpoint that survives a loss of power has all earlier lines of the log
         save_training_state(self.folder / run_files.CHECKPOINT, self.state, self.fingerprint)
         self.saved_at = time.monotonic()
         return FileSaved(self.folder / run_files.CHECKPOINT, best=False)
@@ -573,9 +592,13 @@ def _append(log: RunLog, *records: dict[str, Any]) -> None:
 
 
 def _append_once(log: RunLog, record: dict[str, Any]) -> None:
-    """Append a record to the log, unless the log has one of its kind: a lost file may be written again."""
+    """Append a record to the log, unless the log has one of its kind: a lost file may be written again.
+
+    It is flushed to disk, because the file that is written next is never without its record.
+    """
     if log.first(record["event"]) is None:
         _append(log, record)
+        sync_log(log.path.parent)
 
 
 def _finish_run_folder(
@@ -589,8 +612,7 @@ def _finish_run_folder(
     folder = log.path.parent
     write_missing_settings(folder, state.config, state.predictor.vocabularies)
     yield from _fit_pair_ngram(state, log, fingerprint)
-    if not log.has_stopped:
-        _append(log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
+    _append_once(log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
     if not has_confidence(folder, fingerprint):
         remove_file(folder / run_files.CONFIDENCE)  # a damaged or foreign file, with which the model cannot be loaded
     started_at = time.monotonic()

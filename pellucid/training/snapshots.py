@@ -24,7 +24,15 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
 from pellucid.errors import RunError, abbreviate_reason, quote
-from pellucid.files import decode_json, file_exists, make_folder, remove_files, remove_temporaries, write_atomic
+from pellucid.files import (
+    decode_json,
+    file_exists,
+    remove_files,
+    remove_temporaries,
+    sync_folder,
+    wrap_os_errors,
+    write_atomic,
+)
 from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.model.embedding import Embedding
 from pellucid.model.network import EncoderDecoder
@@ -115,9 +123,18 @@ def save_snapshot(
     # One metadata field, since safetensors writes several in any order: equal snapshots have equal bytes.
     encoded_traces = encode_json([_rounded(trace).to_record(compact=True) for trace in probes])
     notes = SnapshotMetadata(FORMAT, _digest(tensors, encoded_traces), msgspec.Raw(encoded_traces), fingerprint)
-    make_folder(folder / SNAPSHOTS)
+    _make_snapshots_folder(folder)
     path = folder / SNAPSHOTS / f"{number.validation:06}-{number.update:08}.safetensors"
     write_atomic(path, safetensors.numpy.save(tensors, {"snapshot": encode_json(notes).decode("utf-8")}))
+
+
+def _make_snapshots_folder(folder: Path) -> None:
+    """Create the folder of the snapshots, but not the run folder, which must not come back if it was removed."""
+    path = folder / SNAPSHOTS
+    with wrap_os_errors("create", path):
+        if not path.is_dir():
+            path.mkdir()
+            sync_folder(folder)
 
 
 def remove_run_temporaries(folder: Path) -> None:

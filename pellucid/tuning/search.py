@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.config.toml import flatten_config
-from pellucid.errors import ConfigError, DataError, DivergenceError, RunError
+from pellucid.errors import ConfigError, DataError, DivergenceError, OutOfMemoryError, RunError
 from pellucid.files import file_exists, open_regular_file, remove_file, unexpected_files, wrap_os_errors
 from pellucid.kernels.dispatch import will_compile
 from pellucid.run_folder.initialization import refuse_links
@@ -150,6 +150,8 @@ def format_score(score: float | None, metric: Metric) -> str:
 
 
 STUDY_FILES = (JOURNAL, "space.txt", "trials", "best.toml", "trials.json", "report.html")
+TRIAL_ERRORS = (DivergenceError, OutOfMemoryError, WorkerDiedError)
+"""Errors after which a trial has failed, and the search goes on."""
 MAX_INITIAL_FAILURES = 3
 """Number of failed trials, without any other, after which the search stops."""
 
@@ -253,8 +255,8 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
     Raises:
         RunError: The folder has other content, is in use, holds a study of other data, settings or search space, or
             cannot be written.
-        InputError: A trial's training fails for another reason than divergence, settings that contradict each other or
-            a killed process.
+        InputError: A trial's training fails for another reason than divergence, settings that contradict each other,
+            lack of memory or a killed process.
         WorkerError: A worker process met a bug.
     """
     _check_folder(request.out)
@@ -368,7 +370,7 @@ class HyperparameterSearch:
             A `TrialProgress`, or the `EndedTrial`; nothing for a trial that was interrupted.
 
         Raises:
-            InputError: The training failed for another reason than divergence or a killed process.
+            InputError: The training failed for another reason than divergence, lack of memory or a killed process.
             WorkerError: The worker process met a bug.
         """
         match job_event:
@@ -378,13 +380,15 @@ class HyperparameterSearch:
                 if isinstance(event, ValidationCompleted) and number not in self.pruned:
                     self.record_validation(number, event.progress.validations, event.metrics)
                 yield TrialProgress(number, event)
-            case JobResult(number) | JobFailure(number, DivergenceError() | WorkerDiedError()) if number in self.pruned:
+            case JobResult(number) if number in self.pruned:
+                yield self.end_pruned(number)
+            case JobFailure(number, error) if number in self.pruned and isinstance(error, TRIAL_ERRORS):
                 yield self.end_pruned(number)
             case JobResult(number, is_complete):
                 if is_complete:
                     yield self.end_trial(number, "finished", "")
             case JobFailure(number, error):
-                if not isinstance(error, DivergenceError | WorkerDiedError):
+                if not isinstance(error, TRIAL_ERRORS):
                     raise error
                 yield self.end_trial(number, "failed", str(error))
                 self.check_failures()
