@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.run_folder.environment import describe_environment, source_commit
+from pellucid.run_folder.environment import describe_environment, has_local_changes, source_commit
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -48,4 +48,20 @@ def test_without_a_commit_the_text_is_empty(tmp_path: Path) -> None:
 def test_the_record_has_the_commit_of_a_clone_only(monkeypatch: pytest.MonkeyPatch) -> None:
     for commit in ("", "0" * 40):
         monkeypatch.setattr("pellucid.run_folder.environment.source_commit", lambda commit=commit: commit)
+        monkeypatch.setattr("pellucid.run_folder.environment.has_local_changes", lambda: False)
         assert describe_environment(1).get("commit", "") == commit
+    monkeypatch.setattr("pellucid.run_folder.environment.has_local_changes", lambda: True)
+    assert describe_environment(1)["commit"] == f"{'0' * 40} with local changes"
+
+
+def test_changes_of_the_package_are_noticed(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (clone / "pellucid").mkdir()
+    (clone / "pellucid" / "a.py").write_text("x = 1\n")
+    git(clone, "add", "pellucid")
+    git(clone, "commit", "-q", "-m", "second")
+    (clone / "README.md").write_text("not of the package")
+    assert not has_local_changes(clone) and not has_local_changes(tmp_path / "none")
+    (clone / "pellucid" / "a.py").write_text("x = 2\n")
+    assert has_local_changes(clone)
+    monkeypatch.setenv("PATH", "")
+    assert not has_local_changes(clone)

@@ -5,6 +5,7 @@ Results are equal bit for bit only if these are equal, since another version or 
 
 import platform
 import re
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -12,6 +13,8 @@ RECORDED_PACKAGES = ("torch", "numpy", "numba", "llvmlite")
 """Packages whose arithmetic or compiler determines the last bits of a result."""
 COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 """Identifier of a commit of Git."""
+GIT_SECONDS = 5.0
+"""Maximum time that Git may take to compare the files with the commit."""
 
 
 def processor_name() -> str:
@@ -39,7 +42,7 @@ def package_version(name: str) -> str:
 def source_commit(clone: Path = Path(__file__).parents[2]) -> str:
     """Return the commit of the clone that the package runs from, in hexadecimal; "" if it is no clone.
 
-    Changes that are not committed have no effect on it.
+    Changes that are not committed have no effect on it (`has_local_changes`).
 
     Args:
         clone: Folder that holds the package; a clone has `.git` there.
@@ -56,6 +59,20 @@ def source_commit(clone: Path = Path(__file__).parents[2]) -> str:
         return _commit_of(common, head.removeprefix("ref:").strip())
     except (OSError, ValueError):
         return ""
+
+
+def has_local_changes(clone: Path = Path(__file__).parents[2]) -> bool:
+    """Return whether files of the package differ from the commit; False without Git, and for a folder that is no clone.
+
+    Args:
+        clone: Folder that holds the package.
+    """
+    command = ["git", "-C", str(clone), "status", "--porcelain", "--untracked-files=no", "--", "pellucid"]
+    try:
+        status = subprocess.run(command, capture_output=True, timeout=GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return status.returncode == 0 and bool(status.stdout.strip())
 
 
 def _commit_of(folder: Path, reference: str) -> str:
@@ -77,6 +94,8 @@ def describe_environment(threads: int, gpu: str = "") -> dict[str, str | int]:
     """
     packages = {name: package_version(name) for name in RECORDED_PACKAGES}
     graphics, commit = {"gpu": gpu} if gpu else {}, source_commit()
+    if commit and has_local_changes():
+        commit += " with local changes"
     return {
         **({"commit": commit} if commit else {}),
         "python": platform.python_version(),
