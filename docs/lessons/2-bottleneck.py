@@ -33,7 +33,7 @@ from pellucid.recipes.digits.report import (
     position_figure,
 )
 from pellucid.recipes.digits.training import DigitsExperiment, DigitsTrainingPlan, run_experiment, train_network
-from pellucid.recipes.recipe import data_folder
+from pellucid.recipes.published_data import data_folder
 from pellucid.reporting.figures import to_png
 
 # %% [markdown]

@@ -56,7 +56,7 @@ from pellucid.recipes.digits.training import (
     to_tensors,
     training_steps,
 )
-from pellucid.recipes.recipe import data_folder
+from pellucid.recipes.published_data import data_folder
 from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_weights_figure, style_axes, to_png
 
 # %% [markdown]
