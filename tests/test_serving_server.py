@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -18,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pellucid.errors import InputError
+from pellucid.http_requests import open_tcp_socket
 from pellucid.serving import server
 from pellucid.serving.server import FileIdentity, TimedProtocol, open_unix_socket, remove_socket
 
@@ -70,7 +72,7 @@ async def running_server() -> AsyncIterator[int]:
         timeout_graceful_shutdown=10,
         timeout_keep_alive=1,
     )
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with open_tcp_socket("127.0.0.1", 0) as listening:
         running = uvicorn.Server(config)
         task = asyncio.create_task(running.serve([listening]))
         yield listening.getsockname()[1]
@@ -101,6 +103,23 @@ async def send_bytes(port: int, head: bytes, rest: bytes) -> float:
                 break
     writer.transport.abort()
     return time.monotonic() - started
+
+
+def test_responses_on_an_open_connection_are_sent_at_once() -> None:
+    """Regression test: the body of each waited 40 ms for the acknowledgement of its headers."""
+
+    async def client(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        seconds = list[float]()
+        for _ in range(50):
+            started = time.perf_counter()
+            writer.write(GET + b"\r\n")
+            await reader.readuntil(b"early")
+            seconds.append(time.perf_counter() - started)
+        writer.close()
+        assert statistics.median(seconds) < 0.03
+
+    run_client(client)
 
 
 def test_slow_headers_and_bodies_that_nobody_needs_are_disconnected() -> None:

@@ -8,6 +8,9 @@ from pellucid.errors import InputError
 from pellucid.files import check_writable, wrap_os_errors
 from pellucid.run_folder.run_files import ENSEMBLE, FILES
 
+MANIFEST = "manifest.json"
+"""List of the files of a shared model."""
+
 
 def check_output_file(flag: str, path: Path, inputs: Iterable[Path | None] = ()) -> None:
     """Check that a file can be written, and that this destroys nothing that the user needs.
@@ -32,5 +35,5 @@ def check_output_file(flag: str, path: Path, inputs: Iterable[Path | None] = ())
         raise InputError(f"{flag} {path} is a device or a pipe: name a file")
     if is_input:
         raise InputError(f"{flag} {path} is a file that this command reads: name another file")
-    if path.name in (*FILES, ENSEMBLE) and is_run(path.parent):
+    if path.name in (*FILES, ENSEMBLE, MANIFEST) and is_run(path.parent):
         raise InputError(f"{flag} {path} is a file of a run folder: name another file")

@@ -130,7 +130,7 @@ def name_models(runs: tuple[str, ...]) -> dict[str, Path]:
     for argument in runs:
         name, separator, folder = argument.partition("=")
         if not separator or Path(argument).exists():
-            name, folder = Path(argument).resolve().name, argument
+            name, folder = Path(argument).absolute().name or Path(argument).resolve().name, argument
         if name in folders:
             raise InputError(f"two models have the name {quote(name)}: give NAME=RUN")
         folders[name] = Path(folder)

@@ -312,10 +312,14 @@ def _error(
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
-    """Respond to an HTTP error. A body that was not read to its end closes the connection."""
+    """Respond to an HTTP error. A body that does not arrive in time closes the connection.
+
+    The rest of other bodies is read and dropped: a connection that is closed while the client sends is reset, and the
+    client may lose the response.
+    """
     assert isinstance(error, HTTPException)
     headers = {**(error.headers or {})}
-    if error.status_code in (408, 413, 415, 504):
+    if error.status_code in (408, 504):
         headers["connection"] = "close"
     return _error(request, error.status_code, error.detail, headers=headers)
 

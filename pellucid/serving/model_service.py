@@ -19,8 +19,6 @@ from pellucid.serving.schema import OPERATIONS, DecodingRequest, ModelInfo, Oper
 from pellucid.worker_pool import WorkerDiedError
 
 LOGGER = logging.getLogger("pellucid.serving")
-MAX_FAILURES = 2
-"""Number of failed batches after which a request fails: it was decoded alone at the second attempt."""
 MAX_LOADS = 5
 """Number of attempts to load a model whose files change while several workers load it."""
 MAX_RESTART_SECONDS = 30.0
@@ -221,10 +219,13 @@ class ModelService:
                 request.results.set_result(part)
 
     def _retry(self, batch: Sequence[PendingRequest]) -> None:
-        """Put the requests of a failed batch back; each is decoded alone next, and fails if that fails too."""
+        """Put the requests of a failed batch back, each to be decoded alone.
+
+        A request fails after one failure more than there are workers: all of them may have been killed just before.
+        """
         for request in batch:
             request.failures += 1
-        failed = [request for request in batch if request.failures >= MAX_FAILURES]
+        failed = [request for request in batch if request.failures > self.options.workers]
         self._fail(failed, WorkerFailedError("the worker failed on this request"))
         self.queue.put_back([request for request in batch if not request.results.done()])
 

@@ -23,6 +23,8 @@ from pellucid.version import __version__
 
 LIBRARY = "pellucid"
 TAGS = (LIBRARY, "recurrent-neural-network", "attention", "encoder-decoder")
+GREEDY = "greedy search, network alone"
+"""How the outputs of the validations during training are found."""
 VALIDATION_SET = "validation set of the training"
 
 
@@ -82,7 +84,11 @@ def _model_index(contents: CardContents) -> list[str]:
     if not scores:
         return []
     metrics = [
-        {"type": score.key, "value": score.value, "name": f"{score.name} (%){_pairs_and_interval(contents, score)}"}
+        {
+            "type": score.key,
+            "value": score.value,
+            "name": f"{score.name} (%), {_score_method(contents, score)}{_pairs_and_interval(contents, score)}",
+        }
         for score in scores
     ]
     dataset = {"name": VALIDATION_SET, "type": options.datasets[0] if options.datasets else "private"}
@@ -128,9 +134,9 @@ def _confidence_model(contents: CardContents) -> ConfidenceModel | None:
 
 
 def _pairs_and_interval(contents: CardContents, score: ScoreFact) -> str:
-    """Return pairs and interval of a score, as far as they are known: " of 556 pairs, 95 % interval 91.20 to 95.00"."""
+    """Return pairs and interval of a score, as far as they are known: ", on 556 pairs, 95 % interval 91.20 to 95.00"."""
     bounds, pairs = _bounds(score), _scored_pairs(contents, score)
-    return (f" of {pairs} pairs" if pairs else "") + (f", 95 % interval {bounds}" if bounds else "")
+    return (f", on {pairs} pairs" if pairs else "") + (f", 95 % interval {bounds}" if bounds else "")
 
 
 def _summary(contents: CardContents) -> str:
@@ -237,17 +243,29 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _scores(contents: CardContents) -> list[str]:
     """Return the scores on the validation set with their intervals."""
-    scores = [("greedy search, network alone", score) for score in contents.facts.scores]
-    if (best := _search_score(contents)) is not None:
-        scores.insert(0, (_method(contents), best))
+    best = _search_score(contents)
+    scores = [*([] if best is None else [best]), *contents.facts.scores]
     if not scores:
         return ["## Scores", "", "The run folder holds no scores."]
     rows = [
-        (score.name, method, _scored_pairs(contents, score), f"{score.value:.2f} %", _bounds(score))
-        for method, score in scores
+        (
+            score.name,
+            _score_method(contents, score),
+            _scored_pairs(contents, score),
+            f"{score.value:.2f} %",
+            _bounds(score),
+        )
+        for score in scores
     ]
     head = ("score", "outputs", "pairs", "value", "95 % interval")
-    return ["## Scores on the validation set", "", *_table(head, rows)]
+    is_measured = best is not None or _method(contents) == GREEDY
+    note = [] if is_measured else ["", f"Not measured: {_method(contents)}, with which this model predicts."]
+    return ["## Scores on the validation set", "", *_table(head, rows), *note]
+
+
+def _score_method(contents: CardContents, score: ScoreFact) -> str:
+    """Return how the outputs of a score were found."""
+    return _method(contents) if score == _search_score(contents) else GREEDY
 
 
 def _scored_pairs(contents: CardContents, score: ScoreFact) -> str:
@@ -268,6 +286,8 @@ def _method(contents: CardContents) -> str:
     model = contents.model
     if not model.autoregressive:
         return "all networks" if model.is_ensemble else "the network"
+    if model.config.search.beam_size == 1 and not model.pair_ngram_weight:
+        return GREEDY
     search = f"beam size {model.config.search.beam_size}"
     return f"{search}, with the pair n-gram model" if model.pair_ngram_weight else search
 
