@@ -150,7 +150,7 @@ def test_a_score_of_a_part_of_the_validation_set_says_so() -> None:
     assert "| exact match | beam size 5, with the pair n-gram model | 7 of 1,004 | 85.71 % | " in card
     assert "| exact match | greedy search, network alone | 1,004 | 30.00 % | 10.00 to 60.00 |" in card
     assert (
-        '"name": "exact match (%), beam size 5, with the pair n-gram model of 7 of 1,004 pairs, 95 % interval ' in card
+        '"name": "exact match (%), beam size 5, with the pair n-gram model, on 7 of 1,004 pairs, 95 % interval ' in card
     )
     assert "| updates until the best validation | 1,128 |" in card and "| columns |" not in card
     config = override_settings(model.config, {"data": {"source_column": "word", "target_column": "sound"}})

@@ -134,7 +134,7 @@ def _confidence_model(contents: CardContents) -> ConfidenceModel | None:
 
 
 def _pairs_and_interval(contents: CardContents, score: ScoreFact) -> str:
-    """Return pairs and interval of a score, as far as they are known: ", on 556 pairs, 95 % interval 91.20 to 95.00"."""
+    """Return pairs and interval of a score, where known: ", on 556 pairs, 95 % interval 91.20 to 95.00"."""
     bounds, pairs = _bounds(score), _scored_pairs(contents, score)
     return (f", on {pairs} pairs" if pairs else "") + (f", 95 % interval {bounds}" if bounds else "")
 
