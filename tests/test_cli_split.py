@@ -37,6 +37,16 @@ def test_the_printed_commands_train_evaluate_and_predict(tmp_path: Path) -> None
     assert len(output.splitlines()) == len((tmp_path / "words.csv").read_text("utf-8-sig").splitlines())
 
 
+def test_the_table_of_a_header_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "names.csv").write_text(
+        "latin,hebrew\n" + "".join(f"a{n},{'' if n % 5 == 0 else n}\n" for n in range(40))
+    )
+    lines = run_pellucid("split", "names.csv", "--header", "--out", "out", folder=tmp_path).out.splitlines()
+    assert lines[-1] == "  pellucid predict runs/names names.csv --fill hebrew > filled.csv"
+    lines = run_pellucid("split", "names.csv", "--no-header", "--out", "other", folder=tmp_path).out.splitlines()
+    assert lines[-1].endswith("other/unlabeled.csv --output-format csv > outputs.csv")
+
+
 def test_flags_are_checked_and_passed_on(tmp_path: Path) -> None:
     (path := tmp_path / "words.txt").write_text("x|a|1\n" * 3 + "".join(f"w{n}|b|{n}\n" for n in range(40)))
     flags = ["--no-header", "--delimiter", "|", "--group-column", "3", "--features-column", "3", "--test-size", "4"]

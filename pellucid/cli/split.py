@@ -15,6 +15,7 @@ from pellucid.cli.input_flags import ColumnFlag, check_delimiter_format
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import count_noun
 from pellucid.config.settings import DataConfig, Delimiter, Format, Header, Seed
+from pellucid.data.examples import first_cells
 from pellucid.data.file_split import SplitPart, SplitSizes, split_file, write_split
 from pellucid.errors import ConfigError
 
@@ -127,13 +128,22 @@ def _next_commands(args: SplitArguments, paths: Mapping[SplitPart, Path]) -> lis
     lines = [join(["pellucid", *command]) for command in commands]
     if "unlabeled" not in paths:
         return lines
-    unlabeled, column = paths["unlabeled"], args.target_column
-    if unlabeled.suffix in (".csv", ".tsv") and column and not column.isdigit():
+    unlabeled, column = paths["unlabeled"], _target_name(args)
+    if unlabeled.suffix in (".csv", ".tsv") and column:
         filled = f"filled{unlabeled.suffix}"
         return [*lines, f"{join(['pellucid', 'predict', run, str(args.file), '--fill', column])} > {filled}"]
     format = "jsonl" if unlabeled.suffix in (".jsonl", ".ndjson") else "csv"
     predict = join(["pellucid", "predict", run, str(unlabeled), "--output-format", format])
     return [*lines, f"{predict} > outputs.{format}"]
+
+
+def _target_name(args: SplitArguments) -> str:
+    """Return the name of the column of the targets; "" if the first line does not name the columns."""
+    column = args.target_column
+    if not column.isdigit():
+        return column
+    names = first_cells(args.file, _data_config(args)) if args.header is True else ()
+    return names[int(column) - 1] if int(column) <= len(names) else ""
 
 
 def _training_flags(args: SplitArguments, has_valid: bool) -> Sequence[str]:
