@@ -62,6 +62,21 @@ def test_the_files_of_a_run_are_unchanged(tmp_path: Path) -> None:
     assert (run / "vocabulary.json").read_bytes() == before
 
 
+def test_a_worklist_with_decisions_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text(TABLE)
+    header = "line,source,target,decision,new_target\n"
+    decided = f"{header}2,one,1,replace,11\n3,two,2,,\n"
+    (tmp_path / "worklist.csv").write_text(decided)
+    audit = ("audit", tmp_path / "data.csv", "--header", "--output", tmp_path / "worklist.csv")
+    message = usage_error_message(run_pellucid(*audit))
+    assert message.endswith(
+        "has 1 decision, which a new worklist would replace: apply them by --apply, or name another file"
+    )
+    assert (tmp_path / "worklist.csv").read_text() == decided
+    (tmp_path / "worklist.csv").write_text(f"{header}2,one,1,,\n")
+    assert run_pellucid(*audit).code == 0 and (tmp_path / "worklist.csv").read_text().startswith("rank,")
+
+
 def test_the_page_of_an_audit_ends_with_html(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(TABLE)
     result = run_pellucid("audit", tmp_path / "data.csv", "--header", "--html", tmp_path / "page.csv")

@@ -137,6 +137,23 @@ def _check_files(args: AuditArguments) -> None:
     for flag, path in {"--output": args.output, "--html": args.html}.items():
         if path is not None:
             check_output_file(flag, path, inputs)
+    if args.output is not None and args.output.exists() and args.apply is None:
+        _check_decisions(args.output)
+
+
+def _check_decisions(path: Path) -> None:
+    """Raise `InputError` if a file that a new worklist would replace has decisions."""
+    from pellucid.auditing.decisions import read_decisions
+
+    try:
+        decisions = read_decisions(path)
+    except InputError:  # a file of another kind, or with a row that is no decision
+        return
+    if decisions:
+        raise InputError(
+            f"--output {path} has {count_noun(len(decisions), 'decision')}, which a new worklist would replace: apply "
+            "them by --apply, or name another file"
+        )
 
 
 def _check_arguments(args: AuditArguments) -> None:
