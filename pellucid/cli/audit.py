@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from pellucid.auditing.types import AuditModels, AuditOptions, DictionaryEntry, NumFolds, NumJobs
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.csv_output import starts_with_bom
+from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
 from pellucid.cli.sources import count_noun
@@ -27,9 +27,8 @@ from pellucid.data.examples import (
     read_other_columns,
     read_row_ids,
 )
-from pellucid.data.lines import BYTE_ORDER_MARK
 from pellucid.data.readers import BadLine
-from pellucid.errors import ConfigError, InputError, quote
+from pellucid.errors import ConfigError, InputError
 from pellucid.files import write_text
 
 if TYPE_CHECKING:
@@ -131,12 +130,9 @@ def _check_files(args: AuditArguments) -> None:
 
     With --apply, --output may be FILE itself.
     """
-    if args.html is not None and args.html.suffix != ".html":
-        raise InputError(f"--html takes a file that ends with .html, got {quote(args.html)}")
     inputs = [args.apply, args.unlabeled, *args.compare, *([] if args.apply else [args.file])]
-    for flag, path in {"--output": args.output, "--html": args.html}.items():
-        if path is not None:
-            check_output_file(flag, path, inputs)
+    check_output_file("--output", args.output, inputs)
+    check_output_file("--html", args.html, inputs, ending=".html")
     if args.output is not None and args.output.exists() and args.apply is None:
         _check_decisions(args.output)
 
@@ -231,7 +227,7 @@ def _audit(args: AuditArguments) -> None:
     audited = audit_entries(entries, config, _options(args), others, print_message)
     for note in audited.notes:
         print_message(f"note: {note}")
-    bom = BYTE_ORDER_MARK.decode() if starts_with_bom(args.file) else ""  # by which spreadsheets recognize UTF-8
+    bom = byte_order_mark(args.file)
     delimiter, columns = file_delimiter(args.file, config.data), read_other_columns(args.file, config.data)
     _write(args.output, bom + worklist_csv(audited.records, columns, delimiter))
     if args.html is not None:

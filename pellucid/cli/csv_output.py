@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pellucid.cli.sources import InputLine, escape_text
@@ -11,11 +11,12 @@ from pellucid.data.delimiters import DELIMITERS
 from pellucid.data.examples import Example
 from pellucid.data.lines import BYTE_ORDER_MARK, open_data_file
 from pellucid.data.readers import TableCells
+from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, quote
 
 
-def starts_with_bom(path: Path) -> bool:
-    """Return whether a file begins with the byte order mark of UTF-8, as spreadsheets write it.
+def byte_order_mark(path: Path) -> str:
+    """Return the byte order mark with which a file begins, by which spreadsheets recognize UTF-8; "" if it has none.
 
     Args:
         path: The file; an input that is no regular file, and "-", can be read only once and count as without.
@@ -24,21 +25,41 @@ def starts_with_bom(path: Path) -> bool:
         DataError: The file cannot be read.
     """
     if str(path) == "-" or not path.is_file():
-        return False
+        return ""
     with open_data_file(path) as file:
-        return file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK
+        return BYTE_ORDER_MARK.decode() if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else ""
 
 
-def format_csv(rows: Iterable[Sequence[str]], delimiter: Delimiter = ",") -> str:
+def format_csv(rows: Iterable[Sequence[str]], delimiter: Delimiter = ",", line_end: str = "\n") -> str:
     """Return rows as lines of CSV.
 
     Args:
         rows: Cells of each row.
         delimiter: Delimiter; the comma by default.
+        line_end: Line end; that of Unix by default.
     """
     text = io.StringIO()
-    csv.writer(text, delimiter=DELIMITERS[delimiter], lineterminator="\n").writerows(rows)
+    csv.writer(text, delimiter=DELIMITERS[delimiter], lineterminator=line_end).writerows(rows)
     return text.getvalue()
+
+
+def name_result_columns(results: Iterable[str], names: Collection[str]) -> list[str]:
+    """Return the names of the columns of results; one that the input has, too, gets the prefix "predicted_".
+
+    Args:
+        results: Names of the results.
+        names: Names of the columns of the input.
+    """
+    return [f"predicted_{result}" if result in names else result for result in results]
+
+
+def format_confidence(trace: Trace) -> str:
+    """Return the confidence of an output for a table; "" if it has none.
+
+    Args:
+        trace: The output.
+    """
+    return "" if trace.confidence is None else f"{trace.confidence:.6f}"
 
 
 class CsvOutput:
@@ -48,9 +69,7 @@ class CsvOutput:
     delimiter is that of the input.
     """
 
-    def __init__(
-        self, cells: TableCells, result_names: Sequence[str], escape: bool = False, has_bom: bool = False
-    ) -> None:
+    def __init__(self, cells: TableCells, result_names: Sequence[str], escape: bool = False, bom: str = "") -> None:
         """Set the columns of the results.
 
         Args:
@@ -59,12 +78,12 @@ class CsvOutput:
             result_names: Names of the columns of a result. A name that is a column of the input gets the prefix
                 "predicted_".
             escape: Whether to escape control characters, for a terminal; False by default, which changes no cell.
-            has_bom: Whether to begin with a byte order mark, by which spreadsheets recognize UTF-8; False by default.
+            bom: Byte order mark at the beginning (`byte_order_mark`); none by default.
         """
         self.cells = cells
         self.result_names = result_names
         self.escape = escape
-        self.bom = BYTE_ORDER_MARK.decode() if has_bom else ""
+        self.bom = bom
         self.names: list[str] = []
 
     def rows(self, item: InputLine, results: Sequence[Sequence[str]]) -> str:
@@ -104,7 +123,7 @@ class CsvOutput:
             width = max((len(row) for row in self.cells.rows), default=1) or 1
             self.names = [f"column_{number}" for number in range(1, width + 1)]
             self.names[min(self.cells.source_position, width - 1)] = "source"
-        return [*self.names, *(f"predicted_{name}" if name in self.names else name for name in self.result_names)]
+        return [*self.names, *name_result_columns(self.result_names, self.names)]
 
     def _format(self, rows: Sequence[Sequence[str]]) -> str:
         """Return rows as lines of CSV."""

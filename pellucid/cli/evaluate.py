@@ -12,7 +12,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.csv_output import format_csv, starts_with_bom
+from pellucid.cli.csv_output import byte_order_mark, format_csv
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
@@ -20,7 +20,6 @@ from pellucid.cli.search_flags import PathFlag, SearchFlags, check_nbest, sampli
 from pellucid.cli.sources import check_path_order, count_noun, is_run
 from pellucid.config.settings import Delimiter, Device, Format
 from pellucid.data.examples import file_delimiter
-from pellucid.data.lines import BYTE_ORDER_MARK
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
 from pellucid.files import write_text
@@ -252,7 +251,7 @@ def _write_errors(path: Path, args: EvaluateArguments, file: Path, runs: "Sequen
     if args.target is None and file.is_file():
         data = file_data_config(runs[0].config.data, args, file, args.input_format)
         delimiter = file_delimiter(file, evaluation_data_config(data, file, args.input_format))
-        bom = BYTE_ORDER_MARK.decode() if starts_with_bom(file) else ""
+        bom = byte_order_mark(file)
     rows = [
         {"run": run.name, **run.assessment.error_record(index)}
         for run in runs
@@ -286,10 +285,6 @@ def _check_arguments(args: EvaluateArguments) -> None:
         raise InputError(f"--worst: expected 0 or more, got {args.worst}")
     check_nbest(args)
     check_columns_of_pairs(args, args.target)
-    if args.html is not None and args.html.suffix != ".html":
-        raise InputError(f"--html takes a file that ends with .html, got {quote(args.html)}")
-    if args.errors is not None and args.errors.suffix != ".csv":
-        raise InputError(f"--errors takes a file that ends with .csv, got {quote(args.errors)}")
-    for flag, path in {"--html": args.html, "--errors": args.errors}.items():
-        if path is not None:
-            check_output_file(flag, path, [args.run, args.file, *args.more, args.target])
+    inputs = [args.run, args.file, *args.more, args.target]
+    check_output_file("--html", args.html, inputs, ending=".html")
+    check_output_file("--errors", args.errors, inputs, ending=".csv")

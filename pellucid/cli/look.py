@@ -131,8 +131,7 @@ def _check_arguments(args: LookArguments) -> None:
     if args.export is not None and args.export.suffix not in EXPORT_SUFFIXES:
         endings = f"{', '.join(EXPORT_SUFFIXES[:-1])} or {EXPORT_SUFFIXES[-1]}"
         raise InputError(f"--export takes a file that ends with {endings}, got {describe_suffix(args.export.suffix)}")
-    if args.export is not None:
-        check_output_file("--export", args.export, [*args.paths, args.target])
+    check_output_file("--export", args.export, [*args.paths, args.target])
 
 
 def _report_unfinished(runs: Sequence[Path]) -> None:

@@ -4,26 +4,30 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pellucid.cli.sources import is_run
-from pellucid.errors import InputError
+from pellucid.errors import InputError, quote
 from pellucid.files import check_writable, wrap_os_errors
 from pellucid.run_folder.run_files import ENSEMBLE, FILES
-
-MANIFEST = "manifest.json"
-"""List of the files of a shared model."""
+from pellucid.sharing.manifest import MANIFEST
 
 
-def check_output_file(flag: str, path: Path, inputs: Iterable[Path | None] = ()) -> None:
+def check_output_file(flag: str, path: Path | None, inputs: Iterable[Path | None] = (), ending: str = "") -> None:
     """Check that a file can be written, and that this destroys nothing that the user needs.
 
     Args:
         flag: Flag that names the file.
-        path: The file, which need not exist.
+        path: The file, which need not exist; None if the flag is not given.
         inputs: Files that the subcommand reads; None and "-" for none.
+        ending: Ending that its name must have, such as ".html"; "" for any.
 
     Raises:
-        InputError: The path is a device, a pipe or a socket, a file that the subcommand reads, or a file of a run.
+        InputError: The name has another ending, or the path is a device, a pipe or a socket, a file that the subcommand
+            reads, or a file of a run.
         RunError: The file cannot be written.
     """
+    if path is None:
+        return
+    if ending and path.suffix != ending:
+        raise InputError(f"{flag} takes a file that ends with {ending}, got {quote(path)}")
     check_writable(path)
     with wrap_os_errors("write", path):
         is_special = path.exists() and not path.is_file()

@@ -1,7 +1,7 @@
 """Subcommand predict: pellucid predict RUN [RUN ...] [FILE|-] [--output-format text|csv|tsv|jsonl]"""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
@@ -11,7 +11,7 @@ import msgspec
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.csv_output import CsvOutput, starts_with_bom
+from pellucid.cli.csv_output import CsvOutput, byte_order_mark, format_confidence
 from pellucid.cli.input_flags import file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.predict_fill import FilledTable, FillOptions, write_filled_table
@@ -41,8 +41,8 @@ from pellucid.cli.sources import (
     split_paths,
 )
 from pellucid.config.settings import Device, Format
-from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
-from pellucid.data.readers import BadLine, TableCells, resolve_input_format
+from pellucid.data.examples import Example, InputFormat, input_file_format, parse_sources, read_sources
+from pellucid.data.readers import BadLine, TableCells
 from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
@@ -224,10 +224,7 @@ def _predict_lines(backend: "PredictionBackend", args: PredictArguments, file: P
         cells.rows.clear()
         if bad_index is not None:
             raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
-    lexicon = predictor.options.lexicon
-    if lexicon is not None:
-        print_message(lexicon_count_message(notes.num_from_lexicon, lexicon, args.lexicon))
-    notes.report(bool(data.features_column), predictor.vocabularies.source.ids)
+    _report_notes(notes, predictor, args)
     if acceptance is not None:
         print_message(acceptance.describe(args.output_format == "text"))
     if len(cells.names) > 1 and args.header == "auto" and args.output_format in ("text", "tsv"):
@@ -246,9 +243,7 @@ def _predict_text(predictor: "BasePredictor", args: PredictArguments, file: Path
     decoder = TextDecoder(predictor, WordRule(args.word_pattern), template, args.min_confidence, args.keep_case)
     notes = DecodingNotes(args.require)
     write_decoded_text(decoder, file, args.output_format, args.on_bad_line, notes)
-    if predictor.options.lexicon is not None:
-        print_message(lexicon_count_message(notes.num_from_lexicon, predictor.options.lexicon, args.lexicon))
-    notes.report(has_features=False)
+    _report_notes(notes, predictor, args)
 
 
 def _fill_column(backend: "PredictionBackend", args: PredictArguments, file: Path) -> None:
@@ -257,16 +252,20 @@ def _fill_column(backend: "PredictionBackend", args: PredictArguments, file: Pat
     _acceptance(predictor, args)  # raises an error that names the flag, if outputs have no confidence
     data, cells = file_data_config(predictor.config.data, args, file, args.input_format), TableCells()
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
-    format = args.input_format
-    if format == "auto":
-        format = data.input_format if str(file) == "-" else resolve_input_format(file, data)
+    format = input_file_format(None if str(file) == "-" else file, data, input_format)
     table = FilledTable(cells, FillOptions(args.fill, args.min_confidence, args.lexicon is not None), file, format)
     notes = DecodingNotes(args.require)
     chunks = read_chunks(file, data, input_format, read_sources, parse_sources)
     write_filled_table(table, chunks, backend, notes)
+    _report_notes(notes, predictor, args)
+
+
+def _report_notes(notes: DecodingNotes, predictor: "BasePredictor", args: PredictArguments) -> None:
+    """Print how many sources the lexicon decoded, and the notes on the input."""
     if predictor.options.lexicon is not None:
         print_message(lexicon_count_message(notes.num_from_lexicon, predictor.options.lexicon, args.lexicon))
-    notes.report(bool(data.features_column), predictor.vocabularies.source.ids)
+    known_symbols = () if args.text else predictor.vocabularies.source.ids
+    notes.report(bool(predictor.config.data.features_column) and not args.text, known_symbols)
 
 
 def _take_prefixes(items: Sequence[InputLine], prefixes: PrefixFile) -> list[str]:
@@ -347,6 +346,11 @@ def _check_arguments(args: PredictArguments, sampling: "SamplingConfig | None") 
         raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
 
 
+def _first_given(flags: Mapping[str, bool]) -> str:
+    """Return the first flag that is given; "" if none is."""
+    return next((name for name, is_given in flags.items() if is_given), "")
+
+
 def _check_text_flags(args: PredictArguments) -> None:
     """Raise `ConfigError` for flags that contradict --text, or require it."""
     if not args.text:
@@ -355,8 +359,7 @@ def _check_text_flags(args: PredictArguments) -> None:
             "--word-template": args.word_template is not None,
             "--keep-case": args.keep_case,
         }
-        flag = next((name for name, is_given in given.items() if is_given), None)
-        if flag:
+        if flag := _first_given(given):
             raise ConfigError(f"{flag} requires --text")
         return
     excluded = {
@@ -371,8 +374,7 @@ def _check_text_flags(args: PredictArguments) -> None:
         "--header": args.header != "auto",
         "--input-format": args.input_format not in ("auto", "text"),
     }
-    flag = next((name for name, is_given in excluded.items() if is_given), None)
-    if flag:
+    if flag := _first_given(excluded):
         raise ConfigError(f"--text reads plain text and writes one output per word: it excludes {flag}")
 
 
@@ -387,8 +389,7 @@ def _check_fill_flags(args: PredictArguments) -> None:
         f"--output-format {args.output_format}": args.output_format not in ("text", "csv"),
         "--on-bad-line skip": args.on_bad_line == "skip",
     }
-    flag = next((name for name, is_given in excluded.items() if args.fill and is_given), None)
-    if flag:
+    if args.fill and (flag := _first_given(excluded)):
         raise ConfigError(f"--fill writes the rows of FILE with one output in each empty cell: it excludes {flag}")
 
 
@@ -418,7 +419,7 @@ def _line_formatter(
             if not has_several
             else ("rank", "output", "log_probability", "probability", *share, *origin)
         )
-        table = CsvOutput(cells, names, escape=sys.stdout.isatty(), has_bom=starts_with_bom(file))
+        table = CsvOutput(cells, names, escape=sys.stdout.isatty(), bom=byte_order_mark(file))
         return lambda traces, item, _: table.rows(item, [_csv_values(trace, names, acceptance) for trace in traces])
     if has_several:
         return lambda traces, item, number: _format_outputs(traces, item, args.output_format, number)
@@ -435,17 +436,12 @@ def _csv_values(trace: Trace, names: Sequence[str], acceptance: Acceptance | Non
         "output": trace.output,
         "log_probability": f"{trace.score:.6f}",
         "probability": f"{exp(trace.score):.6g}",
-        "confidence": _format_confidence(trace),
+        "confidence": format_confidence(trace),
         "share": "" if trace.probability is None else f"{trace.probability:.6g}",
         "origin": trace.origin,
         "accepted": accepted,
     }
     return [values[name] for name in names]
-
-
-def _format_confidence(trace: Trace) -> str:
-    """Return the confidence of an output; "" if it has none."""
-    return "" if trace.confidence is None else f"{trace.confidence:.6f}"
 
 
 def _format_output(
@@ -465,7 +461,7 @@ def _format_output(
                 escape_text(trace.text),
                 escape_text(trace.output),
                 f"{trace.score:.6f}",
-                _format_confidence(trace),
+                format_confidence(trace),
             ]
             return "\t".join([*cells, *([] if acceptance is None else [encode_json(is_accepted).decode()])])
         case _:

@@ -1,19 +1,16 @@
 """Filling of the empty cells of a column: pellucid predict RUN FILE --fill COLUMN"""
 
-import csv
-import io
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pellucid.cli.csv_output import starts_with_bom
+from pellucid.cli.csv_output import byte_order_mark, format_confidence, format_csv, name_result_columns
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import DecodingNotes, InputLine, count_noun, escape_text, first_bad_line
 from pellucid.config.settings import Format
-from pellucid.data.delimiters import DELIMITERS
 from pellucid.data.examples import Example
-from pellucid.data.lines import BYTE_ORDER_MARK, open_data_file
+from pellucid.data.lines import open_data_file
 from pellucid.data.readers import TableCells
 from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.trace import Trace
@@ -56,7 +53,7 @@ class FilledTable:
         self.cells = cells
         self.options = options
         self.format = format
-        self.bom = BYTE_ORDER_MARK.decode() if starts_with_bom(file) else ""
+        self.bom = byte_order_mark(file)
         self.line_end = _line_end(file)
         self.position = -1
         """Position of the column, from 0; -1 before the first row."""
@@ -89,8 +86,7 @@ class FilledTable:
     def header_row(self) -> str:
         """Return the line with the names of the columns."""
         names = ["confidence", *(["origin"] if self.options.has_origin else [])]
-        added = [f"predicted_{name}" if name in self.cells.names else name for name in names]
-        return self.bom + self._format_row([*self.cells.names, *added])
+        return self.bom + self._format_row([*self.cells.names, *name_result_columns(names, self.cells.names)])
 
     def filled_row(self, row: Sequence[str], trace: Trace | None) -> str:
         """Return the line of a row.
@@ -110,8 +106,7 @@ class FilledTable:
         is_filled = bool(cells[self.position].strip())
         self.num_filled += is_filled
         self.num_empty += not is_filled
-        confidence = "" if trace.confidence is None else f"{trace.confidence:.6f}"
-        return self._format_row([*cells, confidence, *([trace.origin] if has_origin else [])])
+        return self._format_row([*cells, format_confidence(trace), *([trace.origin] if has_origin else [])])
 
     def describe(self) -> str:
         """Return a message with the numbers of cells."""
@@ -135,9 +130,7 @@ class FilledTable:
         cells = [escape_text(cell) for cell in row] if sys.stdout.isatty() else row
         if self.format == "tsv":
             return "\t".join(cells) + self.line_end
-        text = io.StringIO()
-        csv.writer(text, delimiter=DELIMITERS[self.cells.delimiter], lineterminator=self.line_end).writerow(cells)
-        return text.getvalue()
+        return format_csv([cells], self.cells.delimiter, self.line_end)
 
 
 def _line_end(file: Path) -> str:

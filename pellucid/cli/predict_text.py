@@ -8,11 +8,11 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pellucid.cli.csv_output import starts_with_bom
+from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import DecodingNotes, arrived_chunks, count_noun, escape_text, standard_input
 from pellucid.data.examples import STANDARD_INPUT
-from pellucid.data.lines import BYTE_ORDER_MARK, RecordError, check_lines, decode_line, read_lines, strip_newline
+from pellucid.data.lines import RecordError, check_lines, decode_line, read_lines, strip_newline
 from pellucid.data.readers import BadLine
 from pellucid.decoding.streaming import chunked
 from pellucid.decoding.trace_schema import encode_json
@@ -52,8 +52,8 @@ def write_decoded_text(
             written.
     """
     format_line = _line_formatter(output_format, decoder.min_confidence is not None)
-    if output_format == "text" and starts_with_bom(file):
-        sys.stdout.write(BYTE_ORDER_MARK.decode())
+    if output_format == "text":
+        sys.stdout.write(byte_order_mark(file))
     line_number = num_words = 0
     for group in _line_groups(file):
         bad_index = next((index for index, line in enumerate(group) if isinstance(line, BadLine)), None)

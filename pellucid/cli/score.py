@@ -6,7 +6,7 @@ from math import exp
 from typing import Literal, TypeGuard
 
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.csv_output import CsvOutput, starts_with_bom
+from pellucid.cli.csv_output import CsvOutput, byte_order_mark
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.search_flags import MoreRuns, RunFolder
 from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line, read_chunks, split_paths
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
     cells = table = None
     if args.output_format == "csv":
         cells = TableCells()
-        table = CsvOutput(cells, CSV_NAMES, escape=sys.stdout.isatty(), has_bom=starts_with_bom(file))
+        table = CsvOutput(cells, CSV_NAMES, escape=sys.stdout.isatty(), bom=byte_order_mark(file))
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
     for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None

@@ -729,14 +729,14 @@ def _checked_pair_config(config: DataConfig, input_format: InputFormat) -> DataC
 
 def _file_records(path: Path, config: DataConfig, input_format: InputFormat, columns: ColumnSelection) -> Records:
     """Return the records of an input file."""
-    return read_records(path, _format_of(path, config, input_format), _with_input_format(columns, input_format))
+    return read_records(path, input_file_format(path, config, input_format), _with_input_format(columns, input_format))
 
 
 def _parse_lines(
     lines: Iterable[bytes], name: str, config: DataConfig, input_format: InputFormat, columns: ColumnSelection
 ) -> Records:
     """Return the records of input lines."""
-    format = _format_of(None, config, input_format)
+    format = input_file_format(None, config, input_format)
     header = columns.header if format == "csv" else input_format.header
     return parse_records(lines, name, format, _with_input_format(columns, input_format)._replace(header=header))
 
@@ -751,8 +751,14 @@ def _with_input_format(columns: ColumnSelection, input_format: InputFormat) -> C
     )
 
 
-def _format_of(path: Path | None, config: DataConfig, input_format: InputFormat) -> Format:
-    """Return the format of a file, or of lines (path None)."""
+def input_file_format(path: Path | None, config: DataConfig, input_format: InputFormat) -> Format:
+    """Return the format of an input: the selected one, else by the file name, else that of the training file.
+
+    Args:
+        path: The file; None for lines.
+        config: The data settings of the run.
+        input_format: Format of the input, where the user selects it.
+    """
     if input_format.format != "auto":
         return input_format.format
     return config.input_format if path is None else resolve_input_format(path, config)
@@ -775,7 +781,7 @@ def check_first_line(
     Raises:
         HeaderError: It clearly looks like a header.
     """
-    format = _format_of(path, config, input_format)
+    format = input_file_format(path, config, input_format)
     header = (
         input_format.header
         if path is None and format != "csv"
