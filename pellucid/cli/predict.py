@@ -346,6 +346,16 @@ def _check_arguments(args: PredictArguments, sampling: "SamplingConfig | None") 
         raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
 
 
+def _flags_of_single_lines(args: PredictArguments) -> dict[str, bool]:
+    """Return which flags are given that need one source per line, for --text and --fill, which exclude them."""
+    return {
+        "--nbest": args.nbest is not None,
+        "--top-mass": args.top_mass is not None,
+        "--sample": args.sample is not None,
+        "--prefixes": args.prefixes is not None,
+    }
+
+
 def _first_given(flags: Mapping[str, bool]) -> str:
     """Return the first flag that is given; "" if none is."""
     return next((name for name, is_given in flags.items() if is_given), "")
@@ -363,10 +373,7 @@ def _check_text_flags(args: PredictArguments) -> None:
             raise ConfigError(f"{flag} requires --text")
         return
     excluded = {
-        "--nbest": args.nbest is not None,
-        "--top-mass": args.top_mass is not None,
-        "--sample": args.sample is not None,
-        "--prefixes": args.prefixes is not None,
+        **_flags_of_single_lines(args),
         "--lattice": args.lattice,
         "--source-column": bool(args.source_column),
         "--delimiter": args.delimiter != "auto",
@@ -381,10 +388,7 @@ def _check_text_flags(args: PredictArguments) -> None:
 def _check_fill_flags(args: PredictArguments) -> None:
     """Raise `ConfigError` for flags that contradict --fill."""
     excluded = {
-        "--nbest": args.nbest is not None,
-        "--top-mass": args.top_mass is not None,
-        "--sample": args.sample is not None,
-        "--prefixes": args.prefixes is not None,
+        **_flags_of_single_lines(args),
         "--text": args.text,
         f"--output-format {args.output_format}": args.output_format not in ("text", "csv"),
         "--on-bad-line skip": args.on_bad_line == "skip",
