@@ -73,6 +73,10 @@ def test_a_worklist_with_decisions_is_not_replaced(tmp_path: Path) -> None:
         "has 1 decision, which a new worklist would replace: apply them by --apply, or name another file"
     )
     assert (tmp_path / "worklist.csv").read_text() == decided
+    (tmp_path / "worklist.csv").write_text(f"{header}2,one,1,,11\n")
+    assert "exists and is no worklist without decisions" in usage_error_message(run_pellucid(*audit))
+    (tmp_path / "worklist.csv").write_bytes(decided.encode("utf-16"))
+    assert "exists and is no worklist without decisions" in usage_error_message(run_pellucid(*audit))
     (tmp_path / "worklist.csv").write_text(f"{header}2,one,1,,\n")
     assert run_pellucid(*audit).code == 0 and (tmp_path / "worklist.csv").read_text().startswith("rank,")
 

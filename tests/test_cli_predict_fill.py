@@ -78,6 +78,21 @@ def test_a_table_without_the_column_of_other_rows_is_read_from_standard_input(tm
     assert result.out == fill(tmp_path / "table.csv").out
 
 
+def test_an_output_stays_in_its_cell_of_tsv(tmp_path: Path) -> None:
+    path, lexicon = tmp_path / "table.tsv", tmp_path / "lexicon.csv"
+    path.write_text("words\tdigits\nsix\t\n")
+    lexicon.write_text('words,digits\nsix,"6\t6\n6"\n')
+    result = fill(path, "--lexicon", lexicon)
+    assert result.out == "words\tdigits\tconfidence\torigin\nsix\t6\\t6\\n6\t\tlexicon\n", result.err
+
+
+def test_names_and_line_ends_of_unusual_headers(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_bytes(b'words,digits,"two\nlines",confidence,predicted_confidence\r\nsix,,,1,2\r\n')
+    header, _ = fill(path).out.split("\r\n", 1)
+    assert header.endswith(",confidence,predicted_confidence,predicted_predicted_confidence")
+
+
 def test_known_pairs_have_an_origin(tmp_path: Path) -> None:
     path, lexicon = write_table(tmp_path / "table.csv"), tmp_path / "lexicon.tsv"
     lexicon.write_text("six\t66\n")
@@ -141,3 +156,9 @@ def test_a_file_without_names_cannot_be_filled(tmp_path: Path) -> None:
 def test_options_that_exclude_filling(flags: tuple[str, ...], tmp_path: Path) -> None:
     path = write_table(tmp_path / "table.csv")
     assert "--fill" in usage_error_message(run_pellucid("predict", digits_run().run, path, "--fill", "digits", *flags))
+
+
+def test_the_column_of_the_sources_is_not_filled(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "table.csv")
+    result = run_pellucid("predict", digits_run().run, path, "--fill", "words", "--source-column", "words", "--header")
+    assert usage_error_message(result) == "--fill: 'words' is the column of the sources; name that of the targets"

@@ -133,18 +133,21 @@ def _check_files(args: AuditArguments) -> None:
     inputs = [args.apply, args.unlabeled, *args.compare, *([] if args.apply else [args.file])]
     check_output_file("--output", args.output, inputs)
     check_output_file("--html", args.html, inputs, ending=".html")
-    if args.output is not None and args.output.exists() and args.apply is None:
+    is_worklist = args.apply is None and not args.next
+    if is_worklist and args.output is not None and args.output.exists() and args.output.stat().st_size:
         _check_decisions(args.output)
 
 
 def _check_decisions(path: Path) -> None:
-    """Raise `InputError` if a file that a new worklist would replace has decisions."""
+    """Raise `InputError` if a file that a new worklist would replace has decisions, or cannot be read as a worklist."""
     from pellucid.auditing.decisions import read_decisions
 
     try:
         decisions = read_decisions(path)
-    except InputError:  # a file of another kind, or with a row that is no decision
-        return
+    except InputError as error:
+        raise InputError(
+            f"--output {path} exists and is no worklist without decisions ({error}): name another file"
+        ) from error
     if decisions:
         raise InputError(
             f"--output {path} has {count_noun(len(decisions), 'decision')}, which a new worklist would replace: apply "

@@ -44,13 +44,18 @@ def format_csv(rows: Iterable[Sequence[str]], delimiter: Delimiter = ",", line_e
 
 
 def name_result_columns(results: Iterable[str], names: Collection[str]) -> list[str]:
-    """Return the names of the columns of results; one that the input has, too, gets the prefix "predicted_".
+    """Return the names of the columns of results; a name that is taken gets the prefix "predicted_", until it is free.
 
     Args:
         results: Names of the results.
         names: Names of the columns of the input.
     """
-    return [f"predicted_{result}" if result in names else result for result in results]
+    named = list[str]()
+    for result in results:
+        while result in names or result in named:
+            result = f"predicted_{result}"
+        named.append(result)
+    return named
 
 
 def format_confidence(trace: Trace) -> str:

@@ -19,8 +19,8 @@ from pellucid.errors import ConfigError, DataError, quote, suggest
 if TYPE_CHECKING:
     from pellucid.cli.backend import PredictionBackend
 
-MAX_FIRST_LINE = 2**20
-"""Maximum number of bytes of the first line, whose end is that of all lines."""
+MAX_FIRST_ROW = 2**20
+"""Maximum number of bytes of the first row, whose line end is that of all rows."""
 
 
 class FillOptions(NamedTuple):
@@ -53,6 +53,7 @@ class FilledTable:
         self.cells = cells
         self.options = options
         self.format = format
+        self.escape = sys.stdout.isatty()
         self.bom = byte_order_mark(file)
         self.line_end = _line_end(file)
         self.position = -1
@@ -102,7 +103,8 @@ class FilledTable:
             return self._format_row([*cells, "", *([""] if has_origin else [])])
         lowest = self.options.min_confidence
         if lowest is None or reaches_confidence(trace, lowest):
-            cells[self.position] = trace.output
+            # TSV has no quotes: a tab or a line break in an output would end the cell.
+            cells[self.position] = escape_text(trace.output) if self.format == "tsv" else trace.output
         is_filled = bool(cells[self.position].strip())
         self.num_filled += is_filled
         self.num_empty += not is_filled
@@ -123,22 +125,29 @@ class FilledTable:
             )
         if column not in names:
             raise ConfigError(f"--fill: the file has no column {quote(column)}{suggest(column, names)}")
-        return names.index(column)
+        position = names.index(column)
+        if position == self.cells.source_position:
+            raise ConfigError(f"--fill: {quote(column)} is the column of the sources; name that of the targets")
+        return position
 
     def _format_row(self, row: Sequence[str]) -> str:
         """Return a row as a line of the format of the input."""
-        cells = [escape_text(cell) for cell in row] if sys.stdout.isatty() else row
+        cells = [escape_text(cell) for cell in row] if self.escape else row
         if self.format == "tsv":
             return "\t".join(cells) + self.line_end
         return format_csv([cells], self.cells.delimiter, self.line_end)
 
 
 def _line_end(file: Path) -> str:
-    """Return the line end of the first line of a file; that of Unix for standard input."""
+    """Return the line end of the first row of a file, whose cells may have others; that of Unix for standard input."""
     if str(file) == "-" or not file.is_file():
         return "\n"
     with open_data_file(file) as stream:
-        return "\r\n" if stream.readline(MAX_FIRST_LINE).endswith(b"\r\n") else "\n"
+        row = line = stream.readline(MAX_FIRST_ROW)
+        while line and row.count(b'"') % 2 and len(row) < MAX_FIRST_ROW:
+            line = stream.readline(MAX_FIRST_ROW)
+            row += line
+        return "\r\n" if row.endswith(b"\r\n") else "\n"
 
 
 def write_filled_table(
