@@ -35,6 +35,8 @@ class TaskSettings:
     """True if each source position has one output symbol, predicted from the encoder state at that position."""
     has_ignored_tag: bool = False
     """True if outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
+    counts_symbols: bool = False
+    """True if its vocabularies are counts of the symbols of all examples, so that data can be prepared in blocks."""
     pipeline_tag: str = ""
     """Name of such tasks on the Hugging Face Hub; "" if it has none."""
 
@@ -110,6 +112,7 @@ TRANSDUCE = TaskSettings(
     presets={},
     check=require_target_symbols,
     autoregressive=True,
+    counts_symbols=True,
     pipeline_tag="text2text-generation",
 )
 TAG = TaskSettings(
@@ -118,12 +121,14 @@ TAG = TaskSettings(
     check=_check_tag,
     per_position=True,
     has_ignored_tag=True,
+    counts_symbols=True,
     pipeline_tag="token-classification",
 )
 CLASSIFY = TaskSettings(
     name="classify",
     presets={"data": {"target_symbols": "whole"}},
     check=_check_classify,
+    counts_symbols=True,
     pipeline_tag="text-classification",
 )
 POINT = TaskSettings(name="point", presets={"data": {"target_symbols": "position"}}, check=_check_point)
