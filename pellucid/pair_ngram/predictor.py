@@ -12,6 +12,8 @@ from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.pair_ngram.pair_ngram import PairNgram, drop_examples, fit_pair_ngram
 
+COUNTED_EXAMPLES = 1 << 16
+"""Number of examples whose cells are counted at once."""
 MAX_CELLS = 200_000_000
 """Maximum sum of source length times target length over the examples of a model, which bounds time and memory."""
 
@@ -79,9 +81,8 @@ def fit_encoded_examples(
     Returns:
         The model, None if no model can be fitted (`fit_pair_ngram`); and the number of examples that it has seen.
     """
-    target = _without_ends(examples.target)
-    cells = np.cumsum(np.diff(examples.source.offsets) * np.maximum(np.diff(target.offsets), 1))
-    count = int(np.searchsorted(cells, max_cells, side="right"))
+    count = _count_examples(examples, max_cells)
+    target = _without_ends(examples.target.first(count))
     # Copies: offsets may be read-only, for which Numba would compile the functions of the alignment once more.
     source_offsets, target_offsets = examples.source.offsets[: count + 1].copy(), target.offsets[: count + 1].copy()
     pairs = SymbolPairs(
@@ -93,6 +94,22 @@ def fit_encoded_examples(
     pairs = drop_examples(pairs, pairs.source >= len(vocabularies.source), pairs.source_offsets)
     model = fit_pair_ngram(pairs, len(vocabularies.source), len(vocabularies.target))
     return model, len(pairs.source_offsets) - 1
+
+
+def _count_examples(examples: EncodedExamples, max_cells: int) -> int:
+    """Return the number of first examples that do not exceed `max_cells`; later ones, which may be many, are not read.
+
+    Each has at least one cell: its source is not empty.
+    """
+    source, target = (column.first(max_cells).offsets for column in examples)
+    total = 0
+    for start in range(0, len(source) - 1, COUNTED_EXAMPLES):
+        block = slice(start, start + COUNTED_EXAMPLES + 1)
+        cells = total + np.cumsum(np.diff(source[block]) * np.maximum(np.diff(target[block]) - 1, 1))
+        total = int(cells[-1])
+        if total > max_cells:
+            return start + int(np.searchsorted(cells, max_cells, side="right"))
+    return len(source) - 1
 
 
 def _without_ends(target: Ragged) -> Ragged:
