@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.settings import Config
-from pellucid.config.task_settings import TASKS
-from pellucid.config.toml import flatten_config
+from pellucid.config.toml import flatten_config, named_extensions
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import RunError, abbreviate, abbreviate_reason, quote
 from pellucid.files import file_exists
@@ -66,8 +64,8 @@ def find_versions(config: Config) -> dict[str, str]:
     Returns:
         Version by the name of the package, with "pellucid" first.
     """
-    names = ((TASKS, config.task), (ATTENTION_TYPES, config.attention.type))
-    packages = filter(None, (registry.package(name) for registry, name in names))
+    named = named_extensions(msgspec.to_builtins(config))
+    packages = filter(None, (registry.package(name) for _, registry, name in named if not registry.is_training_only))
     return {PACKAGE: __version__, **{package.name: package.version for package in packages}}
 
 

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from pellucid.config.durations import parse_duration
-from pellucid.config.settings import Config, Metric, TrainingConfig
+from pellucid.config.settings import Config, MetricName, TrainingConfig
 from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.config.training_types import best_rank, is_custom_metric, metric_sign
 from pellucid.data.batch_loaders import LoadedBatch, iterate_batches, prefetch
 from pellucid.data.batches import Batch, bucket_by_length, collate
 from pellucid.data.encoding import EncodedExamples
@@ -249,7 +250,7 @@ def fit(state: TrainingState) -> Generator[Event]:
     yield TrainingStopped(state.progress)
 
 
-def validation_rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float]:
+def validation_rank(metrics: dict[str, float], metric: MetricName) -> tuple[float, float, float]:
     """Return a tuple by which validations are compared; the greater one is better.
 
     It holds the selected metric, the symbol error rate and the loss; error rates and losses are negated. The second and
@@ -259,8 +260,7 @@ def validation_rank(metrics: dict[str, float], metric: Metric) -> tuple[float, f
         metrics: Metrics of the validation, by their keys in the log.
         metric: Metric that selects the best model.
     """
-    sign = -1.0 if metric in ("symbol_error_rate", "loss") else 1.0
-    return sign * metrics[metric], -metrics["symbol_error_rate"], -metrics["loss"]
+    return metric_sign(metric) * metrics[metric], -metrics["symbol_error_rate"], -metrics["loss"]
 
 
 def _epochs_done(progress: Progress, num_batches: int) -> float:
@@ -405,10 +405,9 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     return ""
 
 
-def _is_perfect(rank: tuple[float, float, float], metric: Metric) -> bool:
+def _is_perfect(rank: tuple[float, float, float], metric: MetricName) -> bool:
     """Return whether a validation has the best possible value of the metric; the loss has none."""
-    perfect = {"exact_match": 100.0, "symbol_accuracy": 100.0, "symbol_error_rate": 0.0, "loss": math.inf}
-    return rank[0] >= perfect[metric]
+    return rank[0] >= best_rank(metric)
 
 
 def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
