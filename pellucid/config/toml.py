@@ -196,8 +196,8 @@ def check_training_extensions(config: Config) -> None:
         if registry.is_training_only and name not in registry:
             known = registry.names()
             raise ConfigError(
-                f"{key}: expected {join_choices(known)}, got {quote(name)}{suggest_choice(name, known)}; one of "
-                f"another package must be installed (entry points {quote(registry.group)}) or registered first"
+                f"{key}: expected {join_choices(known)}, or one that is installed (entry points "
+                f"{quote(registry.group)}) or registered, got {quote(name)}{suggest_choice(name, known)}"
             )
     names = config.training.callbacks
     if repeated := next((name for name in names if names.count(name) > 1), ""):

@@ -319,7 +319,7 @@ def check_equations(spec: CellSpec) -> None:
 def _step_results(
     spec: CellSpec, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], state: LayerState
 ) -> list[tuple[str, Float[Tensor, "B H"]]]:
-    """Return the gates and the new state of a cell of another package, by their names, after a check of their shapes."""
+    """Return the gates and the new state of a cell of another package, by name, after a check of their shapes."""
     name, expected = type(spec).__name__, state.hidden.shape
     try:
         gates, new = spec.gate_values(inputs, recurrent), spec.step(inputs, recurrent, state)
@@ -559,7 +559,11 @@ class StackedCells(nn.Module):
     """The cells of a stack of recurrent layers: a sequence of `RecurrentCell`, from the bottom to the top."""
 
     def __init__(
-        self, cell_type: CellName, input_sizes: Sequence[int], hidden_size: int, kind: type[RecurrentCell] = RecurrentCell
+        self,
+        cell_type: CellName,
+        input_sizes: Sequence[int],
+        hidden_size: int,
+        kind: type[RecurrentCell] = RecurrentCell,
     ) -> None:
         """Build one cell for each input size.
 

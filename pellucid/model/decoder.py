@@ -224,7 +224,10 @@ class Decoder(nn.Module, ABC):
             memory: Encoder output.
         """
         shape = len(memory.states), self.config.num_layers, self.config.hidden_size
-        attention_state, has_cell_state = self.attention.initial_weights(memory), get_cell_spec(self.config.cell).has_cell_state
+        attention_state, has_cell_state = (
+            self.attention.initial_weights(memory),
+            get_cell_spec(self.config.cell).has_cell_state,
+        )
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
             return DecoderState(zero, zero if has_cell_state else None, attention_state=attention_state)

@@ -12,7 +12,6 @@ from pellucid.config.attention_types import is_custom_attention
 from pellucid.config.cell_types import CELL_TYPES, has_cell_state, is_custom_cell
 from pellucid.config.settings import (
     AttentionConfig,
-    Cell,
     CellName,
     Config,
     DecoderConfig,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pellucid.config.extensions import ExtensionRegistry
 from pellucid.config.settings import Config
 from pellucid.config.toml import flatten_config, named_extensions
 from pellucid.data.vocabulary import Vocabularies
@@ -55,17 +56,22 @@ def describe_run(config: Config, vocabularies: Vocabularies, fingerprint: str, u
     }
 
 
-def find_versions(config: Config) -> dict[str, str]:
+def find_versions(config: Config, of_training: bool = False) -> dict[str, str]:
     """Return the versions of Pellucid and of the packages whose extensions a configuration names.
 
     Args:
         config: Configuration of a run.
+        of_training: Whether the extensions that only a training needs count too, such as an optimizer.
 
     Returns:
         Version by the name of the package, with "pellucid" first.
     """
+
+    def counts(registry: ExtensionRegistry[Any]) -> bool:
+        return of_training or not registry.is_training_only
+
     named = named_extensions(msgspec.to_builtins(config))
-    packages = filter(None, (registry.package(name) for _, registry, name in named if not registry.is_training_only))
+    packages = filter(None, (registry.package(name) for _, registry, name in named if counts(registry)))
     return {PACKAGE: __version__, **{package.name: package.version for package in packages}}
 
 

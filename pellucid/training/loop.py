@@ -30,6 +30,7 @@ from pellucid.data.vocabulary import PAD
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DivergenceError, NotFiniteError
 from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.custom_metrics import compute_metric, evaluated_examples
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.model.device import rng_devices, seed_generators
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
@@ -37,7 +38,7 @@ from pellucid.shapes import Int
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.gradients import GradientComputer
-from pellucid.training.optimizer import Adam, Average, averaged_weights, build_average, scheduled_learning_rate
+from pellucid.training.optimizer import Average, Optimizer, averaged_weights, build_average, scheduled_learning_rate
 from pellucid.training.scheduled_sampling import scheduled_sampling_probability
 
 MIX_IN_STREAM = 0x6D697800
@@ -61,7 +62,7 @@ class TrainingState:
 
     predictor: Predictor
     """Network with its configuration and vocabularies; `greedy_predictor` decodes the validation set."""
-    optimizer: Adam
+    optimizer: Optimizer
     encoded_training_examples: EncodedExamples
     """Training examples in ids."""
     validation_examples: Sequence[Example]
@@ -468,6 +469,8 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
     scored = score_traces(traces, references, predictor.tokenizers)
     task = get_task(state.config.task)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
+    if is_custom_metric(config.metric):
+        metrics[config.metric] = compute_metric(config.metric, evaluated_examples(traces, references, scored))
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
     improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best
