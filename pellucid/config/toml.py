@@ -448,7 +448,8 @@ def convert_value(key: str, value: object, kind: object) -> Any:  # noqa: ANN401
     if registry is None:
         return convert_setting(key, value, kind)
     if get_origin(kind) is tuple:
-        return convert_setting(key, value, tuple[Literal[registry.names()], ...])
+        choice: Any = Literal[registry.names()]
+        return convert_setting(key, value, tuple[choice, ...])
     return value if type(value) is str and value in registry else convert_setting(key, value, Literal[registry.names()])
 
 

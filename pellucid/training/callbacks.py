@@ -128,7 +128,7 @@ def notify_callbacks(
                     is_interrupted = callback.on_event(folder, event) is True
                 except Exception as error:  # the code of another package may raise anything
                     failures.append(CallbackFailed(name, type(event).__name__, _reason(error)))
-                    del active[name]
+                    _close_all({name: active.pop(name)})
                     continue
                 interrupting = interrupting or (name if is_interrupted else "")
             yield event

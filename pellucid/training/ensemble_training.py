@@ -191,7 +191,7 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
 
 
 def _content_of(event: JobEvent) -> RunEvent | None:
-    """Return the event of a training that a worker sent; None for the end of a job. Raise the error of one that failed."""
+    """Return the event of a training that a worker sent; None for the end of a job; raise the error of a failed one."""
     if isinstance(event, JobFailure):
         raise event.error
     content: RunEvent | None = event.content if isinstance(event, ProgressMessage) else None

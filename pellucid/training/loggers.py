@@ -88,7 +88,7 @@ class TensorBoardCallback:
 
         place = folder / TENSORBOARD if self.folder is None else self.folder / folder.name
         update = event.progress.update
-        writer: Any = SummaryWriter(str(place), purge_step=update + 1 if update else 0)  # type: ignore[no-untyped-call]
+        writer: Any = SummaryWriter(str(place), purge_step=update + 1 if update else 0)
         if not update:
             lines = to_toml(load_run_config(folder)).splitlines()
             writer.add_text("settings", "\n".join(f"    {line}" for line in lines), 0)
