@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar, cast
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -34,8 +35,10 @@ from pellucid.inspection.states import trace_states
 from pellucid.kernels.dispatch import TORCH, choose_backend
 from pellucid.model.cells import CellSpec, Gates, GRUSpec, LayerState, Norm, RecurrentCell, get_cell_spec
 from pellucid.model.equations import VocabularySizes, transducer_equations
+from pellucid.model.network import parameter_count
 from pellucid.runtime.support import unsupported_settings
 from pellucid.tasks.registry import build_network
+from pellucid.viewer.mathml import to_mathml
 
 
 @pytest.fixture(autouse=True)
@@ -133,11 +136,14 @@ def test_the_equations_count_all_parameters(normalization: str) -> None:
     pellucid.register_cell("coupled", CoupledCell)
     sections = {part: {"layer_normalization": normalization} for part in ("encoder", "decoder")}
     config, vocabularies = cells_config("coupled", sections), make_vocabularies()
-    network = build_network(config, vocabularies)
-    sizes = VocabularySizes(network.encoder.num_symbols, network.vocabulary_size) if hasattr(
-        network.encoder, "num_symbols") else None  # fmt: skip
-    groups = transducer_equations(config, sizes or VocabularySizes(9, 9))
-    assert any(group.title == "Cell coupled" and "1 forget, 2 candidate" in group.note for group in groups)
+    groups = transducer_equations(config, VocabularySizes(len(vocabularies.source), len(vocabularies.target)))
+    counted = sum(symbol.num_parameters for group in groups for symbol in group.symbols)
+    assert counted == parameter_count(build_network(config, vocabularies))
+    (cell,) = [group for group in groups if group.title == "Cell coupled"]
+    assert "1 forget, 2 candidate" in cell.note
+    for group in groups:
+        for latex in [*group.equations, *(symbol.latex for symbol in group.symbols)]:
+            ElementTree.fromstring(to_mathml(latex))
 
 
 def test_unknown_names_are_refused_with_the_nearest_one() -> None:

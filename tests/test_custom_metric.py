@@ -75,7 +75,7 @@ def test_a_ratio_is_of_sums_and_has_a_bootstrap_interval() -> None:
 def test_the_direction_decides_which_validation_is_better() -> None:
     assert metric_sign("num_symbols") == -1 == metric_sign("loss") and metric_sign("distinct") == 1
     assert best_rank("prefix_accuracy") == 100 and best_rank("num_symbols") == math.inf
-    assert best_rank("symbol_error_rate") == 0 and format_metric("num_symbols", 2) == "2.000"
+    assert best_rank("symbol_error_rate") == 0 and format_metric("num_symbols", 2.0) == "2.000"
 
 
 def test_a_metric_selects_the_best_validation_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,9 +171,9 @@ def test_optimizers_that_cannot_be_trusted_are_refused(
     optimizer_class: type[torch.optim.Optimizer], message: str
 ) -> None:
     pellucid.register_optimizer("wrong", optimizer_class)
-    state = torch.random.get_rng_state()
+    network, state = nn.Linear(2, 1), torch.random.get_rng_state()
     with pytest.raises(ConfigError, match=message):
-        build_optimizer(nn.Linear(2, 1), training_config("wrong"))
+        build_optimizer(network, training_config("wrong"))
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
