@@ -105,8 +105,8 @@ def test_a_failure_is_reported_and_the_training_goes_on(tmp_path: Path) -> None:
     assert failures == [CallbackFailed("fails", "ValidationCompleted", "OSError: no space left on the device")]
     assert isinstance(events[-1], TrainingStopped) and Recorder.names.count("ValidationCompleted") == 2
     assert callback_line(failures[0]) == (
-        "note: the callback 'fails' failed at ValidationCompleted, and receives no further events; the training goes "
-        "on: OSError: no space left on the device"
+        "note: the callback 'fails' failed at ValidationCompleted, and receives no further events; the training "
+        "continues: OSError: no space left on the device"
     )
 
 

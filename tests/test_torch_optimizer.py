@@ -123,7 +123,7 @@ class OwnRate(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # noqa: ANN401
+    def step(self, closure: Any = None) -> Any:  # noqa: ANN401
         """Subtract a hundredth."""
         for parameter in self.param_groups[0]["params"]:
             if parameter.grad is not None:
@@ -134,7 +134,7 @@ class MovesAll(OwnRate):
     """An optimizer that changes parameters without gradients."""
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # noqa: ANN401
+    def step(self, closure: Any = None) -> Any:  # noqa: ANN401
         """Subtract the rate."""
         for parameter in self.param_groups[0]["params"]:
             parameter.sub_(self.param_groups[0]["lr"])
@@ -143,7 +143,7 @@ class MovesAll(OwnRate):
 class Failing(OwnRate):
     """An optimizer that fails."""
 
-    def step(self, closure: Any = None) -> None:  # noqa: ANN401
+    def step(self, closure: Any = None) -> Any:  # noqa: ANN401
         """Raise an error."""
         raise IndexError("no update today")
 

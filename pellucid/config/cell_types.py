@@ -24,7 +24,7 @@ class CellProperties(Protocol):
 
     @property
     def has_cell_state(self) -> bool:
-        """Whether the state has a second vector c besides h."""
+        """True if the state has a second vector c besides h."""
 
 
 def _is_cell(name: str, value: object) -> bool:

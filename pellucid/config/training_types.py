@@ -18,7 +18,7 @@ class MetricProperties(Protocol):
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether greater values are better."""
+        """True if greater values are better."""
 
     @property
     def unit(self) -> str:

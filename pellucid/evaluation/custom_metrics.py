@@ -17,7 +17,8 @@ from pellucid.config.extensions import check_name
 from pellucid.config.settings import MetricName
 from pellucid.config.training_types import METRIC_TYPES
 from pellucid.decoding.trace import Trace
-from pellucid.errors import ArgumentError, ConfigError, InputError, abbreviate, abbreviate_reason, quote
+from pellucid.error_messages import describe_value
+from pellucid.errors import ArgumentError, ConfigError, InputError, abbreviate_reason, quote
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, bootstrap_sums
 
 ResultT = TypeVar("ResultT")
@@ -118,19 +119,10 @@ class RatioMetric(Metric):
             is_valid = False
         if not is_valid:
             raise ArgumentError(
-                f"{type(self).__name__}.terms returned {abbreviate(repr_of(values))} for the source "
+                f"{type(self).__name__}.terms returned {describe_value(values)} for the source "
                 f"{quote(example.source)}; expected two finite numbers, the second 0 or more"
             )
         return numerator, denominator
-
-
-def repr_of(value: object) -> str:
-    """Return a value of another package for a message.
-
-    Args:
-        value: Any value.
-    """
-    return str(value) if isinstance(value, tuple | list | float | int | str) else type(value).__name__
 
 
 class MetricScore(NamedTuple):
@@ -244,7 +236,7 @@ def compute_metric(name: MetricName, examples: Sequence[EvaluatedExample]) -> fl
         number = math.nan
     if not math.isfinite(number):
         raise ConfigError(
-            f"the metric {quote(name)}: {type(metric).__name__}.compute returned {abbreviate(repr_of(value))}; "
+            f"the metric {quote(name)}: {type(metric).__name__}.compute returned {describe_value(value)}; "
             "expected a finite number"
         )
     return number

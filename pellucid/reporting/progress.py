@@ -541,7 +541,7 @@ def callback_line(event: CallbackFailed | CallbackInterrupted) -> str:
         return f"the callback {quote(event.callback)} interrupts the training, whose state is saved"
     return (
         f"note: the callback {quote(event.callback)} failed at {event.event}, and receives no further events; the "
-        f"training goes on: {event.reason}"
+        f"training continues: {event.reason}"
     )
 
 

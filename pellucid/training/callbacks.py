@@ -1,7 +1,7 @@
 """Callbacks that the settings name: construction in the training process, calls, and failures.
 
 Each training process constructs its own objects: the process of the command, a worker of an ensemble, or that of a
-resumed training. A callback that fails is reported, and the training goes on without it.
+resumed training. A callback that fails is reported, and the training continues without it.
 """
 
 import inspect
@@ -127,7 +127,8 @@ def notify_callbacks(
                 try:
                     is_interrupted = callback.on_event(folder, event) is True
                 except Exception as error:  # the code of another package may raise anything
-                    failures.append(CallbackFailed(name, type(event).__name__, _reason(error)))
+                    kind, reason = type(error).__name__, abbreviate_reason(error)
+                    failures.append(CallbackFailed(name, type(event).__name__, f"{kind}: {reason}"))
                     _close_all({name: active.pop(name)})
                     continue
                 interrupting = interrupting or (name if is_interrupted else "")
@@ -159,10 +160,6 @@ def _close_all(active: dict[str, TrainingCallback]) -> list[CallbackFailed]:
             if callable(close):
                 close()
         except Exception as error:  # the code of another package may raise anything
-            failures.append(CallbackFailed(name, "close", _reason(error)))
+            kind, reason = type(error).__name__, abbreviate_reason(error)
+            failures.append(CallbackFailed(name, "close", f"{kind}: {reason}"))
     return failures
-
-
-def _reason(error: Exception) -> str:
-    """Return an error of another package with its type."""
-    return f"{type(error).__name__}: {abbreviate_reason(error)}"

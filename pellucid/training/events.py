@@ -281,7 +281,7 @@ class TrainingCallback(Protocol):
 
     An object of `pellucid.train(..., callbacks=[...])` is called in the process of the caller; an exception ends the
     training, whose state is saved. A class that the setting `training.callbacks` names is constructed, without
-    arguments, by each training process; an exception is reported, and the training goes on without this callback. If
+    arguments, by each training process; an exception is reported, and the training continues without this callback. If
     such an object has a method `close()`, it is called when the training ends, in whatever way.
     """
 

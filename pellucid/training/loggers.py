@@ -172,8 +172,8 @@ class MLflowCallback:
 
     def _find_run(self, experiment: str, tag: str) -> str:
         """Return the last run of a folder; "" if there is none."""
-        text = tag.replace("\\", "\\\\").replace("'", "\\'")
-        runs = self.client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = '{text}'", max_results=1)
+        mark = "'" if '"' in tag else '"'  # a text of MLflow has either, and no escapes
+        runs = self.client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = {mark}{tag}{mark}", max_results=1)
         return str(runs[0].info.run_id) if runs else ""
 
     def _write_settings(self, run: str, config: Config) -> None:
