@@ -26,7 +26,7 @@ from pellucid.runtime.parameters import (
 )
 from pellucid.shapes import Float
 
-GATE_ORDERS: Mapping[Cell, tuple[int, ...]] = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
+GATE_ORDERS: Mapping[CellName, tuple[int, ...]] = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
 """Gates in the order of the ONNX operators (GRU: update, reset, candidate; LSTM: input, output, forget, candidate), by
 their index in the parameters of a run."""
 
