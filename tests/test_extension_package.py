@@ -56,12 +56,12 @@ def test_all_subcommands_use_the_extensions_of_an_installed_package(package: Pat
     evaluated = run_command("evaluate", run, files.valid, "--json", package=package)
     metric = json.loads(evaluated.out)["metrics"]["prefix_accuracy"]
     assert metric["unit"] == "%" and metric["ci95"][0] <= metric["value"] <= metric["ci95"][1]
-    table = run_command("evaluate", run, files.valid, "--metric", "prefix_accuracy", package=package)
+    table = run_command("evaluate", run, files.valid, "--metrics", "prefix_accuracy", package=package)
     assert "prefix_accuracy" in table.out and "higher is better" in " ".join(table.out.split()), table.out + table.err
     refused = run_command("predict", run, files.valid)
     assert refused.code == 2 and refused.out == "" and "Traceback" not in refused.err
     assert "task = 'spell' is neither built in nor installed: install the package" in refused.err
-    unknown = run_command("evaluate", run, files.valid, "--metric", "prefix_acuracy", package=package)
+    unknown = run_command("evaluate", run, files.valid, "--metrics", "prefix_acuracy", package=package)
     assert unknown.code == 2 and "did you mean 'prefix_accuracy'?" in " ".join(unknown.err.split())
 
 

@@ -63,8 +63,8 @@ class EvaluateArguments(SearchFlags, PairFileFlags):
     texts: bool = False
     """Also compute metrics of running text: word error rate (edit distance), character error rate, BLEU, chrF. For
     task = "transduce" only."""
-    metric: Annotated[tuple[MetricName, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="METRIC")] = ()
-    """Name of a metric of another package to compute, too, besides the training.metric of the runs; may be repeated."""
+    metrics: tuple[MetricName, ...] = ()
+    """Names of metrics of other packages to compute, too, besides the training.metric of the runs."""
     worst: int | None = None
     """Number of examples with the highest error rates to list, 0 or more; for compared runs, of examples that only one
     of them has right. Default: 10, on the page of --html 100."""
@@ -114,7 +114,7 @@ def main(arguments: list[str]) -> int:
     paths = _paths(args)
     options = AssessmentOptions(
         *(args.target, args.multi_reference, args.group, args.texts, args.input_format),
-        *(args, args, sampling, args.device, args.metric),
+        *(args, args, sampling, args.device, args.metrics),
     )
     runs = assess_runs(paths[:-1], paths[-1], options)
     results, width = compare_evaluations(runs), TableConsole().width

@@ -598,6 +598,6 @@ def setting_choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
     if kind == Header:
         return HEADER_CHOICES
     registry = extension_registry(kind)
-    if registry is not None:
+    if registry is not None and get_origin(kind) is not tuple:
         return registry.names()
     return get_args(kind) if get_origin(kind) is Literal else ()
