@@ -28,20 +28,28 @@ if TYPE_CHECKING:
     from pellucid.decoding.trace import Trace
     from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
+    from pellucid.evaluation.custom_metrics import Metric, RatioMetric, register_metric
     from pellucid.model.attention import Attention, register_attention
+    from pellucid.model.cells import CellSpec, register_cell
     from pellucid.run_evaluation import EvaluationOptions, RunComparisons, RunEvaluation
     from pellucid.run_folder.predictor_loader import load
     from pellucid.run_folder.predictor_saver import save
     from pellucid.sharing.pretrained_loader import from_pretrained
     from pellucid.tasks.registry import register_task
     from pellucid.tasks.task import Task
+    from pellucid.training.callbacks import register_callback
     from pellucid.training.events import TrainingCallback
+    from pellucid.training.torch_optimizer import register_optimizer
 
 _register_viewer()
 _register_sharing()
 
 _HOMES = {
     "Attention": "pellucid.model.attention",
+    **dict.fromkeys(["CellSpec", "register_cell"], "pellucid.model.cells"),
+    **dict.fromkeys(["Metric", "RatioMetric", "register_metric"], "pellucid.evaluation.custom_metrics"),
+    "register_optimizer": "pellucid.training.torch_optimizer",
+    "register_callback": "pellucid.training.callbacks",
     "Config": "pellucid.config.settings",
     **dict.fromkeys(["CardOptions", "HubCommit"], "pellucid.decoding.pretrained"),
     "from_pretrained": "pellucid.sharing.pretrained_loader",
@@ -78,6 +86,7 @@ __all__ = [
     "AuditOptions",
     "AuditRecord",
     "CardOptions",
+    "CellSpec",
     "ChunkLimits",
     "Config",
     "DecodingOptions",
@@ -87,7 +96,9 @@ __all__ = [
     "HubCommit",
     "InputError",
     "Lexicon",
+    "Metric",
     "Predictor",
+    "RatioMetric",
     "RunComparisons",
     "RunEvaluation",
     "SamplingConfig",
@@ -108,6 +119,10 @@ __all__ = [
     "load_lexicon",
     "predict",
     "register_attention",
+    "register_callback",
+    "register_cell",
+    "register_metric",
+    "register_optimizer",
     "register_task",
     "save",
     "score",

@@ -59,6 +59,7 @@ from pellucid.run_evaluation import (
     evaluation_data_config,
     group_examples,
     read_evaluation_pairs,
+    with_custom_metrics,
 )
 from pellucid.run_folder.completion import UnfinishedTraining, find_unfinished
 from pellucid.run_folder.initial_run import columns_of_initial_run, settings_over_initial_run
@@ -499,6 +500,7 @@ def _evaluate(
     outputs_per_source = 0 if chosen.sampling is not None else chosen.nbest or 1
     named = list(zip(names, predictors, strict=True))
     evaluations = evaluate_predictors(named, reading, grouped, decode, chosen.texts, outputs_per_source)
+    evaluations = with_custom_metrics(evaluations, chosen.metrics, notes.append)
     remarks = tuple(note.removeprefix("note: ") for note in notes)
     recorded = add_provenance(evaluations, files, chosen.nbest, chosen.sampling, chosen.multi_reference)
     return [

@@ -15,6 +15,7 @@ import msgspec
 from pellucid.argument_checks import CheckedFields
 from pellucid.config.settings import Config, DataConfig, Format, Width
 from pellucid.config.task_settings import check_equal_tasks, get_task_settings, uses_pair_ngram
+from pellucid.config.training_types import METRIC_TYPES, is_custom_metric
 from pellucid.data.examples import (
     Example,
     ExampleFile,
@@ -42,6 +43,7 @@ from pellucid.evaluation.assessment import (
     merge_references,
     rates_over_seeds,
 )
+from pellucid.evaluation.custom_metrics import build_metric
 from pellucid.evaluation.risk_control import MAX_ERRORS, accepted_outputs
 from pellucid.files import digest_file
 from pellucid.model.device import use_threads
@@ -81,6 +83,8 @@ class EvaluationOptions(CheckedFields):
     """Settings of sampling, in place of a search; None for a search."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """For a row that cannot be read as a pair: raise an error, or skip it and list it in `bad_lines`."""
+    metrics: tuple[str, ...] = ()
+    """Names of metrics of other packages to compute, besides that of the run (`training.metric`)."""
 
     def __post_init__(self) -> None:
         """Check the fields, and that not both an n-best list and samples are requested."""
@@ -516,6 +520,35 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
             )
         )
     return evaluations
+
+
+def with_custom_metrics(
+    evaluations: Sequence[RunEvaluation], names: Sequence[str], report: ReportNote
+) -> list[RunEvaluation]:
+    """Return evaluations with metrics of other packages: named ones, and those by which the runs were selected.
+
+    Args:
+        evaluations: Evaluations on the same pairs.
+        names: Names of metrics.
+        report: Function that receives a note about a metric of a run that is not installed, and so is not computed.
+
+    Raises:
+        ConfigError: A named metric is not known, a package does not provide it, or it fails.
+    """
+    for name in names:
+        if is_custom_metric(name):
+            build_metric(name)
+    trained = dict.fromkeys(run.config.training.metric for run in evaluations)
+    selected = [name for name in trained if is_custom_metric(name) and name not in names]
+    for name in selected:
+        if name not in METRIC_TYPES:
+            report(f"note: {METRIC_TYPES.missing_message('training.metric', name)}; it is not computed")
+    chosen = tuple(dict.fromkeys([*names, *(name for name in selected if name in METRIC_TYPES)]))
+    chosen = tuple(filter(is_custom_metric, chosen))
+    joined = [run._replace(assessment=replace(run.assessment, custom_metrics=chosen)) for run in evaluations]
+    for run in joined:
+        _ = run.assessment.metric_scores  # a metric that fails is reported before anything is printed
+    return joined
 
 
 def _with_acceptance(assessment: Assessment, predictor: Predictor, nbest: int) -> Assessment:

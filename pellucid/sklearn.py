@@ -1,4 +1,4 @@
-"""Estimators that follow the conventions of scikit-learn; they need scikit-learn (`pip install scikit-learn`).
+"""Estimators that follow the conventions of scikit-learn; they need scikit-learn (`pip install 'pellucid[sklearn]'`).
 
 `SequenceTransducer`, `SequenceTagger` and `SequenceClassifier` have `fit`, `predict`, `score`, `get_params` and
 `set_params`, and work with `clone`, pipelines, `cross_validate` and `GridSearchCV`.
@@ -31,7 +31,7 @@ try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
-    raise ImportError("pellucid.sklearn needs scikit-learn: pip install scikit-learn") from error
+    raise ImportError("pellucid.sklearn needs scikit-learn: pip install 'pellucid[sklearn]'") from error
 
 EstimatorT = TypeVar("EstimatorT", bound="SequenceTransducer")
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pellucid.config.presets import PRESETS
-from pellucid.config.settings import Config, Header, SearchConfig, Settings, Size, memory_size
+from pellucid.config.settings import CallbackName, Config, Header, SearchConfig, Settings, Size, memory_size
 from pellucid.config.toml import (
     _field_docstrings,
     build_config,
@@ -25,6 +25,7 @@ from pellucid.config.toml import (
     to_toml,
     validate_config,
 )
+from pellucid.config.training_types import BUILT_IN_CALLBACKS
 from pellucid.errors import ConfigError
 
 SIZES = list(PRESETS)
@@ -49,6 +50,8 @@ def settings_strategy(kind: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401 - an
     """Return a strategy of all valid values of a setting's type."""
     if isinstance(kind, type) and issubclass(kind, Settings):
         return st.builds(kind, **{f.name: field_strategy(f) for f in msgspec.structs.fields(kind)})
+    if kind == tuple[CallbackName, ...]:
+        return st.lists(st.sampled_from(BUILT_IN_CALLBACKS), unique=True).map(tuple)
     if setting_choices(kind) and kind != Header:
         return st.sampled_from(setting_choices(kind))
     if get_origin(kind) is Annotated and get_origin(get_args(kind)[0]) is tuple:

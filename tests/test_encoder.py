@@ -27,7 +27,7 @@ from small_networks import (
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from pellucid.config.settings import Cell
+from pellucid.config.settings import Cell, CellName
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.encoder import Encoder
@@ -47,7 +47,9 @@ def encode(encoder: Encoder, source: Tensor, lengths: list[int]) -> Memory:
     return memory
 
 
-def run_packed_layer(kind: Cell, cells: list[RecurrentCell], inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+def run_packed_layer(
+    kind: CellName, cells: list[RecurrentCell], inputs: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the results of PyTorch's layer over packed rows: states "B S directions H", finals "B directions H"."""
     module = (nn.GRU if kind == "gru" else nn.LSTM)(
         inputs.shape[2], cells[0].hidden_size, batch_first=True, bidirectional=len(cells) == 2

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from trained_runs import train_to_end
 
 from pellucid.config.settings import AttentionConfig
 from pellucid.config.toml import build_config
-from pellucid.model import cells
 from pellucid.training.training_data import TrainingFiles
 
 SHELL_BLOCKS = re.compile(r"<!-- run -->\n```sh\n(.*?)```", re.DOTALL)
@@ -190,14 +188,6 @@ def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path, 
     assert marks == {"\ufeff".encode() if delimiter == ";" else b"id" + delimiter.encode()} or delimiter == ","
 
 
-def exec_guide_code(name: str, module: ModuleType) -> dict[str, Any]:
-    """Return the namespace of a module after the marked code of the page that extends it."""
-    (code,) = python_blocks(ROOT / "docs" / "extend" / name)
-    namespace = dict(vars(module))
-    exec(code, namespace)  # the page says to put the code into this module
-    return namespace
-
-
 def test_the_attention_class_of_the_guide_computes_weights() -> None:
     namespace = dict[str, Any]()
     exec(python_blocks(ROOT / "docs" / "extend" / "attention.md")[0], namespace)
@@ -222,14 +212,23 @@ def test_the_programs_of_the_attention_guide_train_their_classes(tmp_path: Path)
     assert re.search(r"1984 → MCMLXXXIV [1-9]\d% of the weights are zero", printed), printed
 
 
-def test_the_cell_class_of_the_guide_computes_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = exec_guide_code("cell.md", cells)["MinimalGatedSpec"]()
-    monkeypatch.setattr(cells, "CELLS", {"gru": spec})  # "gru" is a name that the settings accept
-    cell = cells.RecurrentCell("gru", 3, 4)
-    inputs, hidden = torch.randn(2, 3), torch.randn(2, 4)
-    state = cell.step(cell.project(inputs), cell.initial_state(hidden))
-    forget, candidate = spec.gate_values(*cell.preactivations(cell.project(inputs), hidden))
-    torch.testing.assert_close(state.hidden, (1 - forget) * hidden + forget * candidate)
+EXTENSION_PROGRAMS = {
+    "cell": r"1984 → [MDCLXVI]+",
+    "metric": r"'higher_is_better': True",
+    "optimizer": r"1984 → [MDCLXVI]+",
+    "callback": r"update,exact_match,symbol_error_rate,symbol_accuracy,loss\n\d+,",
+}
+"""Text that the program of each page prints."""
+
+
+@pytest.mark.parametrize("name", EXTENSION_PROGRAMS)
+def test_the_programs_of_the_other_extension_pages_run(tmp_path: Path, name: str) -> None:
+    module, program = python_blocks(ROOT / "docs" / "extend" / f"{name}.md")
+    (tmp_path / f"my_{name}.py").write_text(module, "utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    environment = build_environment({"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    printed = run_script([sys.executable, "-"], program, tmp_path, environment)
+    assert re.search(EXTENSION_PROGRAMS[name], printed), printed
 
 
 @pytest.mark.parametrize("package", ["", "pandas", "sklearn"])

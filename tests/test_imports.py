@@ -30,8 +30,8 @@ ORDER = (
         "worker_pool",
         "http_requests",
     ),
-    *("config.settings", "config.presets", "config.extensions", "config.attention_types"),
-    *("config.task_settings", "config"),
+    *("config.settings", "config.presets", "config.extensions", "config.attention_types", "config.cell_types"),
+    *("config.training_types", "config.task_settings", "config"),
     *(
         "data",
         "kernels",

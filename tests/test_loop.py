@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from trained_runs import make_copy_examples, make_small_config
 
-from pellucid.config.settings import Config, Metric, SearchConfig, TrainingConfig
+from pellucid.config.settings import Config, MetricName, SearchConfig, TrainingConfig
 from pellucid.data.batches import bucket_by_length, collate
 from pellucid.data.encoding import encode_examples
 from pellucid.data.examples import Example
@@ -274,7 +274,7 @@ def test_every_example_is_used_once_per_epoch() -> None:
     ],
 )
 def test_the_chosen_metric_ranks_and_the_error_rate_breaks_ties(
-    metric: Metric, better: dict[str, float], worse: dict[str, float]
+    metric: MetricName, better: dict[str, float], worse: dict[str, float]
 ) -> None:
     defaults = {"exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 50.0, "loss": 5.0}
     assert validation_rank(defaults | better, metric) > validation_rank(defaults | worse, metric)
@@ -284,7 +284,7 @@ def test_the_chosen_metric_ranks_and_the_error_rate_breaks_ties(
     ("metric", "best"), [("loss", [True, True, False, False]), ("exact_match", [True, False, True, True])]
 )
 def test_the_best_validation_has_the_best_chosen_metric(
-    monkeypatch: pytest.MonkeyPatch, metric: Metric, best: list[bool]
+    monkeypatch: pytest.MonkeyPatch, metric: MetricName, best: list[bool]
 ) -> None:
     script_validations(monkeypatch, losses=[2.0, 1.0, 1.0, 3.0], exact=[10.0, 5.0, 10.0, 20.0])
     events = list(fit(build_session(make_small_config({"epochs": 4, "metric": metric}))))

@@ -546,7 +546,9 @@ def _with_default_hint(field: StructFieldSpec, section: str) -> StructFieldSpec:
     """
     base_type, *annotations = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
     registry = extension_registry(field.type)
-    base_type = base_type if registry is None else Literal[registry.names()]
+    if registry is not None:
+        choice: Any = Literal[registry.names()]
+        base_type = tuple[choice, ...] if get_origin(field.type) is tuple else choice
     names = other_names(f"--{section}{field.name.replace('_', '-')}")
     hint = partial(_default_text, value_range=_value_range(field.type), names=names)
     annotated_type: Any = Annotated[(base_type, tyro.conf.arg(help_behavior_hint=hint), *annotations)]

@@ -33,6 +33,7 @@ from pellucid.run_evaluation import (
     group_examples,
     join_evaluations,
     read_evaluation_pairs,
+    with_custom_metrics,
 )
 from pellucid.run_folder.completion import count_updates, find_unfinished
 
@@ -72,6 +73,8 @@ class AssessmentOptions(NamedTuple):
     """Settings of sampling; None for a search."""
     device: Device
     """Device for decoding."""
+    metrics: tuple[str, ...] = ()
+    """Names of further metrics, of other packages."""
 
 
 class AssessmentInputs(NamedTuple):
@@ -187,6 +190,7 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     evaluations = evaluate_predictors(
         predictors, reading, grouped, partial(_decode, options=options), options.texts, nbest, report_outputs
     )
+    evaluations = with_custom_metrics(evaluations, options.metrics, print_message)
     name = "-" if inputs.file.name == STANDARD_INPUT else str(inputs.file)
     file = describe_evaluated_file(inputs.file, inputs.target, reading, name)
     search = options.search

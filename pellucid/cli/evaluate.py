@@ -18,7 +18,7 @@ from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
 from pellucid.cli.search_flags import PathFlag, SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_path_order, count_noun, is_run
-from pellucid.config.settings import Delimiter, Device, Format
+from pellucid.config.settings import Delimiter, Device, Format, MetricName
 from pellucid.data.examples import file_delimiter
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, quote
@@ -63,6 +63,8 @@ class EvaluateArguments(SearchFlags, PairFileFlags):
     texts: bool = False
     """Also compute metrics of running text: word error rate (edit distance), character error rate, BLEU, chrF. For
     task = "transduce" only."""
+    metrics: tuple[MetricName, ...] = ()
+    """Names of metrics of other packages to compute, too, besides the training.metric of the runs."""
     worst: int | None = None
     """Number of examples with the highest error rates to list, 0 or more; for compared runs, of examples that only one
     of them has right. Default: 10, on the page of --html 100."""
@@ -111,7 +113,8 @@ def main(arguments: list[str]) -> int:
 
     paths = _paths(args)
     options = AssessmentOptions(
-        args.target, args.multi_reference, args.group, args.texts, args.input_format, args, args, sampling, args.device
+        *(args.target, args.multi_reference, args.group, args.texts, args.input_format),
+        *(args, args, sampling, args.device, args.metrics),
     )
     runs = assess_runs(paths[:-1], paths[-1], options)
     results, width = compare_evaluations(runs), TableConsole().width

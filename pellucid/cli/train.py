@@ -73,7 +73,7 @@ def _train_single(args: TrainArguments, config: Config, started_at: float) -> in
     """Train a single run; `started_at` is the start of the command."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.reporting.progress import training_progress
-    from pellucid.training.events import TrainingStarted, TrainingStopped
+    from pellucid.training.events import CallbackInterrupted, TrainingStarted, TrainingStopped
     from pellucid.training.session import train_run
 
     with handle_sigint() as interrupt, training_progress() as reporter:
@@ -81,6 +81,8 @@ def _train_single(args: TrainArguments, config: Config, started_at: float) -> in
         for event in events:
             reporter.report(event)
             interrupt.is_training = interrupt.is_training or isinstance(event, TrainingStarted)
+            if isinstance(event, CallbackInterrupted):
+                return report_interruption(args.run)
             if interrupt.requested and not isinstance(event, TrainingStopped):
                 events.close()
                 return report_interruption(args.run)
@@ -92,6 +94,7 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
     from pellucid.reporting.progress import multi_progress
     from pellucid.run_folder.run_files import member_folders
     from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
+    from pellucid.training.events import CallbackInterrupted
 
     training_jobs = plan_ensemble(args.training_files(), args.run, config, args.ensemble)
     folders = {args.run, *(job.folder for job in training_jobs)}
@@ -113,7 +116,8 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
         for worker_event in events:
             if worker_event is not None:
                 progress.report(worker_event.folder.name, worker_event.event)
-            if interrupt.requested:
+            is_stopped = worker_event is not None and isinstance(worker_event.event, CallbackInterrupted)
+            if interrupt.requested or is_stopped:
                 events.close()
                 return report_interruption(args.run)
         mean = (

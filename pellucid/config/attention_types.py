@@ -51,7 +51,6 @@ def _is_attention(name: str, value: object) -> bool:
 
 
 ATTENTION_TYPES = ExtensionRegistry[AttentionProperties](
-    key="attention.type",
     noun="attention type",
     group="pellucid.attentions",
     function="pellucid.register_attention(name, class)",

@@ -29,7 +29,7 @@ def is_valid_name(name: str) -> bool:
 
 
 def check_name(argument: str, name: str) -> None:
-    """Check that a name can be that of an extension; `register_task` and `register_attention` call it.
+    """Check that a name can be that of an extension; the functions that register one call it.
 
     Args:
         argument: Argument of the public function that holds the name, for the message.
@@ -57,8 +57,6 @@ class PackageVersion(NamedTuple):
 class ExtensionRegistry(Generic[ExtensionT]):
     """All values of a setting that other packages may extend, such as the names of tasks."""
 
-    key: str
-    """Full key of the setting."""
     noun: str
     """What a name denotes, in messages: "task"."""
     group: str
@@ -69,6 +67,8 @@ class ExtensionRegistry(Generic[ExtensionT]):
     """Names that cannot be registered."""
     provides: Callable[[str, object], bool]
     """Function that returns whether an object that an entry point of a name provides can be its extension."""
+    is_training_only: bool = False
+    """Whether a trained run can be used where the extension is not installed: only a training needs it."""
     registered: dict[str, ExtensionT] = field(default_factory=dict)
     """Extensions that are registered in this process, by name."""
     packages: dict[str, PackageVersion | None] = field(default_factory=dict)
@@ -165,14 +165,15 @@ class ExtensionRegistry(Generic[ExtensionT]):
         loaded: ExtensionT = extension
         return loaded
 
-    def missing_message(self, name: str) -> str:
+    def missing_message(self, key: str, name: str) -> str:
         """Return the message for a saved configuration whose extension this process does not know.
 
         Args:
+            key: Full key of the setting.
             name: Value of the setting.
         """
         return (
-            f"{self.key} = {quote(name)} is neither built in nor installed: install the package that declares it in "
+            f"{key} = {quote(name)} is neither built in nor installed: install the package that declares it in "
             f"the entry points {quote(self.group)}, or call {self.function} first; known are "
             f"{join_choices(self.names()).replace(' or ', ' and ')}"
         )

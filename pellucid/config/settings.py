@@ -23,6 +23,15 @@ DEFAULT_TASK: TaskName = "transduce"
 AttentionName = Annotated[str, Meta(title="attention")]
 """Name of a type of attention: a built-in one, or one that is registered (config/attention_types.py)."""
 Cell = Literal["gru", "lstm"]
+"""Built-in cells."""
+CellName = Annotated[str, Meta(title="cell")]
+"""Name of a recurrent cell: a built-in one, or one that is registered (config/cell_types.py)."""
+OptimizerName = Annotated[str, Meta(title="optimizer")]
+"""Name of an optimizer: a built-in one, or one that is registered (config/training_types.py)."""
+MetricName = Annotated[str, Meta(title="metric")]
+"""Name of a validation metric: a built-in one, or one that is registered (config/training_types.py)."""
+CallbackName = Annotated[str, Meta(title="callback")]
+"""Name of a receiver of training events: a built-in one, or one that is registered (config/training_types.py)."""
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Delimiter = Literal["auto", ",", ";", "tab", "|"]
 Header = bool | Literal["auto"]
@@ -38,7 +47,6 @@ RecurrentDropout = Literal["weights", "states"]
 SamplingSchedule = Literal["none", "linear", "exponential", "inverse-sigmoid"]
 NetworkPart = Literal["encoder", "attention", "decoder", "embeddings", "output"]
 """Part of a network that a training may leave unchanged; each parameter belongs to exactly one."""
-Metric = Literal["exact_match", "symbol_error_rate", "symbol_accuracy", "loss"]
 Count = Annotated[int, Meta(ge=1, le=2**20)]
 Layers = Annotated[int, Meta(ge=1, le=100)]
 MAX_SEQUENCE_LENGTH = 2**15
@@ -126,8 +134,8 @@ class DataConfig(Settings, frozen=True, kw_only=True):
 class EncoderConfig(Settings, frozen=True, kw_only=True):
     """The recurrent encoder."""
 
-    cell: Cell = "gru"
-    """Recurrent cell: gru or lstm."""
+    cell: CellName = "gru"
+    """Recurrent cell: gru, lstm, or that of another package."""
     hidden_size: Count
     """Hidden units of each layer and direction."""
     num_layers: Layers = 1
@@ -195,8 +203,8 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     step-then-attend updates the state, then attends with it (Luong)."""
     input_feeding: bool = False
     """Concatenate the attentional state to the next input of the cell (step-then-attend only)."""
-    cell: Cell = "gru"
-    """Recurrent cell: gru or lstm."""
+    cell: CellName = "gru"
+    """Recurrent cell: gru, lstm, or that of another package."""
     hidden_size: Count
     """Hidden units of each layer."""
     num_layers: Layers = 1
@@ -254,12 +262,12 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     16 for 3,600, and 64 from 32,768."""
     batch_type: Literal["examples", "tokens"] = "examples"
     """Unit of batch_size: examples, or tokens (padded source and target positions; needs a batch_size above 0)."""
-    optimizer: Literal["adam", "adamw"] = "adam"
-    """Optimizer: adam, or adamw (Adam with decoupled weight decay)."""
+    optimizer: OptimizerName = "adam"
+    """Optimizer: adam, adamw (Adam with decoupled weight decay), or that of another package."""
     learning_rate: LearningRate
     """Peak learning rate, at the end of the warmup."""
     weight_decay: Amount = 0.0
-    """Decoupled weight decay (adamw only)."""
+    """Decoupled weight decay (adamw, and optimizers of other packages)."""
     lr_schedule: Literal["constant", "cosine", "inverse-square-root", "plateau"]
     """Learning rate after the warmup: constant, cosine (falls to zero), inverse-square-root, or plateau (halved after
     every three validations without improvement)."""
@@ -314,9 +322,10 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Share of the pairs of mix_in among the pairs of an epoch (with mix_in); 0.5 draws one for each new pair."""
     eval_interval: Interval = 1.0
     """Number of epochs between validations (0.1 validates ten times per epoch); training ends with a validation."""
-    metric: Metric = "exact_match"
+    metric: MetricName = "exact_match"
     """Validation metric that selects the saved model and decides early stopping and the plateau schedule; tune
-    optimizes it. Ties are broken by symbol_error_rate, then by loss."""
+    optimizes it: exact_match, symbol_error_rate, symbol_accuracy, loss, or that of another package. Ties are broken by
+    symbol_error_rate, then by loss."""
     patience: Limit
     """Stop after this many validations in a row without improvement (0 = never)."""
     perfect_patience: Limit = 5
@@ -327,6 +336,9 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Fit a pair n-gram model to the training pairs as well, which takes seconds. Predictions then rank the outputs of
     both models by both scores; the validation set decides the weight. Only task = "transduce", without features and
     without pointer_generator."""
+    callbacks: tuple[CallbackName, ...] = ()
+    """Receivers of the events of the training, which each training process constructs: tensorboard, mlflow, or those of
+    other packages. A run may be resumed with others. Empty for none."""
     snapshots: bool = True
     """Save the outputs of the first four validation examples, and embeddings, at each validation; the viewer (look)
     shows them as an animation."""

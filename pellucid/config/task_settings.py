@@ -143,7 +143,6 @@ def _is_task(name: str, value: object) -> bool:
 
 
 TASKS = ExtensionRegistry[RegisteredTask](
-    key="task",
     noun="task",
     group="pellucid.tasks",
     function="pellucid.register_task(task)",

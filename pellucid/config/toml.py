@@ -22,21 +22,27 @@ from pellucid.argument_checks import (
     copy_bounded_mapping,
 )
 from pellucid.config.attention_types import ATTENTION_TYPES
+from pellucid.config.cell_types import CELL_TYPES
 from pellucid.config.extensions import ExtensionRegistry, is_valid_name
 from pellucid.config.presets import AUTO_SIZE, PRESETS, SHARED_PRESET, default_size
 from pellucid.config.settings import (
     DEFAULT_TASK,
     AttentionName,
+    CallbackName,
+    CellName,
     Config,
     Header,
+    MetricName,
+    OptimizerName,
     Settings,
     Size,
     SizeChoice,
     TaskName,
 )
 from pellucid.config.task_settings import TASKS, get_task_settings
+from pellucid.config.training_types import CALLBACK_TYPES, METRIC_TYPES, OPTIMIZER_TYPES
 from pellucid.config.validation import check_consistency
-from pellucid.error_messages import describe_type, describe_value
+from pellucid.error_messages import describe_type, describe_value, join_choices, suggest_choice
 from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
 
@@ -107,6 +113,7 @@ ADDED_SETTINGS = frozenset(
         "training.sampled_softmax",
         "data.group_column",
         "data.delimiter",
+        "training.callbacks",
         *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_share")),
     }
 )
@@ -123,8 +130,8 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
 
     Raises:
         ConfigError: As in `load_config`, or a setting is missing. The message names the file, the setting and the
-            expected value, and says that the file must be restored; or that the named task or attention must be
-            installed or registered.
+            expected value, and says that the file must be restored; or that the named task, attention or cell must be
+            installed or registered. Names that only a training needs are not checked.
     """
     try:
         settings = read_toml(path)
@@ -145,11 +152,56 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
 
 def _require_extensions(path: str | Path, settings: Mapping[str, Any]) -> None:
     """Raise `ConfigError` if saved settings name an extension that this process does not know."""
-    values = dict(_leaves(settings, ""))
-    for registry in (TASKS, ATTENTION_TYPES):
-        name = values.get(registry.key)
-        if isinstance(name, str) and is_valid_name(name) and name not in registry:
-            raise ConfigError(f"{path}: {registry.missing_message(name)}")
+    for key, registry, name in named_extensions(settings):
+        if not registry.is_training_only and is_valid_name(name) and name not in registry:
+            raise ConfigError(f"{path}: {registry.missing_message(key, name)}")
+
+
+def named_extensions(settings: Mapping[str, Any]) -> Iterator[tuple[str, ExtensionRegistry[Any], str]]:
+    """Yield the key, the registry and the name of each extension, built in or not, that settings name.
+
+    Args:
+        settings: Settings, nested like a configuration.
+    """
+    registries = _extension_settings()
+    for key, value in _leaves(settings, ""):
+        if key in registries:
+            items = value if isinstance(value, list | tuple) else [value]
+            yield from ((key, registries[key], name) for name in items if isinstance(name, str))
+
+
+@cache
+def _extension_settings() -> Mapping[str, ExtensionRegistry[Any]]:
+    """Return the registry of each setting that names extensions, by its full key."""
+    sections = {field.name: field.type for field in msgspec.structs.fields(Config)}
+    kinds = {f"{name}.{key}": kind for name in sections if is_section(sections[name])
+             for key, kind in _field_types(sections[name]).items()}  # fmt: skip
+    found = {key: extension_registry(kind) for key, kind in {**sections, **kinds}.items()}
+    return {key: registry for key, registry in found.items() if registry is not None}
+
+
+@check_arguments
+def check_training_extensions(config: Config) -> None:
+    """Check that the optimizer, the metric and the callbacks of a training are built in, registered or declared.
+
+    A trained run can be used without them, so a saved configuration is not checked.
+
+    Args:
+        config: Configuration of a training.
+
+    Raises:
+        ConfigError: One is unknown, the message suggests the nearest name; or a callback is named twice.
+    """
+    for key, registry, name in named_extensions(msgspec.to_builtins(config)):
+        if registry.is_training_only and name not in registry:
+            known = registry.names()
+            raise ConfigError(
+                f"{key}: expected {join_choices(known)}, or one that is installed (entry points "
+                f"{quote(registry.group)}) or registered, got {quote(name)}{suggest_choice(name, known)}"
+            )
+    names = config.training.callbacks
+    if repeated := next((name for name in names if names.count(name) > 1), ""):
+        raise ConfigError(f"training.callbacks: {quote(repeated)} is listed twice")
 
 
 @check_arguments
@@ -218,7 +270,9 @@ def build_config(settings: Mapping[str, Any], origin: str) -> Config:
     try:
         nested = _to_dict(settings, Config)
         choice: SizeChoice = convert_setting("size", nested.get("size", AUTO_SIZE), SizeChoice)
-        return _validated(_overlay_preset({**nested, "size": default_size() if choice == AUTO_SIZE else choice}))
+        config = _overlay_preset({**nested, "size": default_size() if choice == AUTO_SIZE else choice})
+        check_training_extensions(config)
+        return _validated(config)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
 
@@ -352,9 +406,31 @@ def _build_struct(settings: Mapping[str, Any], struct: type[Settings], prefix: s
         value = settings[name]
         if is_section(kind):
             values[name] = _build_struct(value, kind, f"{key}.")
+        elif (registry := extension_registry(kind)) is not None and registry.is_training_only:
+            values[name] = _convert_names(key, value, kind)  # checked where a training begins
         else:
             values[name] = convert_value(key, value, kind)
     return struct(**values)
+
+
+def _convert_names(key: str, value: object, kind: object) -> Any:  # noqa: ANN401 (text, or a tuple of texts)
+    """Return the name or names of extensions that may be unknown here; raise `ConfigError` for other values."""
+    converted = convert_setting(key, value, tuple[str, ...] if get_origin(kind) is tuple else str)
+    names = converted if isinstance(converted, tuple) else (converted,)
+    if invalid := next((name for name in names if not is_valid_name(name)), None):
+        raise ConfigError(f"{key}: expected the name of an extension, got {quote(invalid)}")
+    return converted
+
+
+EXTENSION_TYPES: tuple[tuple[object, ExtensionRegistry[Any]], ...] = (
+    (TaskName, TASKS),
+    (AttentionName, ATTENTION_TYPES),
+    (CellName, CELL_TYPES),
+    (OptimizerName, OPTIMIZER_TYPES),
+    (MetricName, METRIC_TYPES),
+    (CallbackName, CALLBACK_TYPES),
+)
+"""Types of settings that are names of extensions, with all their values."""
 
 
 def convert_value(key: str, value: object, kind: object) -> Any:  # noqa: ANN401 (a value of the annotated type)
@@ -366,23 +442,25 @@ def convert_value(key: str, value: object, kind: object) -> Any:  # noqa: ANN401
         kind: Type of the setting.
 
     Raises:
-        ConfigError: The value has another type or is out of range, or there is no task or attention of this name.
+        ConfigError: The value has another type or is out of range, or there is no extension of this name.
     """
     registry = extension_registry(kind)
     if registry is None:
         return convert_setting(key, value, kind)
+    if get_origin(kind) is tuple:
+        choice: Any = Literal[registry.names()]
+        return convert_setting(key, value, tuple[choice, ...])
     return value if type(value) is str and value in registry else convert_setting(key, value, Literal[registry.names()])
 
 
 def extension_registry(kind: object) -> ExtensionRegistry[Any] | None:
-    """Return the registry of the names that a setting accepts; None for settings that are no such name.
+    """Return the registry of the names that a setting accepts; None for settings that are no such name or names.
 
     Args:
         kind: Type of the setting.
     """
-    if kind == TaskName:
-        return TASKS
-    return ATTENTION_TYPES if kind == AttentionName else None
+    item = get_args(kind)[0] if get_origin(kind) is tuple else kind
+    return next((registry for name_type, registry in EXTENSION_TYPES if item == name_type), None)
 
 
 def _validated(config: Config) -> Config:
@@ -520,6 +598,6 @@ def setting_choices(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 (any type)
     if kind == Header:
         return HEADER_CHOICES
     registry = extension_registry(kind)
-    if registry is not None:
+    if registry is not None and get_origin(kind) is not tuple:
         return registry.names()
     return get_args(kind) if get_origin(kind) is Literal else ()

@@ -133,7 +133,7 @@ REQUIREMENTS: Sequence[Requirement] = (
         lambda c: bool(c.training.initial_run),
     ),
     Requirement("training.initial_digest", "training.initial_run (--from RUN)", lambda c: bool(c.training.initial_run)),
-    Requirement("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer == "adamw"),
+    Requirement("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer != "adam"),
     Requirement(
         "training.scheduled_sampling",
         "cuda_graphs = false: a recorded update cannot change its sampling probability",

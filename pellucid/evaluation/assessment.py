@@ -12,13 +12,14 @@ import numpy as np
 from msgspec import Meta
 
 from pellucid.argument_checks import check_arguments, check_lengths, check_not_empty
-from pellucid.config.settings import MAX_BEAM_SIZE
+from pellucid.config.settings import MAX_BEAM_SIZE, MetricName
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.trace import Trace, checked_outputs
 from pellucid.errors import ArgumentError, InputError
 from pellucid.evaluation.calibration import Calibration, calibration_error_by_chance, measure_calibration
 from pellucid.evaluation.confusion import SymbolConfusions, count_confusions
+from pellucid.evaluation.custom_metrics import MetricScore, evaluated_examples, score_metric
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
@@ -221,6 +222,8 @@ class Assessment:
     """Outputs that are accepted automatically under each bound; empty if the outputs have no confidence."""
     no_confidence_reason: str = ""
     """Why the outputs have no confidence; empty if they have one."""
+    custom_metrics: tuple[MetricName, ...] = ()
+    """Names of metrics of other packages that are computed too."""
 
     @cached_property
     def scored(self) -> list[ScoredExample]:
@@ -241,6 +244,14 @@ class Assessment:
     def label_metrics(self) -> LabelMetrics | None:
         """Metrics of tags, classes or positions; None for sequences."""
         return None if self.metrics.labels is None else self.metrics.labels(self.scored, self.traces)
+
+    @cached_property
+    def metric_scores(self) -> list[MetricScore]:
+        """Values of the metrics of other packages, in the order of `custom_metrics`."""
+        if not self.custom_metrics:
+            return []
+        examples = evaluated_examples(self.traces, self.decoded.references, self.scored)
+        return [score_metric(name, examples) for name in self.custom_metrics]
 
     @cached_property
     def confusions(self) -> SymbolConfusions:
@@ -374,6 +385,7 @@ class Assessment:
         mean = self.mean
         return {
             **self._scores(),
+            "metrics": {score.name: score.to_dict() for score in self.metric_scores},
             "texts": self.text_scores.to_dict() if self.text_scores else None,
             "oracle": [{"k": row.k, "accuracy": row.accuracy, "ci95": list(row.ci95)} for row in self.oracle],
             "mean_reciprocal_rank": self.mean_reciprocal_rank if self.oracle else None,

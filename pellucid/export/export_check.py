@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from pellucid.config.settings import Config
+from pellucid.config.training_types import is_custom_metric
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.evaluation.metrics import ScoredExample, evaluate_examples
@@ -49,12 +50,14 @@ class ExportScore(NamedTuple):
 
 
 def export_metric(config: Config) -> str:
-    """Return the metric of a run that outputs are measured by; exact match if the run selects its model by loss.
+    """Return the metric of a run that outputs are measured by; exact match if it selects its model by loss, or by a
+    metric of another package.
 
     Args:
         config: Configuration of the run.
     """
-    return "exact_match" if config.training.metric == "loss" else config.training.metric
+    metric = config.training.metric
+    return "exact_match" if metric == "loss" or is_custom_metric(metric) else metric
 
 
 def score_outputs(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from pellucid.config.settings import Cell, Config, memory_size
+from pellucid.config.settings import CellName, Config, memory_size
 from pellucid.data.extended_vocabulary import BY_POSITION, NEVER_COPIED
 from pellucid.data.vocabulary import UNK
 from pellucid.export.onnx_graph import GraphBuilder, GraphOptions
@@ -26,7 +26,7 @@ from pellucid.runtime.parameters import (
 )
 from pellucid.shapes import Float
 
-GATE_ORDERS: Mapping[Cell, tuple[int, ...]] = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
+GATE_ORDERS: Mapping[CellName, tuple[int, ...]] = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
 """Gates in the order of the ONNX operators (GRU: update, reset, candidate; LSTM: input, output, forget, candidate), by
 their index in the parameters of a run."""
 
@@ -218,7 +218,7 @@ class EncoderGraph:
         return self.graph.add("ConstantOfShape", shape)
 
 
-def _reorder(kind: Cell, parameters: Float[np.ndarray, "G *columns"]) -> Float[np.ndarray, "G *columns"]:
+def _reorder(kind: CellName, parameters: Float[np.ndarray, "G *columns"]) -> Float[np.ndarray, "G *columns"]:
     """Return parameters of all gates with the gates in the order of the ONNX operator."""
     gates = np.split(parameters, len(GATE_ORDERS[kind]))
     return np.concatenate([gates[index] for index in GATE_ORDERS[kind]])

@@ -9,19 +9,26 @@ applied after the product:
 
 Sources: Cho et al. 2014, section 2.3; Hochreiter & Schmidhuber 1997 with the forget gate of Gers et al. 2000.
 
-A new cell is a subclass of `CellSpec`, an entry in `CELLS`, its equations in model/equations.py, and a name in `Cell`
-of config/settings.py. No other module depends on the kind of cell. PyTorch runs it step by step until
+A new cell is a subclass of `CellSpec`. Other packages register it with `register_cell` or declare it as an entry point
+(config/cell_types.py). Here it has an entry in `CELLS`, its equations in model/equations.py, and a name in `Cell` of
+config/settings.py. No other module depends on the kind of cell. PyTorch runs it step by step until
 `kernels.types.CELL_LAYOUTS` names it too.
 """
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from pellucid.config.settings import Cell, LayerNormalization
+from pellucid.argument_checks import argument_error, convert_argument
+from pellucid.config.cell_types import CELL_TYPES, is_custom_cell
+from pellucid.config.extensions import check_name
+from pellucid.config.settings import CellName, LayerNormalization
+from pellucid.errors import ConfigError, abbreviate_reason, quote
 from pellucid.kernels.types import CELL_LAYOUTS, CellLayout
 from pellucid.shapes import Float
 
@@ -191,8 +198,148 @@ class LSTMSpec(CellSpec):
         return torch.lstm(inputs, [start, start], weights, True, 1, 0.0, trains, False, True)[0]
 
 
-CELLS: Mapping[Cell, CellSpec] = {"gru": GRUSpec(), "lstm": LSTMSpec()}
-"""All cells by their name in the settings."""
+CELLS: Mapping[CellName, CellSpec] = {"gru": GRUSpec(), "lstm": LSTMSpec()}
+"""The built-in cells by their name in the settings."""
+CELL_REQUIREMENT = (
+    "a subclass of pellucid.CellSpec without arguments, with the names of its gates, gate_values(inputs, recurrent) "
+    "and step(inputs, recurrent, state, norm)"
+)
+"""Requirement of the classes of other packages, for messages."""
+
+
+def register_cell(name: str, cell_class: type[CellSpec]) -> None:
+    """Register a class of recurrent cell for this process, in place of a registered one of the same name.
+
+    The settings `encoder.cell` and `decoder.cell` then accept the name. The class is built without arguments.
+
+    Other processes (workers of an ensemble, other commands) find a cell only as an entry point of the group
+    `pellucid.cells` of an installed package.
+
+    Args:
+        name: Value of the settings.
+        cell_class: The class.
+
+    Raises:
+        ArgumentError: The name is empty, too long or not printable; or the class is not a subclass of `CellSpec`, lacks
+            a method or the names of its gates, or takes arguments.
+        ConfigError: A built-in cell has this name.
+    """
+    name = convert_argument("name", name, str)
+    check_name("name", name)
+    if not _is_buildable(cell_class):
+        raise argument_error("cell_class", CELL_REQUIREMENT, cell_class)
+    CELL_TYPES.add(name, cell_class)
+
+
+def _is_buildable(value: object) -> bool:
+    """Return whether a value is a class of cell with all methods and names of gates, built without arguments."""
+    if not issubclass(type(value), type):  # isinstance would read __class__, which may raise anything
+        return False
+    cell_class = cast(type, value)
+    if not issubclass(cell_class, CellSpec) or inspect.isabstract(cell_class):
+        return False
+    gates = getattr(cell_class, "gates", None)
+    if not (isinstance(gates, tuple) and gates and all(isinstance(gate, str) and gate for gate in gates)):
+        return False
+    try:
+        inspect.signature(cell_class).bind()
+        inspect.signature(cell_class.step).bind(None, None, None, None, None)
+    except (TypeError, ValueError):
+        return False
+    return len(set(gates)) == len(gates)
+
+
+def get_cell_spec(cell: CellName) -> CellSpec:
+    """Return the equations of a cell.
+
+    Args:
+        cell: Name of the cell.
+
+    Raises:
+        ConfigError: There is no such cell, its entry point does not provide a class as `register_cell` accepts, or its
+            equations do not fit its description (`check_equations`).
+    """
+    if not is_custom_cell(cell):
+        return CELLS[cell]
+    cell_class = CELL_TYPES.get(cell)
+    if not _is_buildable(cell_class):
+        raise ConfigError(f"the class of the cell {quote(cell)} is not {CELL_REQUIREMENT}")
+    return _build_checked(cast(type[CellSpec], cell_class))
+
+
+@cache
+def _build_checked(cell_class: type[CellSpec]) -> CellSpec:
+    """Return the cell of a class of another package; its equations are checked once."""
+    try:
+        spec = cell_class()
+    except Exception as error:  # the code of another package may raise anything
+        raise ConfigError(f"{cell_class.__name__} cannot be built: {abbreviate_reason(error)}") from error
+    with torch.device("cpu"):  # the network may be built without values, on the device "meta"
+        check_equations(spec)
+    return spec
+
+
+@torch.no_grad()
+def check_equations(spec: CellSpec) -> None:
+    """Check the gates and one step of a cell of another package: shapes, and that each row is computed by itself.
+
+    Args:
+        spec: The cell.
+
+    Raises:
+        ConfigError: A description of the class does not fit its gates, a shape is wrong, a method fails, or a result
+            depends on other rows of the batch or on earlier calls.
+    """
+    name, num_gates, hidden_size = type(spec).__name__, len(spec.gates), 3
+    if unknown := sorted(set(spec.initial_biases) - set(spec.gates)):
+        raise ConfigError(f"{name}.initial_biases: expected names of gates, got {quote(unknown[0])}")
+    if spec.norm_groups is not None and sum(spec.norm_groups) != num_gates:
+        raise ConfigError(f"{name}.norm_groups: expected numbers of gates with the sum {num_gates}")
+    if spec.torch_module is not None:
+        raise ConfigError(
+            f"{name}.torch_module: expected None: PyTorch would compute its own cell in place of the equations of the "
+            "class"
+        )
+    generator = torch.Generator().manual_seed(1)
+    inputs, recurrent = (torch.randn(2, num_gates * hidden_size, generator=generator) for _ in range(2))
+    hidden, cell_state = (torch.randn(2, hidden_size, generator=generator) for _ in range(2))
+    state = LayerState(hidden, cell_state if spec.has_cell_state else None)
+    together = _step_results(spec, inputs, recurrent, state)
+    alone = _step_results(
+        spec, inputs[:1], recurrent[:1], LayerState(hidden[:1], cell_state[:1] if spec.has_cell_state else None)
+    )
+    for (what, values), (_, row) in zip(together, alone, strict=True):
+        if not torch.allclose(values[:1], row, rtol=1e-4, atol=1e-5):
+            raise ConfigError(
+                f"{name}: {what} of a row changes with the other rows of the batch or with earlier calls, so outputs "
+                "would depend on the other lines: compute each row by itself, and keep nothing on the object"
+            )
+
+
+def _step_results(
+    spec: CellSpec, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], state: LayerState
+) -> list[tuple[str, Float[Tensor, "B H"]]]:
+    """Return the gates and the new state of a cell of another package, by name, after a check of their shapes."""
+    name, expected = type(spec).__name__, state.hidden.shape
+    try:
+        gates, new = spec.gate_values(inputs, recurrent), spec.step(inputs, recurrent, state)
+        if spec.has_cell_state:
+            spec.step(inputs, recurrent, state, nn.functional.relu)
+        results = [*zip(spec.gates, gates, strict=True), ("the hidden state", new.hidden)]
+    except Exception as error:  # the code of another package may raise anything
+        raise ConfigError(
+            f"{name}: a step of a batch of {len(inputs)} and {expected[1]} hidden units failed: "
+            f"{abbreviate_reason(error)}"
+        ) from error
+    if (new.cell_state is not None) != spec.has_cell_state:
+        raise ConfigError(f"{name}.step: expected a cell state if has_cell_state is true, and None if it is false")
+    if new.cell_state is not None:
+        results.append(("the cell state", new.cell_state))
+    for what, values in results:
+        if not isinstance(values, Tensor) or values.shape != expected:
+            got = f"the shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+            raise ConfigError(f"{name}: {what}: expected the shape (B, H) = {tuple(expected)}, got {got}")
+    return results
 
 
 class RecurrentMask(NamedTuple):
@@ -212,7 +359,7 @@ class RecurrentCell(nn.Module):
 
     kind: ClassVar[str] = "recurrent"
 
-    def __init__(self, cell_type: Cell, input_size: int, hidden_size: int) -> None:
+    def __init__(self, cell_type: CellName, input_size: int, hidden_size: int) -> None:
         """Initialize input weights by Glorot and Bengio, hidden weights of each gate orthogonally, biases by the spec.
 
         Args:
@@ -221,8 +368,8 @@ class RecurrentCell(nn.Module):
             hidden_size: H.
         """
         super().__init__()
-        self.cell_type: Cell = cell_type
-        self.spec = CELLS[cell_type]
+        self.cell_type: CellName = cell_type
+        self.spec = get_cell_spec(cell_type)
         self.hidden_size = hidden_size
         rows = len(self.spec.gates) * hidden_size
         self.input_weight = nn.Parameter(torch.empty(rows, input_size))
@@ -346,7 +493,7 @@ class NormalizedCell(RecurrentCell):
 
     kind: ClassVar[str] = "normalized"
 
-    def __init__(self, cell_type: Cell, input_size: int, hidden_size: int) -> None:
+    def __init__(self, cell_type: CellName, input_size: int, hidden_size: int) -> None:
         """Initialize gains with one, and the other parameters as in `RecurrentCell`.
 
         Args:
@@ -412,7 +559,11 @@ class StackedCells(nn.Module):
     """The cells of a stack of recurrent layers: a sequence of `RecurrentCell`, from the bottom to the top."""
 
     def __init__(
-        self, cell_type: Cell, input_sizes: Sequence[int], hidden_size: int, kind: type[RecurrentCell] = RecurrentCell
+        self,
+        cell_type: CellName,
+        input_sizes: Sequence[int],
+        hidden_size: int,
+        kind: type[RecurrentCell] = RecurrentCell,
     ) -> None:
         """Build one cell for each input size.
 

@@ -24,7 +24,7 @@ from pellucid.kernels.types import (
     OutputLayerParameters,
 )
 from pellucid.model.attention import build_attention
-from pellucid.model.cells import CELLS, LayerState, StackedCells, cell_class
+from pellucid.model.cells import LayerState, StackedCells, cell_class, get_cell_spec
 from pellucid.model.embedding import Embedding
 from pellucid.model.linear import linear
 from pellucid.model.memory import (
@@ -134,7 +134,7 @@ class Decoder(nn.Module, ABC):
         self.attention = build_attention(attention, config.hidden_size, sizes.memory)
         inputs = [self.table.size] + [config.hidden_size] * (config.num_layers - 1)
         self.cells = StackedCells(config.cell, inputs, config.hidden_size, cell_class(config.layer_normalization))
-        spec = CELLS[config.cell]
+        spec = get_cell_spec(config.cell)
         rows = len(spec.gates) * config.hidden_size
         self.context_projection = nn.Linear(feed_size, rows, bias=False) if feed_size else None
         parts = config.num_layers * (2 if spec.has_cell_state else 1)
@@ -224,7 +224,10 @@ class Decoder(nn.Module, ABC):
             memory: Encoder output.
         """
         shape = len(memory.states), self.config.num_layers, self.config.hidden_size
-        attention_state, has_cell_state = self.attention.initial_weights(memory), CELLS[self.config.cell].has_cell_state
+        attention_state, has_cell_state = (
+            self.attention.initial_weights(memory),
+            get_cell_spec(self.config.cell).has_cell_state,
+        )
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
             return DecoderState(zero, zero if has_cell_state else None, attention_state=attention_state)

@@ -9,9 +9,10 @@ from math import prod
 from typing import NamedTuple
 
 from pellucid.config.attention_types import is_custom_attention
+from pellucid.config.cell_types import CELL_TYPES, has_cell_state, is_custom_cell
 from pellucid.config.settings import (
     AttentionConfig,
-    Cell,
+    CellName,
     Config,
     DecoderConfig,
     EncoderConfig,
@@ -80,34 +81,45 @@ def _present(symbols: Iterable[SymbolSize]) -> list[SymbolSize]:
 
 # Cells
 
-GATES: Mapping[Cell, str] = {"gru": "rzn", "lstm": "ifgo"}
+GATES: Mapping[CellName, str] = {"gru": "rzn", "lstm": "ifgo"}
 """Letters of the gates of each cell."""
-CELL_RESULTS: Mapping[Cell, tuple[str, ...]] = {
+CELL_RESULTS: Mapping[CellName, tuple[str, ...]] = {
     "gru": (r"\mathrm{@}(x, h) = (1 - z) \odot n + z \odot h",),
     "lstm": (r"k' = f \odot k + i \odot g", r"\mathrm{@}(x, h) = o \odot \tanh(k')"),
 }
 """State after a step of each cell; @ stands for the name of the cell."""
-NORMALIZED_GATES: Mapping[Cell, str] = {"gru": "r and z together, and over n", "lstm": "all gates together"}
+NORMALIZED_GATES: Mapping[CellName, str] = {"gru": "r and z together, and over n", "lstm": "all gates together"}
 
 
-def cell_name(cell: Cell, normalization: LayerNormalization) -> str:
-    """Return the name of a cell in the equations: "GRU", or "LN-GRU" if it is normalized inside.
+def _gate_letters(cell: CellName) -> Sequence[str]:
+    """Return the letters of the gates of a cell; the gates of other packages are numbered."""
+    if not is_custom_cell(cell):
+        return GATES[cell]
+    return [str(number) for number in range(1, len(CELL_TYPES.get(cell).gates) + 1)]
+
+
+def cell_name(cell: CellName, normalization: LayerNormalization) -> str:
+    """Return the name of a cell in the equations: "GRU", or "LN-GRU" if it is normalized inside; "cell" for others.
 
     Args:
         cell: The cell.
         normalization: Where layer normalization is applied.
     """
-    return f"{'LN-' if normalization == 'cells' else ''}{cell.upper()}"
+    return f"{'LN-' if normalization == 'cells' else ''}{'cell' if is_custom_cell(cell) else cell.upper()}"
 
 
-def cell_equations(cell: Cell, normalization: LayerNormalization) -> EquationGroup:
-    """Return the equations of a cell with the input x and the state h.
+def cell_equations(cell: CellName, normalization: LayerNormalization) -> EquationGroup:
+    """Return the equations of a cell with the input x and the state h; a cell of another package has its own.
 
     Args:
         cell: The cell.
         normalization: Where layer normalization is applied.
     """
     name, is_normalized = cell_name(cell, normalization), normalization == "cells"
+    if is_custom_cell(cell):
+        gates = ", ".join(f"{number} {gate}" for number, gate in enumerate(CELL_TYPES.get(cell).gates, start=1))
+        note = f"The class of the cell “{cell}”, of another package, has its equations. Its gates: {gates}."
+        return EquationGroup(f"Cell {cell}", [rf"\mathrm{{{name}}}(x, h) = h'"], [], note)
     equations = [_gate_equation(gate, is_normalized) for gate in GATES[cell]]
     results = [result.replace("@", name) for result in CELL_RESULTS[cell]]
     if is_normalized:
@@ -157,7 +169,7 @@ class _Stack(NamedTuple):
 
     def _cell_symbols(self, input_size: int, layers: int, which: str) -> list[SymbolSize]:
         """Return the parameters of the cells of some layers, whose inputs have one size."""
-        config, gates = self.config, GATES[self.config.cell]
+        config, gates = self.config, _gate_letters(self.config.cell)
         size, copies = config.hidden_size, len(gates) * self.directions * layers
         where = f"{which}{', both directions' if self.directions > 1 else ''}"
         symbols = [
@@ -168,7 +180,7 @@ class _Stack(NamedTuple):
         ]
         if config.layer_normalization == "cells":
             symbols.append(_parameter(r"\mathrm{LN}", f"gains of the gates{where}", size, copies=2 * copies))
-            if config.cell == "lstm":
+            if has_cell_state(config.cell):
                 meaning = f"gain and bias for the cell state{where}"
                 symbols.append(_parameter(r"\mathrm{LN}", meaning, size, copies=2 * self.directions * layers))
         return symbols
@@ -181,7 +193,7 @@ class _Stack(NamedTuple):
         return [_parameter(r"\mathrm{LN}", "gain and bias of each layer's output", size, copies=2 * layers)]
 
 
-def _list_gates(letter: str, gates: str) -> str:
+def _list_gates(letter: str, gates: Sequence[str]) -> str:
     """Return a parameter of all gates: "W_r, W_z, W_n"."""
     return ", ".join(f"{letter}_{gate}" for gate in gates)
 
@@ -526,10 +538,10 @@ def _initial_equations(config: DecoderConfig) -> list[str]:
     """Return the equations of the initial state."""
     layer = "^{(l)}" if config.num_layers > 1 else ""
     if config.init_hidden == "zero":
-        return [f"s_0{layer} = 0", *([f"k_0{layer} = 0"] if config.cell == "lstm" else [])]
+        return [f"s_0{layer} = 0", *([f"k_0{layer} = 0"] if has_cell_state(config.cell) else [])]
     summary = FINAL if config.init_hidden == "final" else MEAN
     equations = [rf"s_0{layer} = \tanh(W_0{layer} {summary} + b_0{layer})"]
-    if config.cell == "lstm":
+    if has_cell_state(config.cell):
         equations.append(rf"k_0{layer} = V_0{layer} {summary} + d_0{layer}")
     return equations
 
@@ -543,7 +555,7 @@ def _initial_symbols(config: DecoderConfig, memory: int) -> list[SymbolSize]:
         _parameter("W_0", "projection to the initial state", size, memory, copies=layers),
         _parameter("b_0", "its bias", size, copies=layers),
     ]
-    if config.cell == "lstm":
+    if has_cell_state(config.cell):
         symbols += [
             _parameter("V_0", "projection to the initial cell state", size, memory, copies=layers),
             _parameter("d_0", "its bias", size, copies=layers),

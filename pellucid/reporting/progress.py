@@ -17,11 +17,14 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from pellucid.argument_checks import argument_error
 from pellucid.config.settings import TaskName
+from pellucid.config.training_types import METRIC_TYPES, format_metric, is_custom_metric
 from pellucid.errors import quote
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import (
+    CallbackFailed,
+    CallbackInterrupted,
     ConfidenceFitted,
     DataAugmented,
     FileRead,
@@ -313,8 +316,10 @@ class ProgressReporter:
                 self._report_step(event)
             case ValidationCompleted():
                 self._report_validation(event)
-            case PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted():
-                self._print_line(fit_line(event))
+            case (
+                PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted()
+            ):
+                self._print_line(other_line(event))
             case TrainingStopped():
                 self._print_line(stop_line(event, self.is_finished))
 
@@ -515,6 +520,31 @@ def confidence_line(event: ConfidenceFitted) -> str:
     )
 
 
+def other_line(
+    event: PairNgramFitted | PairNgramWeighted | ConfidenceFitted | CallbackFailed | CallbackInterrupted,
+) -> str:
+    """Describe the fit of another model, or the failure or interruption by a callback.
+
+    Args:
+        event: Event of the training.
+    """
+    return callback_line(event) if isinstance(event, CallbackFailed | CallbackInterrupted) else fit_line(event)
+
+
+def callback_line(event: CallbackFailed | CallbackInterrupted) -> str:
+    """Describe the failure of a callback, or that it ended the training.
+
+    Args:
+        event: Event of the training.
+    """
+    if isinstance(event, CallbackInterrupted):
+        return f"the callback {quote(event.callback)} interrupts the training, whose state is saved"
+    return (
+        f"note: the callback {quote(event.callback)} failed at {event.event}, and receives no further events; the "
+        f"training continues: {event.reason}"
+    )
+
+
 def compilation_note() -> str:
     """Return a note that kernels are compiled before the first update: once per machine, or at each run if no cache
     folder is available.
@@ -533,7 +563,12 @@ def format_scores(task: TaskName, metrics: Mapping[str, float], short: bool = Fa
     """
     validation_metrics = get_task(task).metrics.validation_metrics
     scores = [f"{metric.name} {metrics[metric.key]:6.2f} %" for metric in validation_metrics if metric.key in metrics]
-    return " · ".join([*scores[: 1 if short else None], f"loss {metrics['loss']:.3f}"])
+    custom = [
+        f"{name} {format_metric(name, value)}"
+        for name, value in metrics.items()
+        if is_custom_metric(name) and name in METRIC_TYPES
+    ]
+    return " · ".join([*scores[: 1 if short else None], *custom, f"loss {metrics['loss']:.3f}"])
 
 
 @contextmanager
@@ -651,8 +686,8 @@ class MultiProgress:
             case ValidationCompleted() if not self.is_live:
                 line = validation_line(event, self.paces.get(name), self.console.clock(), short=True)
                 self.print_line(f"{name}: {line}")
-            case PairNgramWeighted() | ConfidenceFitted():
-                self.print_line(f"{name}: {fit_line(event)}")
+            case PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted():
+                self.print_line(f"{name}: {other_line(event)}")
             case TrainingStopped():
                 self.print_line(f"{name}: {stop_line(event, name in self.finished)}")
 

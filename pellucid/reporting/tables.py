@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pellucid.evaluation.assessment import Assessment, ComparedAssessment, GroupComparison, RateStatistics, SeedRates
+from pellucid.evaluation.custom_metrics import MetricScore
 from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
 from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy, wilson_interval
 from pellucid.evaluation.risk_control import AcceptedOutputs
@@ -300,6 +301,8 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
             ("BLEU", f"{texts.bleu.score:.2f}", texts.bleu.signature),
             ("chrF", f"{texts.chrf.score:.2f}", texts.chrf.signature),
         ]
+    for score in assessment.metric_scores:
+        rows.append((visible_text(score.name), format_metric_value(score), _format_metric_interval(score)))
     for oracle in assessment.oracle:
         rows.append((f"oracle accuracy, k = {oracle.k}", f"{oracle.accuracy:.2f} %", _format_ci(oracle.ci95)))
     if assessment.oracle:
@@ -311,6 +314,24 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     rows.append((f"calibration error{of}", f"{100 * calibration.expected_error:.2f} %", explanation))
     rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
     return [*rows, *_confidence_rows(assessment)]
+
+
+def format_metric_value(score: MetricScore) -> str:
+    """Return the value of a metric of another package with its unit.
+
+    Args:
+        score: The value.
+    """
+    return f"{score.value:.2f} {score.unit}" if score.unit else f"{score.value:.4g}"
+
+
+def _format_metric_interval(score: MetricScore) -> str:
+    """Return the interval of a metric of another package, and which direction is better."""
+    direction = "higher is better" if score.higher_is_better else "lower is better"
+    if score.interval is None:
+        return direction
+    low, high = (format_metric_value(score._replace(value=end)) for end in score.interval)
+    return f"95 % interval {low} to {high}; {direction}"
 
 
 def _confidence_rows(assessment: Assessment) -> list[tuple[str, str, str]]:

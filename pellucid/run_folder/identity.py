@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.config.attention_types import ATTENTION_TYPES
+from pellucid.config.extensions import ExtensionRegistry
 from pellucid.config.settings import Config
-from pellucid.config.task_settings import TASKS
-from pellucid.config.toml import flatten_config
+from pellucid.config.toml import flatten_config, named_extensions
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import RunError, abbreviate, abbreviate_reason, quote
 from pellucid.files import file_exists
@@ -57,17 +56,22 @@ def describe_run(config: Config, vocabularies: Vocabularies, fingerprint: str, u
     }
 
 
-def find_versions(config: Config) -> dict[str, str]:
+def find_versions(config: Config, of_training: bool = False) -> dict[str, str]:
     """Return the versions of Pellucid and of the packages whose extensions a configuration names.
 
     Args:
         config: Configuration of a run.
+        of_training: Whether the extensions that only a training needs count too, such as an optimizer.
 
     Returns:
         Version by the name of the package, with "pellucid" first.
     """
-    names = ((TASKS, config.task), (ATTENTION_TYPES, config.attention.type))
-    packages = filter(None, (registry.package(name) for registry, name in names))
+
+    def counts(registry: ExtensionRegistry[Any]) -> bool:
+        return of_training or not registry.is_training_only
+
+    named = named_extensions(msgspec.to_builtins(config))
+    packages = filter(None, (registry.package(name) for _, registry, name in named if counts(registry)))
     return {PACKAGE: __version__, **{package.name: package.version for package in packages}}
 
 

@@ -21,6 +21,7 @@ from pellucid.run_folder.run_files import (
     MODEL,
     PAIR_NGRAM,
     SNAPSHOTS,
+    TENSORBOARD,
     VOCABULARY,
     has_run,
     load_run_config,
@@ -32,6 +33,8 @@ LENGTH_ADVICE = (
     "a run cannot be made longer or shorter, because its learning rate depends on the length from the first update on; "
     "name another run folder, in which the training begins anew"
 )
+CALLBACKS = "training.callbacks: "
+"""Beginning of the difference between configurations whose callbacks differ, which no parameter depends on."""
 TIME_LIMIT = "training.time_limit: "
 """Beginning of the difference between configurations whose time limits differ."""
 
@@ -60,7 +63,7 @@ def check_training_folder(folder: Path) -> None:
             folder holds both a checkpoint and the list of an ensemble; or there is no checkpoint, but a model or a
             file that no training writes (hidden files are allowed).
     """
-    refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS)])
+    refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS, TENSORBOARD)])
     for name in FILES:
         if name != SNAPSHOTS and (folder / name).is_dir():
             raise RunError(
@@ -73,7 +76,7 @@ def check_training_folder(folder: Path) -> None:
         )
     if not folder.is_dir() or file_exists(folder / CHECKPOINT):
         return
-    foreign = unexpected_files(folder, FILES)
+    foreign = unexpected_files(folder, (*FILES, TENSORBOARD))
     if foreign:
         raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
     if file_exists(folder / MODEL):
@@ -147,7 +150,11 @@ def check_same_config(folder: Path, config: Config) -> None:
         if file_exists(folder / CHECKPOINT):
             raise RunError(f"{folder} holds a training but no {CONFIG}: restore the file, or name another run folder")
         return
-    differences = config_differences(load_run_config(folder, config), config)
+    differences = [
+        difference
+        for difference in config_differences(load_run_config(folder, config), config)
+        if not difference.startswith(CALLBACKS)
+    ]
     if differences:
         listed = (f"  {difference}" for difference in differences)
         advice = "name another run folder"

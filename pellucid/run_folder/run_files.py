@@ -13,6 +13,7 @@ corpus.arrow            a large training file in ids, until the training has fin
 log.jsonl               one line per event
 card.md                 the model card
 snapshots/              at each validation, the outputs of four examples and the embeddings
+tensorboard/            curves for TensorBoard, with training.callbacks = ["tensorboard"]
 """
 
 import os
@@ -44,6 +45,8 @@ CONFIDENCE = "confidence.json"
 LOG = "log.jsonl"
 CARD = "card.md"
 SNAPSHOTS = "snapshots"
+TENSORBOARD = "tensorboard"
+"""Folder of the event files of the callback of this name."""
 LOCK = ".lock"
 ENSEMBLE = "ensemble.json"
 """File in the folder of an ensemble: the names of its members' run folders, and the weight of its pair n-gram model."""

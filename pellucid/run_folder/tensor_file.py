@@ -34,8 +34,11 @@ MAX_DAMAGE_LENGTH = 300
 """Maximum length of a message about a damaged header, which may quote it."""
 ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "F64": 8, "I64": 8}
 """Bytes per number of each supported tensor type."""
-TYPE_NAMES: Mapping[str, str] = {"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32"}
-"""Type names of parameters and of the optimizer's step counts in a file, by their names in NumPy and PyTorch."""
+TYPE_NAMES: Mapping[str, str] = {
+    **{"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32"},
+    **{"uint8": "U8", "bool": "BOOL"},
+}
+"""Type names of parameters and of the optimizer's state in a file, by their names in NumPy and PyTorch."""
 Size = Annotated[int, Meta(ge=0, le=2**53)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=8)]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pellucid.config.settings import (
     AttentionConfig,
-    Cell,
+    CellName,
     Config,
     DecoderConfig,
     EncoderConfig,
@@ -57,7 +57,7 @@ class CellNormArrays:
 class CellArrays:
     """Parameters of one recurrent cell: W and b for its input, U and c for its hidden state, gate by gate in rows."""
 
-    kind: Cell
+    kind: CellName
     """gru or lstm."""
     input_weight: Float[np.ndarray, "G I"]
     hidden_weight: Float[np.ndarray, "G H"]

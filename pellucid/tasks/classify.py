@@ -2,6 +2,7 @@
 
 import msgspec
 
+from pellucid.config.cell_types import cell_title
 from pellucid.config.settings import Config, DecoderConfig
 from pellucid.config.task_settings import CLASSIFY
 from pellucid.evaluation.label_metrics import score_labels
@@ -54,7 +55,7 @@ class ClassificationTask(LabelingTask):
         """
         decoder, attention_type = config.decoder, config.attention.type
         attention = f"{attention_type} attention" if attention_type != "none" else "no attention"
-        steps = f"{decoder.num_hops} step(s) of a {decoder.cell.upper()} of {decoder.hidden_size} units"
+        steps = f"{decoder.num_hops} step(s) of a {cell_title(decoder.cell)} of {decoder.hidden_size} units"
         return f"A classifier: {describe_encoder(config)}, {attention}, {steps}"
 
     def equations(self, config: Config, sizes: VocabularySizes) -> list[EquationGroup]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from pellucid.config.cell_types import cell_title
 from pellucid.config.settings import Config
 from pellucid.config.task_settings import TaskSettings
 from pellucid.data.batches import Batch
@@ -255,4 +256,4 @@ def describe_encoder(config: Config) -> str:
     before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""
     direction = "bidirectional" if encoder.bidirectional else "unidirectional"
     layers = f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction"
-    return f"{before}{direction} {encoder.cell.upper()} encoder of {layers}"
+    return f"{before}{direction} {cell_title(encoder.cell)} encoder of {layers}"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pellucid.config.attention_types import has_weights
+from pellucid.config.cell_types import cell_title
 from pellucid.config.settings import Config
 from pellucid.config.task_settings import TRANSDUCE
 from pellucid.data.batches import Batch
@@ -111,7 +112,7 @@ class TransductionTask(Task):
         attention = f"with {config.attention.type} attention" if has_weights(config.attention) else "without attention"
         return (
             f"A recurrent encoder-decoder {attention}: {describe_encoder(config)}, "
-            f"{decoder.cell.upper()} decoder of {decoder.num_layers} layer(s) of {decoder.hidden_size} units"
+            f"{cell_title(decoder.cell)} decoder of {decoder.num_layers} layer(s) of {decoder.hidden_size} units"
         )
 
     def equations(self, config: Config, sizes: VocabularySizes) -> list[EquationGroup]:

@@ -9,11 +9,14 @@ from typing import Any
 import msgspec
 from torch import Tensor
 
-from pellucid.errors import RunError, abbreviate_reason
+from pellucid.errors import RunError, abbreviate_reason, quote
 from pellucid.files import write_atomic
 from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.progress import CHECKPOINT_FORMAT, Progress, decode_progress
 from pellucid.run_folder.tensor_file import (
+    TYPE_NAMES,
+    TensorFile,
+    array_of_shape,
     check_digest,
     check_format,
     encode_tensors,
@@ -22,7 +25,9 @@ from pellucid.run_folder.tensor_file import (
 )
 from pellucid.run_folder.torch_tensors import cpu_tensors, read_tensors
 from pellucid.training.loop import TrainingState, divergence_error
+from pellucid.training.optimizer import Adam, Optimizer
 from pellucid.training.progress_check import check_progress
+from pellucid.training.torch_optimizer import TorchOptimizer
 
 MEAN_BOUND = 8.0
 """Upper bound of the first Adam moment, in square roots of the second moment.
@@ -93,15 +98,40 @@ def _read_checkpoint(path: Path, state: TrainingState, fingerprint: str) -> tupl
                 f"{path} is of a training on other data (its fingerprint differs); name another run folder, give the "
                 "same data, or restore the file"
             )
-        tensors = read_tensors(stored, _tensors_of(state))
+        tensors = read_tensors(stored, _expected_tensors(state, stored))
     try:
         check_progress(state, progress)
     except ValueError as error:
         raise RunError(f"{path}: {abbreviate_reason(error)}") from error
-    _check_counts(path, tensors, progress.update)
-    _check_moments(path, _with_prefix(tensors, "optimizer."))
+    _check_counts(path, tensors, progress.update, state.optimizer)
+    if isinstance(state.optimizer, Adam):
+        _check_moments(path, _with_prefix(tensors, "optimizer."))
     check_digest(stored, tensor_digest(tensors, stored.metadata["progress"]))
+    if isinstance(state.optimizer, TorchOptimizer):
+        try:
+            state.optimizer.check_state(_with_prefix(tensors, "optimizer."))
+        except ValueError as error:
+            raise RunError(
+                f"{path}: the optimizer {quote(state.optimizer.name)}: {abbreviate_reason(error)}"
+            ) from error
     return tensors, progress
+
+
+def _expected_tensors(state: TrainingState, stored: TensorFile) -> dict[str, Any]:
+    """Return tensors of the names, types and shapes that a checkpoint must have, without their values.
+
+    The state of an optimizer of another package has those of the file: it is known after the first update only.
+    """
+    expected = _tensors_of(state)
+    if isinstance(state.optimizer, Adam):
+        return expected
+    types = {short: long for long, short in TYPE_NAMES.items()}
+    others = {name: value for name, value in expected.items() if not name.startswith("optimizer.")}
+    return others | {
+        name: array_of_shape(info.shape, types[info.dtype])
+        for name, info in stored.tensors.items()
+        if name.startswith("optimizer.") and info.dtype in types
+    }
 
 
 def _tensors_of(state: TrainingState) -> dict[str, Any]:
@@ -118,10 +148,11 @@ def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _check_counts(path: Path, tensors: dict[str, Tensor], updates: int) -> None:
+def _check_counts(path: Path, tensors: dict[str, Tensor], updates: int, optimizer: Optimizer) -> None:
     """Check that the step counts of parameters and averages do not exceed the number of updates."""
+    prefixes = ("optimizer.", "average.") if isinstance(optimizer, Adam) else ("average.",)
     for name, value in sorted(tensors.items()):
-        counts = name.startswith(("optimizer.", "average.")) and name.endswith("count")
+        counts = name.startswith(prefixes) and name.endswith("count")
         if counts and (value.is_floating_point() or not 0 <= int(value) <= updates):
             raise RunError(f"{path}: {name}: expected a whole number from 0 to {updates}, got {value.item()}")
 

@@ -32,10 +32,17 @@ from pellucid.run_folder.run_files import (
     read_ensemble_record,
 )
 from pellucid.training.ensemble_fitting import fit_ensemble
-from pellucid.training.events import ModelBuilt, RunEvent, TrainingStopped, UpdateCompleted, ValidationCompleted
+from pellucid.training.events import (
+    CallbackInterrupted,
+    ModelBuilt,
+    RunEvent,
+    TrainingStopped,
+    UpdateCompleted,
+    ValidationCompleted,
+)
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingInputs
-from pellucid.worker_pool import JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
+from pellucid.worker_pool import JobEvent, JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
 
 UPDATE_INTERVAL = 0.25
 """Minimum seconds between two updates reported by a worker process."""
@@ -130,8 +137,9 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
     """Train every member in its own process, or resume it, and yield their events as they arrive.
 
     The names of the members are written to `ensemble.json` as soon as the first network is built. Closing the generator
-    stops all trainings after they have saved their states. The first error of a training is raised after the others
-    have stopped in the same way. When all have ended, `fit_ensemble` fits the ensemble.
+    stops all trainings after they have saved their states, and so does a callback of a member. The first error of a
+    training is raised after the others have stopped in the same way. When all have ended, `fit_ensemble` fits the
+    ensemble.
 
     Args:
         training_jobs: Members of the ensemble.
@@ -160,17 +168,19 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
                 while waiting and pool.free_workers:
                     pool.submit(*waiting.pop())
                 for event in pool.events():
-                    if isinstance(event, JobFailure):
-                        raise event.error
-                    if isinstance(event, ProgressMessage):
-                        if isinstance(event.content, ModelBuilt) and not folder_locked:
-                            # The data files are read, and the folder is new or belongs to this ensemble.
-                            stack.enter_context(lock_run_folder(folder, (ENSEMBLE, CONFIDENCE)))
-                            _write_members(folder / ENSEMBLE, names)
-                            folder_locked = True
-                        if isinstance(event.content, UpdateCompleted):
-                            pool.max_workers = at_once  # the first training has compiled the kernels for the others
-                        yield WorkerEvent(training_jobs[event.job].folder, event.content)
+                    content = _content_of(event)
+                    if isinstance(content, ModelBuilt) and not folder_locked:
+                        # The data files are read, and the folder is new or belongs to this ensemble.
+                        stack.enter_context(lock_run_folder(folder, (ENSEMBLE, CONFIDENCE)))
+                        _write_members(folder / ENSEMBLE, names)
+                        folder_locked = True
+                    if isinstance(content, UpdateCompleted):
+                        pool.max_workers = at_once  # the first training has compiled the kernels for the others
+                    if content is not None:
+                        yield WorkerEvent(training_jobs[event.job].folder, content)
+                    if isinstance(content, CallbackInterrupted):
+                        shutdown(pool)
+                        return
                 yield None
             for fitted in fit_ensemble(training_jobs[0].files, folder, training_jobs[0].config):
                 yield WorkerEvent(folder, fitted)
@@ -178,6 +188,14 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
             shutdown(pool)
             remove_empty_folders(new_folders)
             raise
+
+
+def _content_of(event: JobEvent) -> RunEvent | None:
+    """Return the event of a training that a worker sent; None for the end of a job; raise the error of a failed one."""
+    if isinstance(event, JobFailure):
+        raise event.error
+    content: RunEvent | None = event.content if isinstance(event, ProgressMessage) else None
+    return content
 
 
 def _write_members(path: Path, names: Sequence[str]) -> None:

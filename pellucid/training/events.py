@@ -227,6 +227,24 @@ class TrainingStopped(NamedTuple):
     progress: Progress
 
 
+class CallbackFailed(NamedTuple):
+    """A callback that the settings name (`training.callbacks`) raised an error, and receives no further events."""
+
+    callback: str
+    """Name of the callback."""
+    event: str
+    """Class of the event at which it failed: "UpdateCompleted"; "close" for the end of the training."""
+    reason: str
+    """The error."""
+
+
+class CallbackInterrupted(NamedTuple):
+    """A callback that the settings name returned true: the training ends, and its state is saved."""
+
+    callback: str
+    """Name of the callback."""
+
+
 class FileSaved(NamedTuple):
     """The checkpoint or the best model was written."""
 
@@ -249,16 +267,22 @@ RunEvent = (
     | PairNgramFitted
     | PairNgramWeighted
     | ConfidenceFitted
+    | CallbackFailed
+    | CallbackInterrupted
 )
 """Events of a training from files into a run folder (`train_run`), and of the choice of its size."""
 
 
 @runtime_checkable
 class TrainingCallback(Protocol):
-    """Receiver of the events of a training (`pellucid.train(..., callbacks=[...])`).
+    """Receiver of the events of a training.
 
-    Any object with this method is one. It is called in the process of the caller, in the order of the events, after the
-    run folder has been updated. An exception ends the training, whose state is saved.
+    Any object with this method is one. It is called in the order of the events, after the run folder has been updated.
+
+    An object of `pellucid.train(..., callbacks=[...])` is called in the process of the caller; an exception ends the
+    training, whose state is saved. A class that the setting `training.callbacks` names is constructed, without
+    arguments, by each training process; an exception is reported, and the training continues without this callback. If
+    such an object has a method `close()`, it is called when the training ends, in whatever way.
     """
 
     def on_event(self, folder: Path, event: RunEvent) -> bool | None:

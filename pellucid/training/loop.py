@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from pellucid.config.durations import parse_duration
-from pellucid.config.settings import Config, Metric, TrainingConfig
+from pellucid.config.settings import Config, MetricName, TrainingConfig
 from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.config.training_types import best_rank, is_custom_metric, metric_sign
 from pellucid.data.batch_loaders import LoadedBatch, iterate_batches, prefetch
 from pellucid.data.batches import Batch, bucket_by_length, collate
 from pellucid.data.encoding import EncodedExamples
@@ -29,6 +30,7 @@ from pellucid.data.vocabulary import PAD
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DivergenceError, NotFiniteError
 from pellucid.evaluation.assessment import score_traces
+from pellucid.evaluation.custom_metrics import compute_metric, evaluated_examples
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.model.device import rng_devices, seed_generators
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
@@ -36,7 +38,7 @@ from pellucid.shapes import Int
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.gradients import GradientComputer
-from pellucid.training.optimizer import Adam, Average, averaged_weights, build_average, scheduled_learning_rate
+from pellucid.training.optimizer import Average, Optimizer, averaged_weights, build_average, scheduled_learning_rate
 from pellucid.training.scheduled_sampling import scheduled_sampling_probability
 
 MIX_IN_STREAM = 0x6D697800
@@ -60,7 +62,7 @@ class TrainingState:
 
     predictor: Predictor
     """Network with its configuration and vocabularies; `greedy_predictor` decodes the validation set."""
-    optimizer: Adam
+    optimizer: Optimizer
     encoded_training_examples: EncodedExamples
     """Training examples in ids."""
     validation_examples: Sequence[Example]
@@ -249,7 +251,7 @@ def fit(state: TrainingState) -> Generator[Event]:
     yield TrainingStopped(state.progress)
 
 
-def validation_rank(metrics: dict[str, float], metric: Metric) -> tuple[float, float, float]:
+def validation_rank(metrics: dict[str, float], metric: MetricName) -> tuple[float, float, float]:
     """Return a tuple by which validations are compared; the greater one is better.
 
     It holds the selected metric, the symbol error rate and the loss; error rates and losses are negated. The second and
@@ -259,8 +261,7 @@ def validation_rank(metrics: dict[str, float], metric: Metric) -> tuple[float, f
         metrics: Metrics of the validation, by their keys in the log.
         metric: Metric that selects the best model.
     """
-    sign = -1.0 if metric in ("symbol_error_rate", "loss") else 1.0
-    return sign * metrics[metric], -metrics["symbol_error_rate"], -metrics["loss"]
+    return metric_sign(metric) * metrics[metric], -metrics["symbol_error_rate"], -metrics["loss"]
 
 
 def _epochs_done(progress: Progress, num_batches: int) -> float:
@@ -405,10 +406,9 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     return ""
 
 
-def _is_perfect(rank: tuple[float, float, float], metric: Metric) -> bool:
+def _is_perfect(rank: tuple[float, float, float], metric: MetricName) -> bool:
     """Return whether a validation has the best possible value of the metric; the loss has none."""
-    perfect = {"exact_match": 100.0, "symbol_accuracy": 100.0, "symbol_error_rate": 0.0, "loss": math.inf}
-    return rank[0] >= perfect[metric]
+    return rank[0] >= best_rank(metric)
 
 
 def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
@@ -469,6 +469,8 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
     scored = score_traces(traces, references, predictor.tokenizers)
     task = get_task(state.config.task)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
+    if is_custom_metric(config.metric):
+        metrics[config.metric] = compute_metric(config.metric, evaluated_examples(traces, references, scored))
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
     improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best

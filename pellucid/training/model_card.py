@@ -5,6 +5,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from pellucid.config.settings import Config
+from pellucid.config.training_types import BUILT_IN_OPTIMIZERS, METRIC_TYPES, format_metric, is_custom_metric
 from pellucid.errors import quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
@@ -146,12 +147,15 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
 def _methods(config: Config) -> list[str]:
     """Return the settings of the optimization that an experimental section states."""
     training, encoder, decoder = config.training, config.encoder, config.decoder
-    decay = f", weight decay {training.weight_decay:g}" if training.optimizer == "adamw" else ""
+    decay = f", weight decay {training.weight_decay:g}" if training.weight_decay else ""
+    optimizer = f"{training.optimizer} of another package{decay}"
+    if training.optimizer in BUILT_IN_OPTIMIZERS:
+        name = "AdamW" if training.optimizer == "adamw" else "Adam"
+        optimizer = f"{name} (β₁ = {BETA_1}, β₂ = {BETA_2}, ε = {EPSILON:g}{decay})"
     clipping = f"gradients clipped to the norm {training.clip_norm:g}" if training.clip_norm else "no clipping by norm"
     search = f"* Search: beam size {config.search.beam_size}, length normalization {config.search.length_normalization}"
     return [
-        f"* Optimizer: {'AdamW' if training.optimizer == 'adamw' else 'Adam'} (β₁ = {BETA_1}, β₂ = {BETA_2}, "
-        f"ε = {EPSILON:g}{decay}), peak learning rate {training.learning_rate:g} after a linear warmup over "
+        f"* Optimizer: {optimizer}, peak learning rate {training.learning_rate:g} after a linear warmup over "
         f"{100 * training.warmup_ratio:g} % of the updates, then {training.lr_schedule}; {clipping}",
         f"* Regularization: dropout {encoder.dropout:g} in the encoder and {decoder.dropout:g} in the decoder, label "
         f"smoothing {training.label_smoothing:g}",
@@ -232,5 +236,10 @@ def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
     if task.settings.autoregressive:
         scores[0] += f" (sequence error rate {100 - best['exact_match']:.2f} %)"
         method = ", by greedy decoding"
-    lines = [*scores, f"cross-entropy {best['loss']:.4f} per {task.labels.symbol}"]
+    custom = [
+        f"{name} {format_metric(name, value)}"
+        for name, value in best.items()
+        if is_custom_metric(name) and name in METRIC_TYPES
+    ]
+    lines = [*scores, *custom, f"cross-entropy {best['loss']:.4f} per {task.labels.symbol}"]
     return [f"On {examples:,} examples{method}, at update {best['update']:,}:", "", *(f"* {line}" for line in lines)]

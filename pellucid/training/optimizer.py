@@ -15,10 +15,12 @@ from torch import Tensor, nn
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import TrainingConfig
+from pellucid.config.training_types import BUILT_IN_OPTIMIZERS
 from pellucid.errors import ArgumentError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.requests import request_of
 from pellucid.shapes import Float, Int
+from pellucid.training.torch_optimizer import TorchOptimizer
 
 
 def scheduled_learning_rate(config: TrainingConfig, progress_fraction: float, plateau_factor: float) -> float:
@@ -240,13 +242,21 @@ def _coefficients(rate: float, count: int) -> tuple[float, float, float, float]:
     return 1 - BETA_1, 1 - BETA_2, -rate * scale / (1 - BETA_1**count), EPSILON * scale
 
 
-def build_optimizer(network: nn.Module, config: TrainingConfig) -> Adam:
-    """Return a new optimizer, Adam or AdamW as configured, of all trainable parameters.
+Optimizer = Adam | TorchOptimizer
+
+
+def build_optimizer(network: nn.Module, config: TrainingConfig) -> Optimizer:
+    """Return a new optimizer of all trainable parameters: Adam, AdamW, or that of another package, as configured.
 
     Args:
         network: Network to train.
         config: Training settings.
+
+    Raises:
+        ConfigError: The optimizer of another package cannot be used (`TorchOptimizer`).
     """
+    if config.optimizer not in BUILT_IN_OPTIMIZERS:
+        return TorchOptimizer(network, config)
     return Adam(network, config.weight_decay if config.optimizer == "adamw" else 0.0)
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pellucid.config.settings import Metric
+from pellucid.config.settings import MetricName
+from pellucid.config.training_types import is_custom_metric
 from pellucid.errors import quote
 from pellucid.run_folder.progress import Progress
 from pellucid.training.loop import (
@@ -107,8 +108,13 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
         yield "finished", " or ".join(map(quote, dict.fromkeys(reasons)))
 
 
-def _is_rank(rank: tuple[float, float, float], metric: Metric) -> bool:
-    """Return whether a validation can have this rank (`validation_rank`): rates in percent, errors and loss negated."""
+def _is_rank(rank: tuple[float, float, float], metric: MetricName) -> bool:
+    """Return whether a validation can have this rank (`validation_rank`): rates in percent, errors and loss negated.
+
+    Metrics of other packages have any value.
+    """
+    if is_custom_metric(metric):
+        return max(rank[1:]) <= 0
     lowest, highest = (-math.inf, 0.0) if metric in ("symbol_error_rate", "loss") else (0.0, 100.0)
     return lowest <= rank[0] <= highest + 1e-9 and max(rank[1:]) <= 0
 

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +60,7 @@ from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import snapshots
+from pellucid.training.callbacks import build_callbacks, notify_callbacks
 from pellucid.training.checkpoint import OtherDataError, restore_training_state, save_training_state
 from pellucid.training.confidence_training import fit_missing_confidence, has_confidence
 from pellucid.training.events import (
@@ -172,8 +173,8 @@ def train_run(
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
             validation examples equal the training examples, no synthetic pair can be made, or a file of pretrained
             embeddings is malformed.
-        ConfigError: Settings contradict each other or the data, a device or an optional library is missing, or memory
-            does not suffice.
+        ConfigError: Settings contradict each other or the data, a device, an extension or an optional library is
+            missing, or memory does not suffice.
         RunError: Another thread of this process is training; torch's default type is not float32, its default device is
             "meta", or it computes no gradients; or the folder holds other files, is in use, holds a run
             with other settings or data, is damaged, or cannot be written.
@@ -182,11 +183,17 @@ def train_run(
     """
     check_torch_defaults()
     check_gradients()
-    with one_training_thread(), _name_memory_errors(Path(folder)):
-        yield from _yield_events(files, Path(folder), config, time.monotonic() if started_at is None else started_at)
+    start = time.monotonic() if started_at is None else started_at
+    callbacks = build_callbacks(config)
+    with (
+        one_training_thread(),
+        _name_memory_errors(Path(folder)),
+        closing(_yield_events(files, Path(folder), config, start)) as events,
+    ):
+        yield from notify_callbacks(events, Path(folder), callbacks)
 
 
-def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_at: float) -> Iterator[RunEvent]:
+def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_at: float) -> Generator[RunEvent]:
     """Yield the events of a training, new or resumed."""
     unresolved_data = config.data
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, unresolved_data))
@@ -334,7 +341,8 @@ def _open_training(
     vocabularies = corpus.vocabularies
     check_vocabularies(vocabularies, config)
     max_output_length(config.search, vocabularies)  # checks the limits before the training
-    fingerprint = _fingerprint((config, vocabularies, validation_examples), corpus.encoded)
+    compared = msgspec.structs.replace(config, training=msgspec.structs.replace(config.training, callbacks=()))
+    fingerprint = _fingerprint((compared, vocabularies, validation_examples), corpus.encoded)
     resumed = file_exists(folder / run_files.CHECKPOINT)
     network = build_checked_network(config, vocabularies)
     coverage = () if resumed else load_pretrained(network, config, vocabularies)
@@ -412,7 +420,7 @@ def _recorded_versions(folder: Path) -> str:
 
 def _version_note(log: RunLog, config: Config) -> list[str]:
     """Return a list of one sentence if a training continues with other versions than those of its start."""
-    started, now = log.first("started") or {}, format_versions(find_versions(config))
+    started, now = log.first("started") or {}, format_versions(find_versions(config, of_training=True))
     if started.get("versions", now) == now:
         return []
     return [
@@ -650,7 +658,7 @@ def _log_record(event: Event, fingerprint: str, state: TrainingState) -> dict[st
     match event:
         case TrainingStarted():
             start = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "fingerprint": fingerprint}
-            start["versions"] = format_versions(find_versions(state.config))
+            start["versions"] = format_versions(find_versions(state.config, of_training=True))
             derived = {"epochs": event.epochs, "updates": event.updates, "batch_size": state.batch_size}
             gpu = torch.cuda.get_device_name() if state.config.device == "cuda" else ""
             environment = describe_environment(torch.get_num_threads(), gpu)

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pellucid.config.settings import Config, Metric
+from pellucid.config.settings import Config, MetricName
 from pellucid.config.toml import to_toml
+from pellucid.config.training_types import format_metric, metric_sign
 from pellucid.files import write_json, write_text
 from pellucid.viewer.report_schema import ReportTable
 from pellucid.viewer.reports import Report, write_report
@@ -51,14 +52,13 @@ from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_spa
 from pellucid.tuning.study import EndedTrial, PruneDecision, Pruning, StudySettings, SuggestedTrial, TuningStudy
 from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
 
-METRIC_UNITS = {"exact_match": " %", "symbol_error_rate": " %", "symbol_accuracy": " %", "loss": ""}
 INTRODUCTION = """\
 Each trial trains with its own settings; its score is that of its best validation. A difference of a point or two
 between the first trials may be chance. The score of the best trial on the validation set is biased, because the same
 set selected the trial. Evaluate it on a test set that neither training nor search has used."""
 
 
-def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Config | None) -> None:
+def write_results(folder: Path, metric: MetricName, study: "TuningStudy", best: Config | None) -> None:
     """Write trials.json and report.html; write best.toml if a trial has finished.
 
     Args:
@@ -94,16 +94,16 @@ def write_results(folder: Path, metric: Metric, study: "TuningStudy", best: Conf
     write_report(folder / "report.html", page)
 
 
-def rank_trials(ended: Sequence["EndedTrial"], metric: Metric) -> list["EndedTrial"]:
+def rank_trials(ended: Sequence["EndedTrial"], metric: MetricName) -> list["EndedTrial"]:
     """Return finished trials, then pruned ones, then failed ones; in each group the best score first, then by number.
 
     A missing score counts as 0.
 
     Args:
         ended: Ended trials.
-        metric: Metric of the scores; lower is better for the loss and the symbol error rate.
+        metric: Metric of the scores, which says whether greater ones are better.
     """
-    sign = -1.0 if metric in ("exact_match", "symbol_accuracy") else 1.0
+    sign = -metric_sign(metric)
     order = ("finished", "pruned", "failed")
     return sorted(ended, key=lambda trial: (order.index(trial.state), sign * (trial.score or 0.0), trial.number))
 
@@ -117,7 +117,7 @@ def searched_keys(ended: Sequence["EndedTrial"]) -> list[str]:
     return list(dict.fromkeys(key for trial in ended for key in trial.values))
 
 
-def trial_rows(ended: Sequence["EndedTrial"], metric: Metric) -> list[list[str]]:
+def trial_rows(ended: Sequence["EndedTrial"], metric: MetricName) -> list[list[str]]:
     """Return a table row per trial: number, state with its reason, score, seconds of training, and all values.
 
     Args:
@@ -142,7 +142,7 @@ def trial_rows(ended: Sequence["EndedTrial"], metric: Metric) -> list[list[str]]
     ]
 
 
-def format_score(score: float | None, metric: Metric) -> str:
+def format_score(score: float | None, metric: MetricName) -> str:
     """Return a score as text: a rate with two decimals and " %", a loss with three decimals.
 
     Args:
@@ -151,7 +151,7 @@ def format_score(score: float | None, metric: Metric) -> str:
     """
     if score is None:
         return "-"
-    return f"{score:.3f}" if metric == "loss" else f"{score:.2f}{METRIC_UNITS[metric]}"
+    return format_metric(metric, score)
 
 
 STUDY_FILES = (JOURNAL, "space.txt", "trials", "best.toml", "trials.json", "report.html")

@@ -30,7 +30,8 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from pellucid.config.settings import Metric
+from pellucid.config.settings import MetricName
+from pellucid.config.training_types import metric_sign
 from pellucid.errors import InputError, RunError, abbreviate_reason, quote
 from pellucid.files import os_error_text
 from pellucid.tuning.journal import (
@@ -112,7 +113,7 @@ class StudySettings(NamedTuple):
     """Settings of a study, by which trials are suggested, pruned and ranked."""
 
     space: SearchSpace
-    metric: Metric
+    metric: MetricName
     """Metric that the search improves."""
     seed: int
     """Seed of the sampler."""
@@ -192,7 +193,7 @@ class TuningStudy:
         self.journal = folder / JOURNAL
         self.entries = read_journal(self.journal)
         """Entries of earlier calls."""
-        higher = settings.metric in ("exact_match", "symbol_accuracy")
+        higher = metric_sign(settings.metric) > 0
         self.direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
         pruner = _build_pruner(settings)
         with self._optuna_errors():

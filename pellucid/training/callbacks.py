@@ -1,0 +1,165 @@
+"""Callbacks that the settings name: construction in the training process, calls, and failures.
+
+Each training process constructs its own objects: the process of the command, a worker of an ensemble, or that of a
+resumed training. A callback that fails is reported, and the training continues without it.
+"""
+
+import inspect
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from pellucid.argument_checks import argument_error, convert_argument
+from pellucid.config.extensions import check_name
+from pellucid.config.settings import Config
+from pellucid.config.toml import check_training_extensions, convert_settings
+from pellucid.config.training_types import BUILT_IN_CALLBACKS, CALLBACK_TYPES
+from pellucid.errors import ConfigError, InputError, abbreviate_reason, quote
+from pellucid.training.events import (
+    CallbackFailed,
+    CallbackInterrupted,
+    RunEvent,
+    TrainingCallback,
+    TrainingStopped,
+)
+
+REQUIREMENT = "a class with the method on_event(folder, event), built without arguments"
+"""Requirement of the classes of other packages, for messages."""
+BUILT_IN_CLASSES: Mapping[str, str] = dict(
+    zip(BUILT_IN_CALLBACKS, ("TensorBoardCallback", "MLflowCallback"), strict=True)
+)
+"""Classes of training/loggers.py by their names in the settings."""
+
+
+def register_callback(name: str, callback_class: type[TrainingCallback]) -> None:
+    """Register a class of callbacks for this process, in place of a registered one of the same name.
+
+    The setting `training.callbacks` then accepts the name. Each training process builds the class without arguments.
+
+    Other processes (workers of an ensemble, other commands) find a callback only as an entry point of the group
+    `pellucid.callbacks` of an installed package. For a single training, `pellucid.train(..., callbacks=[...])` takes
+    objects without a name.
+
+    Args:
+        name: Item of the setting `training.callbacks`.
+        callback_class: The class.
+
+    Raises:
+        ArgumentError: The name is empty, too long or not printable; or the value is not a class with the method
+            `on_event(folder, event)`, or takes arguments.
+        ConfigError: A built-in callback has this name.
+    """
+    name = convert_argument("name", name, str)
+    check_name("name", name)
+    if not _is_buildable(callback_class):
+        raise argument_error("callback_class", REQUIREMENT, callback_class)
+    CALLBACK_TYPES.add(name, callback_class)
+
+
+def _is_buildable(value: object) -> bool:
+    """Return whether a value is a class of callbacks that is built without arguments."""
+    if not issubclass(type(value), type):  # isinstance would read __class__, which may raise anything
+        return False
+    callback_class = cast(Any, value)
+    try:
+        if inspect.isabstract(callback_class) or callback_class is TrainingCallback:
+            return False
+        inspect.signature(callback_class).bind()
+        inspect.signature(callback_class.on_event).bind(None, None, None)
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return True
+
+
+def build_callbacks(config: Config) -> dict[str, TrainingCallback]:
+    """Return new objects of the callbacks of a training, by name, after checking the names of all its extensions.
+
+    Args:
+        config: Configuration of the training.
+
+    Raises:
+        ConfigError: An extension is not known, its entry point does not provide a class as `register_callback` accepts,
+            or it cannot be built.
+        MissingDependencyError: A built-in callback needs a package that is not installed.
+    """
+    config = convert_settings(config)
+    check_training_extensions(config)
+    return {name: _build_callback(name) for name in config.training.callbacks}
+
+
+def _build_callback(name: str) -> TrainingCallback:
+    """Return a new object of a callback."""
+    if name in BUILT_IN_CLASSES:
+        callback_class = getattr(import_module("pellucid.training.loggers"), BUILT_IN_CLASSES[name])
+    else:
+        callback_class = CALLBACK_TYPES.get(name)
+        if not _is_buildable(callback_class):
+            raise ConfigError(f"the class of the callback {quote(name)} is not {REQUIREMENT}")
+    try:
+        return cast(TrainingCallback, callback_class())
+    except InputError:
+        raise
+    except Exception as error:  # the code of another package may raise anything
+        raise ConfigError(f"the callback {quote(name)} cannot be built: {abbreviate_reason(error)}") from error
+
+
+def notify_callbacks(
+    events: Generator[RunEvent], folder: Path, callbacks: Mapping[str, TrainingCallback]
+) -> Generator[RunEvent]:
+    """Call callbacks with each event of a training.
+
+    Args:
+        events: Events of the training; closing it saves the state of the training.
+        folder: Run folder.
+        callbacks: The callbacks by name.
+
+    Yields:
+        Each event after the callbacks were called with it, `CallbackFailed` after the event at which one failed, and
+        last `CallbackInterrupted` if one ended the training.
+    """
+    active = dict(callbacks)
+    with _closed_at_end(active):
+        for event in events:
+            failures, interrupting = list[CallbackFailed](), ""
+            for name, callback in list(active.items()):
+                try:
+                    is_interrupted = callback.on_event(folder, event) is True
+                except Exception as error:  # the code of another package may raise anything
+                    kind, reason = type(error).__name__, abbreviate_reason(error)
+                    failures.append(CallbackFailed(name, type(event).__name__, f"{kind}: {reason}"))
+                    _close_all({name: active.pop(name)})
+                    continue
+                interrupting = interrupting or (name if is_interrupted else "")
+            yield event
+            yield from failures
+            if interrupting and not isinstance(event, TrainingStopped):
+                events.close()
+                yield CallbackInterrupted(interrupting)
+                return
+        yield from _close_all(active)
+
+
+@contextmanager
+def _closed_at_end(active: dict[str, TrainingCallback]) -> Generator[None]:
+    """Close the callbacks at the end of the block, also after an error; nobody receives their failures then."""
+    try:
+        yield
+    finally:
+        _close_all(active)
+
+
+def _close_all(active: dict[str, TrainingCallback]) -> list[CallbackFailed]:
+    """Close the callbacks that have a method for it, and remove all; return the failures."""
+    failures = list[CallbackFailed]()
+    while active:
+        name, callback = active.popitem()
+        close = getattr(callback, "close", None)
+        try:
+            if callable(close):
+                close()
+        except Exception as error:  # the code of another package may raise anything
+            kind, reason = type(error).__name__, abbreviate_reason(error)
+            failures.append(CallbackFailed(name, "close", f"{kind}: {reason}"))
+    return failures

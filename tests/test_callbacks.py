@@ -1,0 +1,190 @@
+"""Callbacks that the settings name: construction, calls, failures, interruption, in single trainings and ensembles."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import pytest
+from trained_runs import (
+    assert_runs_identical,
+    make_small_config,
+    train_to_end,
+    write_copy_files,
+)
+
+import pellucid
+from pellucid.config.settings import Config
+from pellucid.config.toml import build_config, override_settings
+from pellucid.config.training_types import CALLBACK_TYPES
+from pellucid.errors import ArgumentError, ConfigError
+from pellucid.reporting.progress import callback_line
+from pellucid.run_folder.run_files import CONFIG
+from pellucid.training.callbacks import BUILT_IN_CLASSES, build_callbacks
+from pellucid.training.events import (
+    CallbackFailed,
+    CallbackInterrupted,
+    RunEvent,
+    TrainingStopped,
+    UpdateCompleted,
+    ValidationCompleted,
+)
+from pellucid.training.session import train_run
+
+
+class Recorder:
+    """A callback that records the names of the events."""
+
+    names: ClassVar[list[str]] = []
+
+    def on_event(self, folder: Path, event: RunEvent) -> bool | None:
+        """Record the name."""
+        self.names.append(type(event).__name__)
+        return None
+
+    def close(self) -> None:
+        """Record the end."""
+        self.names.append("close")
+
+
+class FailsAtValidation(Recorder):
+    """A callback that fails at the first validation."""
+
+    def on_event(self, folder: Path, event: RunEvent) -> bool | None:
+        """Raise an error at a validation."""
+        if isinstance(event, ValidationCompleted):
+            raise OSError("no space left on the device")
+        return super().on_event(folder, event)
+
+
+class StopsAtUpdate(Recorder):
+    """A callback that ends the training at the fifth update."""
+
+    def on_event(self, folder: Path, event: RunEvent) -> bool | None:
+        """Return true at the fifth update."""
+        super().on_event(folder, event)
+        return isinstance(event, UpdateCompleted) and event.progress.update == 5
+
+
+@pytest.fixture(autouse=True)
+def registered_callbacks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Register callbacks for each test."""
+    monkeypatch.setattr(CALLBACK_TYPES, "registered", {})
+    monkeypatch.setattr(Recorder, "names", [])
+    for name, callback in (("recorder", Recorder), ("fails", FailsAtValidation), ("stops", StopsAtUpdate)):
+        pellucid.register_callback(name, callback)
+    yield
+
+
+def make_callback_config(*names: str) -> Config:
+    """Return a small configuration with callbacks."""
+    return override_settings(make_small_config({"epochs": 2}), {"training": {"callbacks": list(names)}})
+
+
+def register(name: object, value: object) -> None:
+    """Register a value of any type; the wrapper of the tests would check types first."""
+    cast("Callable[[object, object], None]", inspect.unwrap(pellucid.register_callback))(name, value)
+
+
+def test_a_callback_receives_all_events_and_is_closed(tmp_path: Path) -> None:
+    files = write_copy_files(tmp_path)
+    events = train_to_end(files, tmp_path / "run", make_callback_config("recorder"))
+    assert Recorder.names == [*(type(event).__name__ for event in events), "close"]
+    Recorder.names.clear()
+    finished = train_to_end(files, tmp_path / "run", make_callback_config("recorder"))
+    assert Recorder.names == [*(type(event).__name__ for event in finished), "close"]
+    assert "callbacks = ['recorder']" in (tmp_path / "run" / CONFIG).read_text("utf-8")
+
+
+def test_a_failure_is_reported_and_the_training_goes_on(tmp_path: Path) -> None:
+    files = write_copy_files(tmp_path)
+    events = train_to_end(files, tmp_path / "run", make_callback_config("fails", "recorder"))
+    failures = [event for event in events if isinstance(event, CallbackFailed)]
+    assert failures == [CallbackFailed("fails", "ValidationCompleted", "OSError: no space left on the device")]
+    assert isinstance(events[-1], TrainingStopped) and Recorder.names.count("ValidationCompleted") == 2
+    assert callback_line(failures[0]) == (
+        "note: the callback 'fails' failed at ValidationCompleted, and receives no further events; the training "
+        "continues: OSError: no space left on the device"
+    )
+
+
+def test_a_callback_interrupts_and_a_run_resumes_with_other_callbacks(tmp_path: Path) -> None:
+    files = write_copy_files(tmp_path)
+    events = train_to_end(files, tmp_path / "run", make_callback_config("stops"))
+    assert events[-1] == CallbackInterrupted("stops") and Recorder.names[-2:] == ["UpdateCompleted", "close"]
+    resumed = train_to_end(files, tmp_path / "run", make_callback_config("recorder"))
+    assert isinstance(resumed[-1], TrainingStopped)
+    updates = [event.progress.update for event in resumed if isinstance(event, UpdateCompleted)]
+    assert updates[0] == 6
+    expected = train_to_end(files, tmp_path / "plain", make_callback_config("recorder"))
+    assert isinstance(expected[-1], TrainingStopped)
+    (tmp_path / "plain" / CONFIG).write_bytes((tmp_path / "run" / CONFIG).read_bytes())
+    assert_runs_identical(tmp_path / "run", tmp_path / "plain")
+
+
+def test_an_object_of_the_caller_that_fails_ends_the_training_whose_state_is_saved(tmp_path: Path) -> None:
+    files, settings = write_copy_files(tmp_path), {"size": "tiny", "training": {"epochs": 2.0, "pair_ngram": False}}
+    with pytest.raises(OSError, match="no space left"):
+        pellucid.train(
+            files.train, files.valid, tmp_path / "run", settings, progress=False, callbacks=[FailsAtValidation()]
+        )
+    assert (tmp_path / "run" / "training.safetensors").exists() and (tmp_path / "run" / "model.safetensors").exists()
+    assert pellucid.train(files.train, files.valid, tmp_path / "run", settings, progress=False)
+
+
+def test_closing_the_events_saves_the_state_and_closes_the_callbacks(tmp_path: Path) -> None:
+    events = train_run(write_copy_files(tmp_path), tmp_path / "run", make_callback_config("recorder"))
+    for event in events:
+        if isinstance(event, UpdateCompleted):
+            break
+    events.close()
+    assert Recorder.names[-1] == "close" and (tmp_path / "run" / "training.safetensors").exists()
+
+
+class WithArgument(Recorder):
+    """A callback that needs an argument."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+
+class CannotStart(Recorder):
+    """A callback that cannot be built."""
+
+    def __init__(self) -> None:
+        raise ConnectionError("no server")
+
+
+def test_other_objects_and_names_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for value in (None, 5, object(), Recorder(), dict, pellucid.TrainingCallback, WithArgument):
+        with pytest.raises(ArgumentError, match=r"^callback_class: expected a class with the method on_event"):
+            register("mine", value)
+    for name in BUILT_IN_CLASSES:
+        with pytest.raises(ConfigError, match=f"the name '{name}' belongs to a built-in callback"):
+            register(name, Recorder)
+    for invalid in ("", "a/b", "x" * 101, None):
+        with pytest.raises(ArgumentError, match=r"^name: expected"):
+            register(invalid, Recorder)
+    known = "training.callbacks: expected tensorboard, mlflow, recorder, fails or stops, or one that is installed"
+    with pytest.raises(ConfigError, match=re.escape(known) + ".*got 'recorde'; did you mean 'recorder'"):
+        build_config({"training": {"callbacks": ["recorde"]}}, "a test")
+    for wrong in ("recorder", [1], ["a/b"]):
+        with pytest.raises(ConfigError, match=r"training\.callbacks"):
+            build_config({"training": {"callbacks": wrong}}, "a test")
+    with pytest.raises(ConfigError, match="'recorder' is listed twice"):
+        build_config({"training": {"callbacks": ["recorder", "recorder"]}}, "a test")
+    pellucid.register_callback("cannot", CannotStart)
+    with pytest.raises(ConfigError, match="the callback 'cannot' cannot be built: no server"):
+        train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_callback_config("cannot"))
+    assert not (tmp_path / "run").exists()
+    values: dict[str, Any] = {"number": f"{__name__}:CONFIG", "missing": "no_such_package_of_anyone:Callback"}
+    entries = {name: EntryPoint(name, value, CALLBACK_TYPES.group) for name, value in values.items()}
+    monkeypatch.setattr(CALLBACK_TYPES, "declared", entries)
+    for name, message in (
+        ("number", "does not provide the callback"),
+        ("missing", "cannot be loaded: No module named"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            build_callbacks(make_callback_config(name))
