@@ -3,8 +3,8 @@
     python benchmarks/determinism.py DATA --run FOLDER [--flags "--size tiny --training.epochs 3"] [--only trainings]
 
 DATA is a folder with `train.tsv`, `dev.tsv` and `test.tsv`. A reference is trained with one thread, then each variation
-in a process of its own; then the test sources are decoded by the reference, in processes of their own. A finished
-training is not repeated. One line of JSON is printed for each comparison:
+in a process of its own; then the reference decodes the test sources, in two processes. A finished training is not
+repeated. One line of JSON is printed for each comparison:
 
 trainings     equal: whether all parameters are equal to the bit; parameter: largest difference of one;
               validation_loss: difference of the lowest loss
@@ -19,11 +19,14 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load_file
+
+from pellucid.decoding.base_predictor import BasePredictor
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 PLAIN = {"PELLUCID_PLAIN": "1"}
@@ -111,38 +114,36 @@ def compare_trainings(case: TrainingCase, run: Path, reference: Path) -> dict[st
 
 def decode(run: str, sources: Sequence[str], case: PredictionCase) -> list[Prediction]:
     """Decode sources in this process, in the given way; return the predictions in the order of the sources."""
-    if case.backend == "numpy":
-        from pellucid.runtime.loader import load
-    else:
-        import torch
+    import torch
 
-        from pellucid.kernels.kernel_loader import load_kernels
-        from pellucid.run_folder.predictor_loader import load
+    from pellucid.kernels.dispatch import disable_kernels
+    from pellucid.kernels.kernel_loader import load_kernels
+    from pellucid.run_folder.predictor_loader import load as load_torch
+    from pellucid.runtime.loader import load as load_runtime
 
-        torch.set_num_threads(case.threads)
-        if case.backend == "kernels":
-            assert load_kernels()
-    predictor = load(run)
+    torch.set_num_threads(case.threads)
+    assert case.backend != "kernels" or load_kernels()
+    predictor: BasePredictor = (load_runtime if case.backend == "numpy" else load_torch)(run)
     if case.batch_size:
         predictor = predictor.with_search({"batch_size": case.batch_size})
-    traces = predictor.predict(sources[::-1] if case.reverse else sources)
+    with disable_kernels() if case.backend == "torch" else nullcontext():
+        traces = predictor.predict(sources[::-1] if case.reverse else sources)
     predictions = [(trace.output, trace.score, trace.confidence) for trace in traces]
     return predictions[::-1] if case.reverse else predictions
 
 
-def predict(case: PredictionCase, run: Path, sources: Sequence[str]) -> list[Prediction]:
-    """Decode sources in a new process."""
-    environment = {**ENVIRONMENT, "PYTHONHASHSEED": case.hash_seed, "OMP_NUM_THREADS": str(case.threads)}
-    environment |= PLAIN if case.backend == "torch" else {}
+def predict(cases: Sequence[PredictionCase], run: Path, sources: Sequence[str], hash_seed: str) -> list[Any]:
+    """Decode sources in a new process, in several ways."""
     result = subprocess.run(
         [sys.executable, __file__, "--worker"],
-        input=json.dumps([str(run), sources, case]),
-        env={**os.environ, **environment},
+        input=json.dumps([str(run), sources, cases]),
+        env={**os.environ, **ENVIRONMENT, "PYTHONHASHSEED": hash_seed},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return [(output, score, confidence) for output, score, confidence in json.loads(result.stdout)]
+    content: list[Any] = json.loads(result.stdout)
+    return content
 
 
 def compare_predictions(case: PredictionCase, one: list[Prediction], other: list[Prediction]) -> dict[str, Any]:
@@ -173,17 +174,20 @@ def compare_all(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     lines = (args.data / "test.tsv").read_text("utf-8").splitlines()
     sources = [line.split("\t")[0] for line in lines][: args.lines]
     predictions = dict[str, list[Prediction]]()
-    for case in PREDICTIONS if args.only != "trainings" else ():
-        predictions[case.name] = predict(case, runs["reference"], sources)
-        if case.name != case.reference:
-            yield compare_predictions(case, predictions[case.name], predictions[case.reference])
+    for hash_seed in ("0", "1") if args.only != "trainings" else ():
+        cases = [case for case in PREDICTIONS if case.hash_seed == hash_seed]
+        names = [case.name for case in cases]
+        predictions |= zip(names, predict(cases, runs["reference"], sources, hash_seed), strict=True)
+        for case in cases:
+            if case.name != case.reference:
+                yield compare_predictions(case, predictions[case.name], predictions[case.reference])
 
 
 def main() -> None:
     """Parse the arguments and print the records, or decode as a worker."""
     if sys.argv[1:] == ["--worker"]:
-        run, sources, case = json.load(sys.stdin)
-        print(json.dumps(decode(run, sources, PredictionCase(*case))))
+        run, sources, cases = json.load(sys.stdin)
+        print(json.dumps([decode(run, sources, PredictionCase(*case)) for case in cases]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder with train.tsv, dev.tsv and test.tsv")
