@@ -9,7 +9,7 @@ BIN = .venv/bin
 # Tests start Python hundreds of times; later processes load the bytecode that earlier ones write.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup test lint format kernels page check-page fresh-page chromium docs lock dist demo lessons bench-g2p bench-peers clean
+.PHONY: help setup test lint format kernels page check-page fresh-page chromium docs lock check-lock licenses advisories dist demo lessons bench-g2p bench-peers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
@@ -46,7 +46,7 @@ check-page:
 fresh-page: web/node_modules/.stamp
 	cd web && npm run check && npm test && npx vite build --outDir ../build/page --emptyOutDir --logLevel warn && \
 	    npx vite build --config vite.model.config.ts --outDir ../build/model-page --emptyOutDir --logLevel warn
-	@cmp build/page/index.html pellucid/viewer/page/index.html && cmp build/model-page/model.html pellucid/export/page/model.html || \
+	@diff -r build/page pellucid/viewer/page && diff -r build/model-page pellucid/export/page || \
 	    { echo "a built page differs from a new build of web/: run make page and commit the files" >&2; exit 1; }
 
 web/node_modules/.stamp: web/package.json web/package-lock.json
@@ -67,12 +67,33 @@ docs: .venv/test.stamp ## build the documentation site, in build/site
 	$(BIN)/python docs/build_site.py
 
 # A pinned version changes only if pyproject.toml excludes it. To upgrade a package:
-# make lock LOCK_FLAGS='--upgrade-package NAME==VERSION'.
-lock: ## pin all dependencies with hashes, in requirements.lock and constraints.txt; needs uv
-	uv pip compile --quiet --universal --python-version 3.11.5 --all-extras --generate-hashes \
-	    --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml $(LOCK_FLAGS)
-	{ sed -n '/^#/p' constraints.txt; sed -n 's/ *\\$$//; /^[a-z0-9]/p' requirements.lock; } >constraints.new
-	mv constraints.new constraints.txt
+# make lock LOCK_FLAGS='--upgrade-package NAME==VERSION'. CPU_WHEELS: page or folder with the CPU build of PyTorch.
+CPU_WHEELS ?= https://download.pytorch.org/whl/cpu/torch/
+LOCKS ?= .
+COMPILE = uv pip compile --quiet --generate-hashes --custom-compile-command 'make lock'
+lock: ## pin all dependencies with hashes, in requirements.lock, requirements-cpu.lock and constraints.txt; needs uv
+	$(COMPILE) --universal --python-version 3.11.5 --all-extras --output-file $(LOCKS)/requirements.lock pyproject.toml $(LOCK_FLAGS)
+	{ sed -n '/^#/p' constraints.txt; sed -n 's/ *\\$$//; /^[a-z0-9]/p' $(LOCKS)/requirements.lock; } >$(LOCKS)/constraints.new
+	mv $(LOCKS)/constraints.new $(LOCKS)/constraints.txt
+	sed -n 's/^torch==.*/&+cpu/p' $(LOCKS)/constraints.txt | $(COMPILE) --python-platform x86_64-manylinux_2_28 --python-version 3.11.5 \
+	    --extra dev --extra release --constraint $(LOCKS)/constraints.txt --find-links $(CPU_WHEELS) --no-emit-find-links --no-annotate \
+	    --output-file $(LOCKS)/requirements-cpu.lock pyproject.toml -
+
+# Hashes are left out of the comparison: a release gets more of them when its authors add wheels.
+check-lock: ## compare the locks with new ones; needs uv
+	rm -rf build/locks && mkdir -p build/locks && cp requirements.lock requirements-cpu.lock build/locks
+	$(MAKE) lock LOCKS=build/locks
+	@for file in requirements.lock requirements-cpu.lock; do \
+	    for folder in . build/locks; do sed '/--hash=/d; s/ *\\$$//' $$folder/$$file >$$folder/$$file.pins; done; \
+	    diff $$file.pins build/locks/$$file.pins || { rm $$file.pins; echo "$$file is stale: run make lock and commit the files" >&2; exit 1; }; \
+	    rm $$file.pins; \
+	done
+
+licenses: .venv/test.stamp ## check the licenses of all dependencies and write docs/licenses.md; needs PyPI
+	$(BIN)/python tests/package_licenses.py
+
+advisories: ## look up the locked versions in the advisories of PyPI; needs uv
+	uvx pip-audit@2.10.1 --strict --requirement requirements.lock --require-hashes --disable-pip
 
 dist: .venv/test.stamp ## build the wheel and the source distribution, in dist, and test them outside the clone
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,release]'

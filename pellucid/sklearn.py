@@ -165,7 +165,7 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
         if model is not None:
             with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
                 save(model, folder)
-                state[MODEL_FILES] = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+                state[MODEL_FILES] = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

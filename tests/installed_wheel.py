@@ -4,8 +4,8 @@ python tests/installed_wheel.py FOLDER builds into FOLDER. The wheel is installe
 of constraints.txt, into an empty environment in a temporary folder. There the package trains, predicts, evaluates and
 exports a page from a copy of the example pairs. Then the source distribution replaces the wheel and predicts again.
 
-The environment that runs this script needs the extra "release". The script takes some minutes, because it installs
-PyTorch and compiles kernels.
+The environment that runs this script needs the extra "release", whose setuptools builds the distributions. The script
+takes some minutes, because it installs PyTorch and compiles kernels.
 """
 
 import os
@@ -48,7 +48,7 @@ def run_command(*command: object, folder: Path = ROOT, text: str = "") -> str:
 
 def build_distributions(folder: Path) -> tuple[Path, Path]:
     """Build and check the wheel and the source distribution; return their paths."""
-    run_command(sys.executable, "-m", "build", "--outdir", folder)
+    run_command(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder)
     (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     run_command(sys.executable, "-m", "twine", "check", "--strict", wheel, source)
     run_command(sys.executable, "-m", "check_wheel_contents", wheel)
@@ -56,6 +56,7 @@ def build_distributions(folder: Path) -> tuple[Path, Path]:
     assert names.issuperset(PACKAGED_FILES), set(PACKAGED_FILES) - names
     metadata_folder = f"{'-'.join(wheel.stem.split('-')[:2])}.dist-info/"
     assert all(name.startswith(("pellucid/", metadata_folder)) for name in names), names
+    assert f"{metadata_folder}sboms/pellucid.cdx.json" in names, names
     with tarfile.open(source) as archive:
         archive_names = {name.partition("/")[2] for name in archive.getnames()}
     assert archive_names.issuperset({*PACKAGED_FILES, "LICENSE", "pyproject.toml", "README.md"}), archive_names

@@ -3,6 +3,7 @@ import { fileURLToPath } from "node:url";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import type { UserConfig } from "vite";
 import { viteSingleFile } from "vite-plugin-singlefile";
+import { bundledPackagesPlugin } from "./bundledPackages.ts";
 import { packPagePlugin, type PagePolicy } from "./packPage.ts";
 import { removeUnusedFeatures, removeUnusedText } from "./svelteReductions.ts";
 import { wasmKernelPlugin } from "./wasmKernel.ts";
@@ -10,7 +11,7 @@ import { wasmKernelPlugin } from "./wasmKernel.ts";
 /** Settings that build one page, `file`, into a folder. */
 export function pageConfig(file: string, outDir: string, policy: PagePolicy): UserConfig {
   return {
-    plugins: [wasmKernelPlugin(), removeUnusedFeatures(), svelte(), removeUnusedText(), viteSingleFile({ removeViteModuleLoader: true }), packPagePlugin(file, policy)],
+    plugins: [wasmKernelPlugin(), removeUnusedFeatures(), svelte(), removeUnusedText(), bundledPackagesPlugin(), viteSingleFile({ removeViteModuleLoader: true }), packPagePlugin(file, policy)],
     build: {
       outDir,
       emptyOutDir: true,
