@@ -457,7 +457,7 @@ def function_lines(code: CodeType) -> Iterator[tuple[str, int]]:
             yield from function_lines(constant)
 
 
-def measure_coverage(name: str, state: Path, most: int) -> dict[str, list[int]]:
+def measure_coverage(name: str, state: Path, most: int) -> dict[str, list[list[int]]]:
     """Replay the corpus of a target; return the executed and all lines of functions, by module.
 
     Args:
@@ -488,16 +488,17 @@ def measure_coverage(name: str, state: Path, most: int) -> dict[str, list[int]]:
     for file, module in files.items():
         source = Path(str(file)).read_text("utf-8")
         lines = {line for _, line in function_lines(compile(source, str(file), "exec"))}
-        result[module] = [len(lines & executed[str(file)]), len(lines)]
+        result[module] = [sorted(lines & executed[str(file)]), sorted(lines)]
     return result
 
 
 def print_coverage(args: argparse.Namespace) -> None:
-    """Print the coverage of each target, measured in a process of its own.
+    """Print the coverage of each module by all targets, each of which is measured in a process of its own.
 
     Args:
         args: Arguments.
     """
+    modules: dict[str, tuple[list[str], set[int], int]] = {}
     for name in args.targets or target_names():
         command = [sys.executable, __file__, "measure", "--state", str(args.state), "--targets", name]
         command += ["--replay", str(args.replay)]
@@ -505,11 +506,13 @@ def print_coverage(args: argparse.Namespace) -> None:
         if result.returncode:
             print(f"| {name} | {result.stderr[-300:]} |", flush=True)
             continue
-        for module, (executed, total) in json.loads(result.stdout.splitlines()[-1]).items():
-            share = 100 * executed / max(1, total)
-            print(
-                f"| {name} | `{module.removeprefix('pellucid.')}` | {executed} of {total} | {share:.0f} % |", flush=True
-            )
+        for module, (executed, lines) in json.loads(result.stdout.splitlines()[-1]).items():
+            names, covered, _ = modules.setdefault(module, ([], set(), len(lines)))
+            names.append(name)
+            covered.update(executed)
+    for module, (names, covered, total) in modules.items():
+        share = f"{len(covered)} of {total} | {100 * len(covered) / max(1, total):.0f} %"
+        print(f"| `{module.removeprefix('pellucid.')}` | {', '.join(names)} | {share} |")
 
 
 def distill(args: argparse.Namespace) -> None:

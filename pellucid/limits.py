@@ -36,6 +36,35 @@ def size_limit(variable: str, default: int, largest: int = MAX_MEBIBYTES) -> int
     return number * 2**20
 
 
+_ERRORS: list[ConfigError] = []
+"""Errors of the limits of modules."""
+
+
+def module_limit(variable: str, default: int, largest: int = MAX_MEBIBYTES) -> int:
+    """Return a limit in bytes for a module that is being imported; `require_limits` reports an invalid one later.
+
+    Args:
+        variable: Environment variable with the limit in MiB.
+        default: Limit in MiB if the variable is not set, empty or invalid.
+        largest: Largest limit in MiB; `MAX_MEBIBYTES` by default.
+    """
+    try:
+        return size_limit(variable, default, largest)
+    except ConfigError as error:
+        _ERRORS.append(error)
+        return default * 2**20
+
+
+def require_limits() -> None:
+    """Check the limits of the modules that were imported; called before a file with such a limit is read.
+
+    Raises:
+        ConfigError: A limit was invalid when its module was imported.
+    """
+    if _ERRORS:
+        raise _ERRORS[0]
+
+
 def check_unpacked(name: str, unpacked: int, packed: int) -> None:
     """Check that a compressed file is not made to exhaust the memory: its content must not be much larger than it is.
 

@@ -19,9 +19,9 @@ from typing import Any
 from pellucid.argument_checks import argument_error, check_arguments
 from pellucid.errors import DataError, abbreviate_reason, suggest
 from pellucid.files import os_error_text, wrap_os_errors
-from pellucid.limits import check_unpacked, size_limit
+from pellucid.limits import check_unpacked, module_limit, require_limits
 
-MAX_LINE_BYTES = size_limit("PELLUCID_MAX_LINE_MIB", 256, largest=2047)
+MAX_LINE_BYTES = module_limit("PELLUCID_MAX_LINE_MIB", 256, largest=2047)
 """Maximum length of a line in bytes; a longer one would exhaust the memory before an error could be reported. The csv
 module has no fields of 2 GiB."""
 READ_SIZE = 2**16
@@ -60,8 +60,10 @@ def open_data_file(path: str | Path) -> Iterator[io.BufferedReader]:
     Raises:
         DataError: The file is missing, unreadable or damaged, or named .gz without being compressed. Also raised for
             system errors and damage while the block reads.
+        ConfigError: A limit in an environment variable is invalid.
     """
     path = Path(path)
+    require_limits()
     with wrap_os_errors("read", path, DataError):
         try:
             with path.open("rb") as file:

@@ -40,7 +40,7 @@ from pellucid.data.lines import (
 )
 from pellucid.errors import ConfigError, DataError, abbreviate_reason, quote, suggest
 from pellucid.files import repeated_key
-from pellucid.limits import check_unpacked, size_limit
+from pellucid.limits import check_unpacked, module_limit
 
 
 class BadLine(NamedTuple):
@@ -450,7 +450,7 @@ PARQUET_PROBE_BYTES = 2**16
 """Size of the pieces in which the first row of each row group is read, in bytes."""
 PREFIX_ENCODING = "DELTA_BYTE_ARRAY"
 """Encoding in which a value repeats a prefix of the value before it, so that many values may be stored in few bytes."""
-MAX_UNSEEKABLE_PARQUET = size_limit("PELLUCID_MAX_PARQUET_MIB", 256)
+MAX_UNSEEKABLE_PARQUET = module_limit("PELLUCID_MAX_PARQUET_MIB", 256)
 """Maximum size of Parquet from a pipe or a gzip-compressed file, in bytes after decompression: it is read into memory.
 """
 TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
