@@ -185,7 +185,7 @@ def test_switches_of_all_subcommands_are_enumerated() -> None:
         "bench",
     }
     assert {subcommand for subcommand, switches in SWITCHES.items() if switches} == tested
-    assert set(SUBCOMMANDS) - tested == {"recipe", "completion", "download", "serve", "data"}
+    assert set(SUBCOMMANDS) - tested == {"recipe", "completion", "download", "check", "serve", "data"}
     assert {"--terminal", "--no-open", "--header", "--no-header"} <= set(SWITCHES["look"])
 
 

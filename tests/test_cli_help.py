@@ -99,7 +99,7 @@ def test_help_page_states_the_default_of_each_option(subcommand: str) -> None:
         ]
         assert any(f"default: {value}" in text for text in texts), (option, texts)
         num_checked += 1
-    assert num_checked or subcommand in ("recipe", "completion", "share", "download", "data")
+    assert num_checked or subcommand in ("recipe", "completion", "share", "download", "check", "data")
 
 
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)

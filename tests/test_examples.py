@@ -753,8 +753,11 @@ def test_parquet_cells_are_bounded_like_lines(
 
 
 @pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY"])
-def test_repeated_long_parquet_cells_are_read_in_small_batches(tmp_path: Path, encoding: str) -> None:
+def test_repeated_long_parquet_cells_are_read_in_small_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
     """Two hundred values of 4 MB take 800 MB; dictionaries and prefixes store them in 4 MB of the file."""
+    monkeypatch.setenv("PELLUCID_MAX_UNPACKED_MIB", "1024")
     options: dict[str, Any] = {"use_dictionary": ["s"]}
     if encoding == "DELTA_BYTE_ARRAY":
         options = {"use_dictionary": False, "column_encoding": {"s": encoding}}
@@ -764,6 +767,26 @@ def test_repeated_long_parquet_cells_are_read_in_small_batches(tmp_path: Path, e
     records = parquet_records(path, ColumnSelection({"source": "s", "target": "t"}))
     sizes = [pa.total_allocated_bytes() - before for _ in records]
     assert len(sizes) == 200 and max(sizes) < (2**26 if encoding == "RLE_DICTIONARY" else 2**29)
+
+
+@pytest.mark.parametrize("name", ["bomb.tsv.gz", "bomb.parquet"])
+def test_a_small_file_that_unpacks_to_very_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Regression test: a gzip or Parquet file of some kilobytes held more pairs than fit into the memory."""
+    path, count = tmp_path / name, 400_000
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(b"ab\tba\n" * count))
+    else:
+        pq.write_table(pa.table({"s": ["ab"] * count, "t": ["ba"] * count}), path)
+    monkeypatch.setenv("PELLUCID_MAX_UNPACKED_MIB", "1")
+    config = CONFIG if name.endswith(".gz") else SKIP_CONFIG
+    assert error_message(path, config) == (
+        f"{name} unpacks to more than 1,048,576 bytes, and to more than 100 times its size: was it made to exhaust the "
+        "memory? To read it, set the environment variable PELLUCID_MAX_UNPACKED_MIB to a larger number of MiB"
+    )
+    monkeypatch.delenv("PELLUCID_MAX_UNPACKED_MIB")
+    assert len(read_examples(path, config).examples) == count
 
 
 # ---- two parallel files

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.config.settings import DataConfig
+from pellucid.data.examples import read_examples
 from pellucid.data.file_split import FileSplit, SplitSizes, connected_units, split_file, write_split
 from pellucid.data.headers import HeaderError
 from pellucid.errors import BadLineError, ConfigError, DataError
@@ -85,6 +86,19 @@ def test_tsv_without_header_keeps_its_bytes(tmp_path: Path, end: str) -> None:
     lines = [line for content in split.contents.values() for line in content.splitlines(keepends=True)]
     assert sorted(lines) == sorted(path.read_bytes().splitlines(keepends=True))
     assert split.num_rows == {"train": 45, "test": 5} and split.suffix == ".tsv"
+
+
+def test_a_record_that_begins_with_a_byte_order_mark_keeps_it_as_the_first_of_a_part(tmp_path: Path) -> None:
+    """Regression test: a reader of the part removed the mark, which is data below the first line of the file."""
+    path, rows = tmp_path / "pairs.tsv", ["a\tb", "\ufeffc\td", "e\tf"]
+    path.write_text("".join(f"{row}\n" for row in rows), "utf-8")
+    config = DataConfig(header=False)
+    for seed in range(20):
+        read = []
+        for part, content in split_file(path, config, SplitSizes(1), seed).contents.items():
+            (tmp_path / f"{part}.tsv").write_bytes(content)
+            read += read_examples(tmp_path / f"{part}.tsv", config).examples
+        assert sorted(f"{example.source}\t{example.target}" for example in read) == sorted(rows)
 
 
 def test_the_test_set_is_seeded_and_does_not_depend_on_the_validation_set(tmp_path: Path) -> None:

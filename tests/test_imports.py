@@ -27,6 +27,7 @@ ORDER = (
         "argument_checks",
         "file_lock",
         "files",
+        "limits",
         "worker_pool",
         "http_requests",
     ),

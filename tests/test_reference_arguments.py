@@ -20,7 +20,7 @@ from pellucid.data import examples, headers, lines, readers, synthetic, tokenize
 from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError
 from pellucid.reporting import display_text, figures, terminal
-from pellucid.run_folder import completion, lock, log, run_files, tensor_file
+from pellucid.run_folder import checksums, completion, lock, log, run_files, tensor_file
 from pellucid.training import session, snapshots
 from pellucid.tuning import space
 
@@ -34,6 +34,8 @@ TOKENIZERS = tokenizers.build_tokenizers(DATA)
 LOG_RECORDS = log.read_log(RUN.run)
 VECTORS = RUN.run.parent / "vectors.txt"
 VECTORS.write_text("a 1 2\nb 2 3\n")
+CHECKSUMS = RUN.run.parent / "run.sha256"
+CHECKSUMS.write_text("0" * 64 + "  config.toml\n")
 SPACE_FILE = RUN.run.parent / "space.toml"
 SPACE_FILE.write_text("[training]\nlearning_rate = [0.001, 0.1, 'log']\n")
 
@@ -124,6 +126,8 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     run_files.load_run_config: {"folder": RUN.run},
     run_files.load_run_vocabularies: {"folder": RUN.run, "config": CONFIG},
     run_files.has_run: {"folder": RUN.run},
+    checksums.folder_checksums: {"folder": RUN.run},
+    checksums.read_checksums: {"path": CHECKSUMS},
     completion.find_unfinished: {"folder": RUN.run},
     completion.count_updates: {"folder": RUN.run},
     lock.in_use: {"folder": RUN.run},
@@ -223,6 +227,9 @@ EXCEPTIONS = {
     "training.session.build_state": "is part of the start of a training",
     "training.session.one_training_thread": "takes nothing",
     "training.size_measurement": "is called by `pellucid.train`, which checks the arguments",
+    "run_folder.checksums.check_checksums": "compares checksums that were computed before",
+    "run_folder.checksums.checksum_of_folder": "takes checksums that were computed before",
+    "run_folder.checksums.format_checksums": "takes checksums that were computed before",
     "run_folder.log_records": "is called for each line of a log",
     "run_folder.model_file": "reads and writes the parameters of a run, whose names and shapes it checks",
     "run_folder.network_file": "reads and writes the parameters of a network, whose names and shapes it checks",

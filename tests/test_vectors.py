@@ -63,6 +63,7 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
         ("a\t1\t2\n", "line 1: expected vectors of 2 numbers (encoder.embedding_size), got 0"),
         ("zz 1 2\na 1 x\n", "line 2: expected a number, got 'x'"),
         ("a 1 nan\n", "line 1: expected a number, got 'nan'"),
+        ("a 1 3.5e38\n", "line 1: expected a number, got '3.5e38'"),
         ("a 1 \0\n", "line 1: NUL byte at byte 5: is this a binary or UTF-16 file?"),
     ],
 )

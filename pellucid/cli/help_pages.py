@@ -400,6 +400,20 @@ HELP_PAGES: dict[str, HelpPage] = {
             "predict icelandic words.txt",
         ),
     ),
+    "check": HelpPage(
+        "RUN [--list FILE] [--expect SHA256]",
+        "Print the checksum of each file of a run folder, or compare them with an earlier list, which shows files that "
+        "were changed, removed or added. Nothing of the folder is loaded.",
+        (
+            OptionHelp("RUN", "", "run folder, folder of an ensemble, or shared folder"),
+            OptionHelp("--list", "FILE", "earlier output of this command"),
+            OptionHelp("--expect", "SHA256", "checksum of the whole folder"),
+        ),
+        (
+            "check runs/a > a.sha256",
+            "check runs/a --list a.sha256",
+        ),
+    ),
     "serve": HelpPage(
         "[NAME=]RUN ... [options]",
         "Answer requests over HTTP by trained models: outputs, n-best lists, scores, attention, alignments, tags and "

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pellucid.cli.align import AlignArguments
 from pellucid.cli.arguments import known_flags
 from pellucid.cli.audit import AuditArguments
+from pellucid.cli.check import CheckArguments
 from pellucid.cli.data import DataArguments
 from pellucid.cli.download import DownloadArguments
 from pellucid.cli.evaluate import EvaluateArguments
@@ -37,6 +38,7 @@ MODEL_SUBCOMMANDS: Mapping[str, type] = {
     "export": ExportArguments,
     "share": ShareArguments,
     "download": DownloadArguments,
+    "check": CheckArguments,
     "serve": ServeArguments,
     "data": DataArguments,
 }

@@ -14,6 +14,7 @@ SUBCOMMANDS = {
     "export": "export the network of a run: ONNX graphs, or a web page that runs it",
     "share": "write a folder for prediction with a model card, or push it to the Hugging Face Hub",
     "download": "download a shared model from the Hugging Face Hub to a folder",
+    "check": "print the checksums of the files of a run folder, or compare them with a list",
     "serve": "answer requests over HTTP by trained models",
     "bench": "measure speed and memory",
     "data": "list or download the published data sets of the recipes",

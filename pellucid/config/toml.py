@@ -48,6 +48,8 @@ from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
 
 MAX_DOTS = 1000
 """Maximum number of dots in a line of TOML: the parser is very slow for keys of many parts."""
+MAX_DEPTH = 100
+"""Maximum number of tables within each other; settings have two."""
 HEADER_CHOICES = ("auto", "true", "false")
 """Values of `Header` in TOML and on the command line."""
 
@@ -249,11 +251,21 @@ def read_toml(path: str | Path, regular: bool = True) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: it contains a number with thousands of digits") from error
     except RecursionError:
         raise ConfigError(f"{path} is not TOML: {NESTING_ERROR}") from None
+    if _is_deep(settings):
+        raise ConfigError(f"{path} is not TOML: {NESTING_ERROR}")
     for key, value in _leaves(settings, ""):
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, int) and not -(2**63) <= item < 2**63:
                 raise ConfigError(f"{path}: {key}: expected a whole number of at most 64 bits, got {quote(item)}")
     return settings
+
+
+def _is_deep(table: Mapping[str, Any]) -> bool:
+    """Return whether more than `MAX_DEPTH` tables are within each other."""
+    tables = [table]
+    for _ in range(MAX_DEPTH):
+        tables = [value for each in tables for value in each.values() if isinstance(value, Mapping)]
+    return bool(tables)
 
 
 def build_config(settings: Mapping[str, Any], origin: str) -> Config:

@@ -245,7 +245,10 @@ def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
         batch = pyarrow.ipc.read_record_batch(message, schema)
         batch.validate(full=True)
         encoded = EncodedExamples(*(_column(batch.column(name)) for name in EncodedExamples._fields))
-    except (pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError, EOFError, struct.error) as error:
+    except (
+        *(pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError, EOFError, struct.error),
+        StopIteration,  # of a reader of messages at the end of the file
+    ) as error:
         raise CorpusError("it is damaged, or not a corpus") from error
     is_intact = schema.metadata.get(DIGEST) == _digest(encoded, encoded_metadata)
     if not is_intact or not _has_valid_ids(encoded, count_ids(metadata.vocabularies, has_features)):

@@ -267,7 +267,12 @@ def _divide_lines(content: _Content, parts: Sequence[str]) -> dict[str, bytes]:
     for start, stop, part in zip(starts, [*starts[1:], len(lines) + 1], parts, strict=True):
         if part:
             contents[part] += lines[start - 1 : stop - 1]
-    return {part: b"".join(pieces) for part, pieces in contents.items()}
+    return {part: _protect_mark(b"".join(pieces), content.has_bom) for part, pieces in contents.items()}
+
+
+def _protect_mark(content: bytes, has_bom: bool) -> bytes:
+    """Return a file that gets a byte order mark if its first record begins with one, which a reader would remove."""
+    return content if has_bom or not content.startswith(BYTE_ORDER_MARK) else BYTE_ORDER_MARK + content
 
 
 def write_split(split: FileSplit, folder: Path) -> dict[SplitPart, Path]:

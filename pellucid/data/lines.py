@@ -19,9 +19,11 @@ from typing import Any
 from pellucid.argument_checks import argument_error, check_arguments
 from pellucid.errors import DataError, abbreviate_reason, suggest
 from pellucid.files import os_error_text, wrap_os_errors
+from pellucid.limits import check_unpacked, module_limit, require_limits
 
-MAX_LINE_BYTES = 2**28
-"""Maximum length of a line in bytes; a longer one would exhaust the memory before an error could be reported."""
+MAX_LINE_BYTES = module_limit("PELLUCID_MAX_LINE_MIB", 256, largest=2047)
+"""Maximum length of a line in bytes; a longer one would exhaust the memory before an error could be reported. The csv
+module has no fields of 2 GiB."""
 READ_SIZE = 2**16
 """Number of bytes read from a stream at once."""
 COUNTED_BLOCK = 2**20
@@ -58,15 +60,18 @@ def open_data_file(path: str | Path) -> Iterator[io.BufferedReader]:
     Raises:
         DataError: The file is missing, unreadable or damaged, or named .gz without being compressed. Also raised for
             system errors and damage while the block reads.
+        ConfigError: A limit in an environment variable is invalid.
     """
     path = Path(path)
+    require_limits()
     with wrap_os_errors("read", path, DataError):
         try:
             with path.open("rb") as file:
                 if file.peek(2)[:2] == GZIP:
-                    with gzip.GzipFile(fileobj=file) as content:
+                    counted = _CountedFile(file)
+                    with gzip.GzipFile(fileobj=counted) as content:
                         # Reads by read1, so that the lines before the damage are still returned.
-                        yield io.BufferedReader(_PrefixedStream(b"", content))
+                        yield io.BufferedReader(_UnpackedStream(content, counted, str(path)))
                 elif path.suffix.lower() == ".gz" and file.peek(1):
                     raise DataError(f"{path} is named .gz but not compressed with gzip: rename it")
                 else:
@@ -195,6 +200,60 @@ class _PrefixedStream(io.RawIOBase):
             piece = self.stream.read1(len(view))
         view[: len(piece)] = piece
         return len(piece)
+
+
+class _CountedFile(io.BufferedIOBase):
+    """Open file whose bytes are counted as they are read."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        """Initialize without reading.
+
+        Args:
+            file: The file.
+        """
+        self.file = file
+        self.size = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next bytes.
+
+        Args:
+            size: Maximum number; all if it is negative or None.
+        """
+        block = self.file.read(size)
+        self.size += len(block)
+        return block
+
+
+class _UnpackedStream(_PrefixedStream):
+    """Content of a gzip file, which must not be much larger than the file."""
+
+    def __init__(self, content: gzip.GzipFile, file: _CountedFile, name: str) -> None:
+        """Initialize without reading.
+
+        Args:
+            content: The content.
+            file: The file.
+            name: Name of the file, for messages.
+        """
+        super().__init__(b"", content)
+        self.file = file
+        self.name = name
+        self.unpacked = 0
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (any buffer)
+        """Read the available bytes into a buffer, and return their number.
+
+        Args:
+            buffer: A writable buffer.
+
+        Raises:
+            DataError: The content is much larger than the file (`check_unpacked`).
+        """
+        size = super().readinto(buffer)
+        self.unpacked += size
+        check_unpacked(self.name, self.unpacked, self.file.size)
+        return size
 
 
 def _whole_lines(lines: Iterator[bytes], name: str) -> Iterator[bytes]:

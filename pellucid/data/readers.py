@@ -40,6 +40,7 @@ from pellucid.data.lines import (
 )
 from pellucid.errors import ConfigError, DataError, abbreviate_reason, quote, suggest
 from pellucid.files import repeated_key
+from pellucid.limits import check_unpacked, module_limit
 
 
 class BadLine(NamedTuple):
@@ -449,7 +450,7 @@ PARQUET_PROBE_BYTES = 2**16
 """Size of the pieces in which the first row of each row group is read, in bytes."""
 PREFIX_ENCODING = "DELTA_BYTE_ARRAY"
 """Encoding in which a value repeats a prefix of the value before it, so that many values may be stored in few bytes."""
-MAX_UNSEEKABLE_PARQUET = 2**28
+MAX_UNSEEKABLE_PARQUET = module_limit("PELLUCID_MAX_PARQUET_MIB", 256)
 """Maximum size of Parquet from a pipe or a gzip-compressed file, in bytes after decompression: it is read into memory.
 """
 TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
@@ -680,8 +681,11 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             unexpanded = ParquetFile(
                 content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
             )
+            unpacked, packed = 0, content.seek(0, io.SEEK_END)
             for batch in _parquet_batches(table, unexpanded, chunks, names, str(path)):
                 arrays = [batch.column(name) for name in names]
+                unpacked += sum(map(_text_bytes, arrays))
+                check_unpacked(str(path), unpacked, packed)
                 yield from arrow_records(arrays, names, first, str(path), nullable)
                 first += batch.num_rows
             if first - 1 != table.metadata.num_rows:
@@ -1043,6 +1047,20 @@ def _cell_values(array: Any, column: str, first: int, name: str) -> Iterable[byt
     if values.nbytes <= PARQUET_BATCH_BYTES:
         return cast(list[bytes | None], values.to_pylist())
     return (value.as_py() for value in values)
+
+
+def _text_bytes(array: Any) -> int:  # noqa: ANN401
+    """Return the number of bytes of the texts of a column, and one more for each row."""
+    import pyarrow.compute as pc
+
+    values, indices = _dictionary_parts(array)
+    lengths = pc.cast(pc.binary_length(values), "int64")
+    if indices is None:
+        return len(array) + int(pc.sum(lengths).as_py() or 0)
+    try:
+        return len(array) + int(pc.sum(lengths.take(indices)).as_py() or 0)
+    except IndexError:  # beyond the dictionary, which is reported when the values are read
+        return len(array)
 
 
 def _check_lengths(array: Any, column: str, first: int, name: str) -> None:  # noqa: ANN401

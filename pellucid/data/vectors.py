@@ -3,7 +3,6 @@
 N symbols found, E size of a vector.
 """
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,9 @@ from pellucid.data.lines import RecordError, decode_line, is_blank, read_lines, 
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.errors import DataError, parse_whole_number, quote
 from pellucid.shapes import Float
+
+MAX_NUMBER = float(np.finfo(np.float32).max)
+"""Largest number of a vector; a larger one would become infinite in float32."""
 
 
 class PretrainedVectors(NamedTuple):
@@ -44,7 +46,7 @@ def read_vectors(path: str | Path, vocabulary: Vocabulary, size: Count, key: str
 
     Raises:
         DataError: The file cannot be read, a vector has another size, a number of a symbol of the vocabulary is
-            malformed or not finite, or the file contains no vector.
+            malformed or not finite in float32, or the file contains no vector.
     """
     path = Path(path)
     values, vectors = dict[int, list[float]](), 0
@@ -100,8 +102,8 @@ def _is_number(field: str) -> bool:
 
 
 def _parse_numbers(fields: list[str]) -> list[float]:
-    """Return the numbers of a vector; raise `RecordError` for one that is malformed or not finite."""
+    """Return the numbers of a vector; raise `RecordError` for one that is malformed or not finite in float32."""
     for field in fields:
-        if not _is_number(field) or not math.isfinite(float(field)):
+        if not _is_number(field) or not abs(float(field)) <= MAX_NUMBER:
             raise RecordError(f"expected a number, got {quote(field)}")
     return [float(field) for field in fields]

@@ -32,6 +32,7 @@ from pellucid.data.tokenizers import (
 )
 from pellucid.errors import DataError, RunError, abbreviate_reason, quote
 from pellucid.files import check_json_format, decode_json, read_bytes, write_atomic
+from pellucid.limits import module_limit, require_limits
 from pellucid.shapes import Int, UInt
 
 PAD, BOS, EOS, UNK = range(4)
@@ -39,6 +40,8 @@ NUM_SPECIAL = 4
 """Number of special ids, which precede the ids of all symbols."""
 SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", "⟨end⟩", "⟨unknown⟩")
 """Display names of the special ids. No symbol has such a name, and no text is parsed for them."""
+MAX_VOCABULARY_SIZE = module_limit("PELLUCID_MAX_VOCABULARY_MIB", 1024)
+"""Maximum size of the file of a vocabulary, in bytes."""
 MAX_SYMBOL_LENGTH = 2**16
 """Maximum length of a symbol, in characters."""
 TEXTS_PER_BLOCK = 1 << 13
@@ -212,10 +215,12 @@ def load_vocabularies(path: str | Path, config: DataConfig) -> Vocabularies:
     Raises:
         RunError: The file is missing or malformed, a symbol cannot be produced by the tokenizers of the run, or the
             longest source or target exceeds `config.max_sequence_length`.
-        ConfigError: The configuration names an unknown kind of tokenizer.
+        ConfigError: The configuration names an unknown kind of tokenizer, or a limit in an environment variable is
+            invalid.
     """
     path = Path(path)
-    content = read_bytes(path)
+    require_limits()
+    content = read_bytes(path, limit=MAX_VOCABULARY_SIZE)
     check_json_format(str(path), content, newest=1)
     try:
         vocabularies = decode_json(content, Vocabularies)
