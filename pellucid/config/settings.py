@@ -89,6 +89,9 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     features_column: str = ""
     """Column of features, such as morphological tags, which the encoder reads with the source: a name, or a number from
     1; empty for none."""
+    class_column: str = ""
+    """Column of the class, where classes and tags have a column each (task = "tag-and-classify" only): a name, or a
+    number from 1; empty if the target begins with the class."""
     group_column: str = ""
     """Column of groups, such as speakers or documents, for a validation set that is held out of the training file: all
     examples of a group are held out, or none; a name, or a number from 1; empty to hold out sources one by one."""
@@ -116,8 +119,10 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     line is a bad line. At most 32,768."""
     aligned: bool = False
     """Require that each target has as many symbols as its source; other pairs are bad lines. task = "tag" sets it."""
+    class_first: bool = False
+    """Each target begins with the class of its source, before the tags. task = "tag-and-classify" sets it."""
     ignored_tag: str = ""
-    """Tag of positions that count neither for the loss nor for the metrics (task = "tag" only); empty for none."""
+    """Tag of positions that count neither for the loss nor for the metrics (tasks with tags only); empty for none."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """For a line that cannot be read as a pair: stop with its number and the reason, or skip it; skipped lines are
     counted and listed."""
@@ -188,7 +193,8 @@ class AttentionConfig(Settings, frozen=True, kw_only=True):
 
 
 class DecoderConfig(Settings, frozen=True, kw_only=True):
-    """The recurrent decoder. task = "tag" has none; task = "point" uses hidden_size and init_hidden only."""
+    """The recurrent decoder. task = "tag" has none; task = "point" uses hidden_size and init_hidden only, and task =
+    "tag-and-classify" also output."""
 
     order: Literal["attend-then-step", "step-then-attend"] = "attend-then-step"
     """Order of a decoder step: attend-then-step attends with the previous state, then updates it (Bahdanau);

@@ -137,6 +137,26 @@ def pointing_cross_entropy(
     return _smoothed_cross_entropy(log_probabilities, target, label_smoothing, uniform_term)
 
 
+def class_and_tag_cross_entropy(
+    logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], label_smoothing: float
+) -> Float[Tensor, ""]:
+    """Return the mean cross-entropy of the classes, over sources, plus that of the tags, over positions.
+
+    Args:
+        logits: Logits of the class (first) and of the tags of each source, −∞ for symbols that are no such label.
+        target: Target ids of the same; PAD positions do not contribute. A mean over nothing is 0.
+        label_smoothing: ε, which is spread over the possible labels.
+    """
+    log_probabilities = logits.log_softmax(dim=2)
+    is_possible = log_probabilities > -torch.inf
+    uniform_term = log_probabilities.masked_fill(~is_possible, 0).sum(dim=2) / is_possible.sum(dim=2)
+    chosen = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
+    is_real = target != PAD
+    losses = -((1 - label_smoothing) * chosen + label_smoothing * uniform_term).masked_fill(~is_real, 0)
+    count = is_real.sum(dim=0)
+    return losses[:, 0].sum() / count[0].clamp(min=1) + losses[:, 1:].sum() / count[1:].sum().clamp(min=1)
+
+
 def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
     """Return the mean over real target positions of Σ_s min(α_ts, k_ts), with the coverage k_ts = Σ_{u < t} α_us.
 
