@@ -118,18 +118,17 @@ def test_network_and_loss_equal_an_independent_implementation(
     network, batch = build_labeler(init_hidden, seed), make_batch(lengths, seed)
     output = network(batch)
     allowed = [[*range(NUM_SPECIAL), *np.flatnonzero(mask).tolist()] for mask in label_masks(labeled_vocabularies())]
-    class_losses, tag_losses = list[float](), list[float]()
+    losses = list[float]()
     for row, length in enumerate(lengths):
         classes, tags, attention = reference_logits(network, batch.source[row, :length], init_hidden)
         target = batch.target[row].tolist()
         torch.testing.assert_close(output.logits[row, 0, allowed[0]], classes[allowed[0]])
         torch.testing.assert_close(output.logits[row, 1 : 1 + length, allowed[1]], tags[:, allowed[1]])
         torch.testing.assert_close(output.weights[row, 0, :length], attention)
-        class_losses += reference_loss(classes[None], target[:1], allowed[0], smoothing)
-        tag_losses += reference_loss(tags, target[1 : 1 + length], allowed[1], smoothing)
-    expected = sum(class_losses) / len(class_losses) + sum(tag_losses) / len(tag_losses)
+        losses += reference_loss(classes[None], target[:1], allowed[0], smoothing)
+        losses += reference_loss(tags, target[1 : 1 + length], allowed[1], smoothing)
     loss = class_and_tag_cross_entropy(output.logits, batch.target, smoothing)
-    assert loss.item() == pytest.approx(expected, abs=1e-9)
+    assert loss.item() == pytest.approx(sum(losses) / len(losses), abs=1e-9)
 
 
 @few_examples

@@ -140,11 +140,13 @@ def pointing_cross_entropy(
 def class_and_tag_cross_entropy(
     logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], label_smoothing: float
 ) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy of the classes, over sources, plus that of the tags, over positions.
+    """Return the cross-entropy of classes and of tags, Σ_i (L_class,i + Σ_s L_s,i) / number of all labels.
+
+    It is the negative log-probability of whole outputs per label, so that a class weighs as much as a tag.
 
     Args:
         logits: Logits of the class (first) and of the tags of each source, −∞ for symbols that are no such label.
-        target: Target ids of the same; PAD positions do not contribute. A mean over nothing is 0.
+        target: Target ids of the same; PAD positions do not contribute. The mean over nothing is 0.
         label_smoothing: ε, which is spread over the possible labels.
     """
     log_probabilities = logits.log_softmax(dim=2)
@@ -153,8 +155,7 @@ def class_and_tag_cross_entropy(
     chosen = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
     is_real = target != PAD
     losses = -((1 - label_smoothing) * chosen + label_smoothing * uniform_term).masked_fill(~is_real, 0)
-    count = is_real.sum(dim=0)
-    return losses[:, 0].sum() / count[0].clamp(min=1) + losses[:, 1:].sum() / count[1:].sum().clamp(min=1)
+    return losses.sum() / is_real.sum().clamp(min=1)
 
 
 def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:

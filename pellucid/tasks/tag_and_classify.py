@@ -38,7 +38,7 @@ class TaggingAndClassificationTask(LabelingTask):
         symbol="label",
         symbols="labels",
         output="class and tags",
-        loss_unit="a class and a tag",
+        loss_unit="a label",
         label="class or tag",
         best_score=("label accuracy", "symbol_accuracy"),
         scores={
@@ -116,7 +116,7 @@ class TaggingAndClassificationTask(LabelingTask):
         return TaggingClassifier(parts.encoder, query, attention, ClassAndTagHead(classes, tags, is_class, is_tag))
 
     def loss(self, network: Network, output: NetworkOutput, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy of the classes plus that of the tags, in nats.
+        """Return the cross-entropy of the classes and of the tags, in nats per label.
 
         Args:
             network: Not read.
