@@ -18,7 +18,7 @@ Size = Literal["tiny", "small", "base", "large"]
 SizeChoice = Literal["auto", "tiny", "small", "base", "large"]
 """Size in a settings file or on the command line; "auto" becomes a size before a configuration is complete."""
 TaskName = Annotated[str, Meta(title="task")]
-"""Name of a task: transduce, tag, classify, point, or one that is registered (config/task_settings.py)."""
+"""Name of a task: transduce, tag, classify, point, tag-and-classify, or a registered one (config/task_settings.py)."""
 DEFAULT_TASK: TaskName = "transduce"
 AttentionName = Annotated[str, Meta(title="attention")]
 """Name of a type of attention: a built-in one, or one that is registered (config/attention_types.py)."""
@@ -277,7 +277,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Clip the norm of the gradient of all parameters to this value, after clip_value (0 = off)."""
     label_smoothing: Fraction = 0.1
     """Label smoothing: probability mass of each target that is spread evenly over the vocabulary (task = "point": over
-    the source positions)."""
+    the source positions; task = "tag-and-classify": over the classes, or over the tags)."""
     coverage_loss: Amount = 0.0
     """Weight of the coverage loss, which penalizes repeated attention to a position (0 = off)."""
     scheduled_sampling: SamplingSchedule = "none"

@@ -275,14 +275,14 @@ def score_class_and_tags(scored: Sequence[ScoredExample], traces: Sequence[Trace
     check_not_empty("scored", scored, "example")
     check_lengths({"scored": scored, "traces": traces})
     task = checked_outputs(traces)[0].task
-    classes, tags = split_class_and_tags(scored)
+    classes, tags = _split_class_and_tags(scored)
     parts = {"class": _label_metrics(classes, task, per_position=False), "tag": _label_metrics(tags, task, True)}
     accuracy, interval = _label_accuracy(scored, per_position=True)
     spans = parts["tag"].spans
     return LabelMetrics(task, accuracy, interval, None, None, None, None, None, [], [], spans, True, parts)
 
 
-def split_class_and_tags(scored: Sequence[ScoredExample]) -> tuple[list[ScoredExample], list[ScoredExample]]:
+def _split_class_and_tags(scored: Sequence[ScoredExample]) -> tuple[list[ScoredExample], list[ScoredExample]]:
     """Return the classes and the tags of outputs that begin with a class, each as outputs with references.
 
     Args:
@@ -312,7 +312,7 @@ def class_and_tag_metrics_for_log(scored: Sequence[ScoredExample]) -> dict[str, 
     Raises:
         InputError: An example has no reference.
     """
-    classes, tags = split_class_and_tags(scored)
+    classes, tags = _split_class_and_tags(scored)
     accuracies = [
         100 - 100 * sum(example.errors for example in part) / max(sum(len(example.reference) for example in part), 1)
         for part in (classes, tags)
