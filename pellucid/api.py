@@ -34,6 +34,7 @@ from pellucid.data.examples import (
 )
 from pellucid.data.headers import with_header
 from pellucid.data.in_memory import InMemoryTable, read_table
+from pellucid.data.prepared_data import settings_over_prepared
 from pellucid.data.readers import BadLine
 from pellucid.data.size_choice import build_sized_config
 from pellucid.data.tokenizers import build_tokenizers
@@ -149,6 +150,8 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     given = _over_initial_run(given, initial, folder, train)
     receivers = convert_argument("callbacks", callbacks, Sequence[TrainingCallback])
     report = EventReceivers(convert_argument("progress", progress, bool), tuple(receivers))
+    if isinstance(given, Mapping) and isinstance(train, str | Path):
+        given = settings_over_prepared(given, Path(train))
     data = given.data if isinstance(given, Config) else build_config(given, "config").data
     source, target = _read_argument("train", train, "training", data)
     valid_source, valid_target = (None, None) if valid is None else _read_argument("valid", valid, "validation", data)

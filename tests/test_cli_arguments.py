@@ -171,6 +171,7 @@ SWITCHES = {
 def test_switches_of_all_subcommands_are_enumerated() -> None:
     tested = {
         "split",
+        "prepare",
         "train",
         "tune",
         "predict",
@@ -193,7 +194,7 @@ def test_switches_of_all_subcommands_are_enumerated() -> None:
 )
 def test_switches_may_stand_before_and_between_positional_arguments(subcommand: str) -> None:
     values, kind = positional_values(subcommand), ARGUMENT_CLASSES[subcommand]
-    required = ["--out", "folder"] if subcommand == "split" else []
+    required = ["--out", "folder"] if subcommand in ("split", "prepare") else []
     for switch in SWITCHES[subcommand]:
         expected: object = parse_arguments(kind, subcommand, [*values, switch, *required])
         for place in range(len(values)):

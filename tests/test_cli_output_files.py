@@ -78,7 +78,9 @@ def test_a_worklist_with_decisions_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "worklist.csv").write_bytes(decided.encode("utf-16"))
     assert "exists and is no worklist without decisions" in usage_error_message(run_pellucid(*audit))
     (tmp_path / "worklist.csv").write_text(f"{header}2,one,1,,\n")
-    assert run_pellucid(*audit).code == 0 and (tmp_path / "worklist.csv").read_text().startswith("rank,")
+    result = run_pellucid(*audit)
+    assert result.code == 0 and (tmp_path / "worklist.csv").read_text().startswith("rank,")
+    assert "Next: write replace, keep or remove into the column decision, and apply the file with --apply" in result.err
 
 
 def test_the_page_of_an_audit_ends_with_html(tmp_path: Path) -> None:

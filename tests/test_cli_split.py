@@ -26,6 +26,7 @@ def test_the_printed_commands_train_evaluate_and_predict(tmp_path: Path) -> None
     result = run("split", "words.csv", "--out", "a b", *columns, "--on-bad-line", "skip")
     assert result.code == 0 and "skipped words.csv:53: the source is empty" in result.err
     assert "in no file: 1 bad line, 1 blank line" in result.err
+    assert "the file has 4 columns; used are 'old spelling' as source, 'new spelling' as target" in result.err
     lines = result.out.splitlines()
     assert [line.split("  ")[-1].strip() for line in lines[:3]] == ["36 rows", "4 rows", "10 rows without a target"]
     train, evaluate, predict = (shlex.split(line.partition(" > ")[0])[1:] for line in lines[-3:])

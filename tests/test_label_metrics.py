@@ -86,8 +86,8 @@ def test_classes_and_tags_have_metrics_of_their_own() -> None:
     traces = [make_prediction_trace("tag-and-classify", "abc"[: len(row) - 1], list(row)) for row in rows]
     scores = score_class_and_tags(scored, traces)
     assert scores.accuracy == pytest.approx(100 * 4 / 7)
-    assert scores.parts["class"].accuracy == 50 and scores.parts["tag"].accuracy == pytest.approx(60)
-    assert scores.parts["class"].labels == ["Book", "Play"] and "Play" not in scores.parts["tag"].labels
+    assert scores.parts["class_"].accuracy == 50 and scores.parts["tag_"].accuracy == pytest.approx(60)
+    assert scores.parts["class_"].labels == ["Book", "Play"] and "Play" not in scores.parts["tag_"].labels
     assert scores.spans is not None and scores.spans.f1 == pytest.approx(100 * 2 / 3)  # of two chunks one is found
     values = scores.to_dict()
     assert values["class_accuracy"] == 50 and values["tag_accuracy"] == pytest.approx(60) and "mcc" not in values

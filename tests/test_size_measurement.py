@@ -1,6 +1,6 @@
 """training/size_measurement.py: the size that a time limit allows, and the size of a started run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ from trained_runs import digits_run
 import pellucid
 from pellucid.config.settings import Config, Size
 from pellucid.config.toml import build_config
-from pellucid.data.examples import Example, read_examples
+from pellucid.data.examples import read_examples
 from pellucid.errors import ConfigError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
-from pellucid.training.size_measurement import config_within_time, measure_size, measure_speed
+from pellucid.training.preparation import prepare_data
+from pellucid.training.size_measurement import SIZES, MeasuredData, config_within_time, measure_size, measure_speed
+from pellucid.training.training_data import TrainingFiles, encode_texts
 
 
 def config_builder(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 (a function)
@@ -43,8 +45,15 @@ def test_largest_size_that_makes_enough_updates_is_chosen(
 
 def test_speed_is_that_of_updates() -> None:
     config: Config = config_builder({})("tiny")
-    examples = read_examples(digits_run().files.train, config.data).examples
-    assert 10 < measure_speed(examples[:50], config, 50) < 1e7
+    examples = read_examples(digits_run().files.train, config.data).examples[:50]
+    measured = MeasuredData(50, *encode_texts(examples, config), examples[:1])
+    assert 10 < measure_speed(measured, config, 50) < 1e7
+
+
+def test_prepared_data_is_measured_without_its_texts(tmp_path: Path) -> None:
+    files = digits_run().files
+    list(prepare_data(files, tmp_path / "prepared", build_config({}, "test")))
+    assert measure_size(TrainingFiles(tmp_path / "prepared", None), config_builder({})).size in SIZES
 
 
 @pytest.mark.parametrize(("augmentation", "factor"), [("none", 1), ("copy", 3)])
@@ -53,10 +62,10 @@ def test_synthetic_examples_are_part_of_an_epoch(
 ) -> None:
     files, counts = digits_run().files, list[int]()
 
-    def _measure_speed(examples: Sequence[Example], config: Config, count: int) -> float:
+    def _measure_speed(measured: MeasuredData, config: Config, count: int) -> float:
         """Return the speed at which the unaugmented examples take ten seconds."""
-        counts.append(count // len(examples))
-        return len(examples) / 10
+        counts.append(count // measured.num_examples)
+        return measured.num_examples / 10
 
     monkeypatch.setattr(size_measurement, "measure_speed", _measure_speed)
     training = {"augmentation": augmentation, "augmentation_ratio": 2.0, "time_limit": "1h", "epochs": 1}

@@ -64,6 +64,7 @@ from pellucid.config.toml import (
     setting_choices,
     validate_config,
 )
+from pellucid.data.prepared_data import is_prepared, settings_over_prepared
 from pellucid.data.size_choice import size_for_file
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import MAX_DIGITS, InputError, abbreviate, abbreviate_reason, quote, suggest
@@ -773,14 +774,22 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
             InputError: An argument is unknown, missing or invalid, or the file of --config is.
         """
         if self.is_size_given:
-            args = self._with_initial_columns(self._parse(self.settings))
+            args = self._with_initial_columns(self._parse_training_set())
             return args if args.size != AUTO_SIZE else replace(args, size=self.settings["size"])
         if size is None:
-            args = self._parse(self.settings)
+            args = self._parse_training_set()
             size = size_for_file(args.train, args.data, args.task)
             if size == default_size():
                 return replace(args, size=size)
         return replace(self._parse({**self.settings, "size": size}), size=size)
+
+    def _parse_training_set(self) -> TrainingFlagsT:
+        """Parse the command line; prepared data has its settings as defaults."""
+        args = self._parse(self.settings)
+        if not is_prepared(args.train):
+            return args
+        self.settings = settings_over_prepared(self.settings, args.train)
+        return self._parse(self.settings)
 
     def _with_initial_columns(self, args: TrainingFlagsT) -> TrainingFlagsT:
         """Return arguments with the columns of the initial run, if there is one and the new file has its columns."""

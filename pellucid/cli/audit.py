@@ -238,6 +238,11 @@ def _audit(args: AuditArguments) -> None:
     counts = Counter(kind for record in audited.records for kind in record.kinds)
     listed = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
     print_message(f"rows by reason: {listed or 'none'}")
+    if args.output is not None:
+        print_message(
+            f"{args.output}: {count_noun(len(audited.records), 'row')}. Next: write replace, keep or remove into the "
+            "column decision, and apply the file with --apply"
+        )
 
 
 def _write_page(args: AuditArguments, path: Path, records: Sequence["AuditRecord"], delimiter: Delimiter) -> None:

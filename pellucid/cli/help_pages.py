@@ -110,6 +110,29 @@ HELP_PAGES: dict[str, HelpPage] = {
             "split pairs.tsv --out parts --test-size 400 --valid-size 400",
         ),
     ),
+    "prepare": HelpPage(
+        "TRAIN [--valid FILE] --out DIR [options]",
+        "Encode a training set of any size into a folder, from which trainings read it without loading it into memory. "
+        "TRAIN is read twice; an interrupted preparation continues with the same command.",
+        (
+            OptionHelp("TRAIN", "", "pairs: TSV, CSV, JSON lines or Parquet, also .gz"),
+            OptionHelp("--valid", "FILE", "validation file (default: at most 2,000 sources of TRAIN)"),
+            OptionHelp("--out", "DIR", "folder of the prepared data, created or continued"),
+            OptionHelp("--task", "TASK", "transduce (default), tag, classify; not point"),
+            _COLUMNS,
+            OptionHelp("--source-symbols", "KIND", "characters (default), words, subwords, or a separator"),
+            OptionHelp("--target-symbols", "KIND", "the same for targets"),
+            OptionHelp("--train-target", "FILE", "targets, if TRAIN holds sources only; also --valid-target"),
+            OptionHelp("--min-count", "N", "rarer symbols are unknown (1 by default)"),
+            _HEADER,
+            OptionHelp("--on-bad-line", "ACTION", "stop, or skip: in DIR/bad-lines.txt (stop by default)"),
+        ),
+        (
+            "prepare pairs.tsv.gz --out prepared",
+            "prepare words.csv --out words --source-column old --target-column new",
+            "train prepared --run runs/large --time 2h",
+        ),
+    ),
     "train": HelpPage(
         "TRAIN [--valid FILE] --run DIR [options]",
         "Train a model on pairs of sequences, or resume an unfinished training.",

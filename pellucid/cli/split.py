@@ -15,7 +15,7 @@ from pellucid.cli.input_flags import ColumnFlag, check_delimiter_format
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import count_noun
 from pellucid.config.settings import DataConfig, Delimiter, Format, Header, Seed
-from pellucid.data.examples import first_cells
+from pellucid.data.examples import describe_used_columns, first_cells
 from pellucid.data.file_split import SplitPart, SplitSizes, split_file, write_split
 from pellucid.errors import ConfigError
 
@@ -85,8 +85,11 @@ def main(arguments: list[str]) -> int:
             raise ConfigError(
                 f"{flag}: expected a share of the rows above 0 and below 1, or a whole number of rows, got {size:g}"
             )
-    split = split_file(args.file, _data_config(args), SplitSizes(args.test_size, args.valid_size), args.seed)
+    config = _data_config(args)
+    split = split_file(args.file, config, SplitSizes(args.test_size, args.valid_size), args.seed)
     paths = write_split(split, args.out)
+    if used := describe_used_columns(args.file, config):
+        print_message(f"{args.file}: {used}")
     for line in split.bad_lines:
         print_message(f"skipped {line}")
     for note in split.notes:

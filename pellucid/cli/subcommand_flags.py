@@ -15,6 +15,7 @@ from pellucid.cli.export import ExportArguments
 from pellucid.cli.flag_suggestions import unknown_flag_error
 from pellucid.cli.look import LookArguments
 from pellucid.cli.predict import PredictArguments
+from pellucid.cli.prepare import PrepareArguments
 from pellucid.cli.score import ScoreArguments
 from pellucid.cli.serve import ServeArguments
 from pellucid.cli.share import ShareArguments
@@ -24,6 +25,7 @@ from pellucid.cli.tune import TuneArguments
 
 MODEL_SUBCOMMANDS: Mapping[str, type] = {
     "split": SplitArguments,
+    "prepare": PrepareArguments,
     "train": TrainArguments,
     "tune": TuneArguments,
     "predict": PredictArguments,

@@ -2,6 +2,7 @@
 
 SUBCOMMANDS = {
     "split": "divide a file of pairs into files for training and testing",
+    "prepare": "encode a training set of any size, for trainings that map it into memory",
     "train": "train a model on pairs of sequences, or resume a training",
     "tune": "search hyperparameters",
     "predict": "decode sources, one output line per input line",

@@ -39,6 +39,8 @@ class TaskSettings:
     """True if an output is the class of its source, and then one tag for each source position."""
     has_ignored_tag: bool = False
     """True if outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
+    counts_symbols: bool = False
+    """True if its vocabularies are counts of the symbols of all examples, so that data can be prepared in blocks."""
     pipeline_tag: str = ""
     """Name of such tasks on the Hugging Face Hub; "" if it has none."""
 
@@ -132,6 +134,7 @@ TRANSDUCE = TaskSettings(
     presets={},
     check=require_target_symbols,
     autoregressive=True,
+    counts_symbols=True,
     pipeline_tag="text2text-generation",
 )
 TAG = TaskSettings(
@@ -140,12 +143,14 @@ TAG = TaskSettings(
     check=_check_tag,
     per_position=True,
     has_ignored_tag=True,
+    counts_symbols=True,
     pipeline_tag="token-classification",
 )
 CLASSIFY = TaskSettings(
     name="classify",
     presets={"data": {"target_symbols": "whole"}},
     check=_check_classify,
+    counts_symbols=True,
     pipeline_tag="text-classification",
 )
 POINT = TaskSettings(name="point", presets={"data": {"target_symbols": "position"}}, check=_check_point)

@@ -7,7 +7,10 @@ and blank lines, so that a resumed run need not read the training files again.
 import hashlib
 import json
 import mmap
+import os
 import struct
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +20,15 @@ import numpy as np
 from pellucid.data.encoding import EncodedExamples, Ragged, count_ids
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.files import open_atomic, open_regular, parse_json
+from pellucid.errors import RunError
+from pellucid.files import open_atomic, open_regular, parse_json, wrap_os_errors
 
 METADATA, DIGEST = b"pellucid", b"sha256"
 """Keys of the metadata in the Arrow schema."""
 MAGIC_SIZE = 8
 """Bytes before the first message of an Arrow file: ARROW1 and padding."""
+OFFSET_SIZE = 8
+"""Bytes of an offset."""
 MESSAGE_HEADER, BATCH_COMPRESSION = 2, 3
 """Fields, counted from 0, of the tables Message and RecordBatch in Arrow's metadata (Message.fbs)."""
 
@@ -82,6 +88,124 @@ def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
     batch = batch.replace_schema_metadata({METADATA: metadata, DIGEST: _digest(corpus.encoded, metadata)})
     with open_atomic(path) as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
+
+
+class GrowingCorpus:
+    """Encoded examples in plain files that grow block by block; at the end, they become a corpus file.
+
+    Each column has a file of ids and a file of offsets. The sizes after a block are a state to which the files can be
+    cut back, so that an interrupted program continues.
+    """
+
+    def __init__(self, folder: Path, dtypes: Sequence[np.dtype[Any]], num_examples: int = 0) -> None:
+        """Open the files; what was appended after the given number of examples is removed.
+
+        Args:
+            folder: Folder of the files, which exists.
+            dtypes: Unsigned integer type of the ids of each column.
+            num_examples: Number of examples that the files hold; 0, the default, for new files.
+
+        Raises:
+            RunError: A file cannot be written, or holds fewer examples.
+        """
+        self.num_examples = 0
+        self._columns = [
+            _GrowingColumn(folder / name, dtype, num_examples)
+            for name, dtype in zip(EncodedExamples._fields, dtypes, strict=True)
+        ]
+        self.num_examples = num_examples
+
+    def append(self, encoded: EncodedExamples) -> None:
+        """Append examples.
+
+        Args:
+            encoded: The examples.
+
+        Raises:
+            RunError: A file cannot be written.
+        """
+        for column, sequences in zip(self._columns, encoded, strict=True):
+            column.append(sequences)
+        self.num_examples += encoded.source.num_sequences
+
+    def flush(self) -> None:
+        """Flush the files to disk, so that they survive a loss of power.
+
+        Raises:
+            RunError: A file cannot be written.
+        """
+        for column in self._columns:
+            column.flush()
+
+    def mapped(self) -> EncodedExamples:
+        """Return the examples as memory-mapped arrays of the files.
+
+        Raises:
+            RunError: A file cannot be read.
+        """
+        self.flush()
+        return EncodedExamples(*(column.mapped() for column in self._columns))
+
+    def close(self) -> None:
+        """Close the files, which stay."""
+        for column in self._columns:
+            column.close()
+
+
+class _GrowingColumn:
+    """Files of ids and of offsets of one column."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], num_sequences: int) -> None:
+        """Open the files, and cut them back to a number of sequences."""
+        self.ids_path, self.offsets_path = path.with_suffix(".ids"), path.with_suffix(".offsets")
+        self.dtype = dtype
+        with wrap_os_errors("write", path):
+            self._ids = open(self.ids_path, "ab+")  # noqa: SIM115 (closed by `close`)
+            self._offsets = open(self.offsets_path, "ab+")  # noqa: SIM115 (closed by `close`)
+            self.end = self._cut(num_sequences)
+
+    def _cut(self, num_sequences: int) -> int:
+        """Cut the files back to a number of sequences, and return the number of their ids."""
+        if not num_sequences:
+            self._ids.truncate(0)
+            self._offsets.truncate(0)
+            self._offsets.write(np.zeros(1, np.int64).tobytes())
+            return 0
+        self._offsets.seek(OFFSET_SIZE * num_sequences)
+        last = self._offsets.read(OFFSET_SIZE)
+        end = int.from_bytes(last, sys.byteorder)
+        if len(last) < OFFSET_SIZE or os.path.getsize(self.ids_path) < end * self.dtype.itemsize:
+            raise RunError(f"{self.ids_path} lacks sequences: remove its folder, and give the command again")
+        self._offsets.truncate(OFFSET_SIZE * (num_sequences + 1))
+        self._ids.truncate(end * self.dtype.itemsize)
+        return end
+
+    def append(self, sequences: Ragged) -> None:
+        """Append sequences of ids."""
+        with wrap_os_errors("write", self.ids_path):
+            self._ids.write(sequences.values.astype(self.dtype, copy=False).tobytes())
+            self._offsets.write((sequences.offsets[1:] + self.end).astype(np.int64, copy=False).tobytes())
+        self.end += int(sequences.offsets[-1])
+
+    def flush(self) -> None:
+        """Flush the files to disk."""
+        for file in (self._ids, self._offsets):
+            with wrap_os_errors("write", self.ids_path):
+                file.flush()
+                os.fsync(file.fileno())
+
+    def mapped(self) -> Ragged:
+        """Return the sequences as memory-mapped arrays."""
+        with wrap_os_errors("read", self.ids_path):
+            return Ragged(
+                np.memmap(self.ids_path, self.dtype, "r") if self.end else np.zeros(0, self.dtype),
+                np.memmap(self.offsets_path, np.int64, "r"),
+            )
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._ids, self._offsets):
+            file.close()
 
 
 def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:

@@ -30,6 +30,15 @@ class Ragged(NamedTuple):
         """M, the number of sequences."""
         return len(self.offsets) - 1
 
+    def first(self, count: int) -> "Ragged":
+        """Return the first sequences; all if there are fewer.
+
+        Args:
+            count: Maximum number of sequences.
+        """
+        offsets = self.offsets[: count + 1]
+        return Ragged(self.values[: offsets[-1]], offsets)
+
     def pad(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, " B"]]:
         """Return the chosen sequences as a padded batch.
 
@@ -107,7 +116,7 @@ def encode_classes_and_tags(
 ) -> EncodedExamples:
     """Encode examples whose targets are a class and tags, as `encode_labels` does.
 
-    PAD also stands for a class that is only a tag in training, and for a tag that is only a class.
+    A class that is only a tag in training is PAD, too, and so is a tag that is only a class.
 
     Args:
         examples: The examples.

@@ -4,6 +4,7 @@ Every line of a file becomes an example, a bad line with its reason, or one of t
 stripped, normalized, truncated or skipped silently.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 
 from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
 from pellucid.config.columns import check_column, check_columns, column_number
-from pellucid.config.settings import DataConfig, Delimiter, Format, Header
+from pellucid.config.settings import Count, DataConfig, Delimiter, Format, Header
 from pellucid.data.delimiters import describe_delimiter
 from pellucid.data.headers import check_header_cells, header_note, is_column_name, list_names
 from pellucid.data.in_memory import InMemoryTable
@@ -122,15 +123,52 @@ def read_examples(path: str | Path, config: DataConfig, target_path: str | Path 
     target_path = None if target_path is None else Path(target_path)
     columns = _selected_columns(config, PAIR_ROLES)
     if target_path is not None:
-        if config.class_column:
-            raise ConfigError(
-                "data.class_column selects a column of a table, and parallel files have none: begin each line of "
-                f"{target_path} with the class"
-            )
+        _reject_class_column(config, target_path)
         records = read_parallel_records(path, target_path, columns)
         description = f"the pair {path} and {target_path}"
         return _collect_examples(records, config, InputNames(str(path), description, target=str(target_path)))
     return _read_pairs(path, config, columns)
+
+
+@check_arguments
+def read_example_blocks(
+    path: str | Path, config: DataConfig, size: Count, target_path: str | Path | None = None
+) -> Iterator[ExampleFile]:
+    """Read the examples of a file in blocks, so that memory does not grow with the file.
+
+    Args:
+        path: The file of pairs, or the file of sources.
+        config: The data settings.
+        size: Maximum number of examples of a block, and of bad lines.
+        target_path: The file of targets, if the files are parallel.
+
+    Yields:
+        The examples of the next lines, their bad lines, and the number of their blank lines. The last block may have no
+        example.
+
+    Raises:
+        DataError: As in `read_examples`; during iteration.
+        BadLineError: As in `read_examples`.
+        HeaderError: As in `read_examples`.
+        ConfigError: As in `read_examples`.
+    """
+    path, columns = Path(path), _selected_columns(config, PAIR_ROLES)
+    if target_path is None:
+        yield from _read_pair_blocks(path, config, columns, size)
+        return
+    _reject_class_column(config, Path(target_path))
+    records = read_parallel_records(path, Path(target_path), columns)
+    names = InputNames(str(path), f"the pair {path} and {target_path}", target=str(target_path))
+    yield from _collect_blocks(records, config, names, size)
+
+
+def _reject_class_column(config: DataConfig, target_path: Path) -> None:
+    """Raise `ConfigError` if classes are in a column of their own, which parallel files do not have."""
+    if config.class_column:
+        raise ConfigError(
+            "data.class_column selects a column of a table, and parallel files have none: begin each line of "
+            f"{target_path} with the class"
+        )
 
 
 def training_columns(config: DataConfig) -> ColumnSelection:
@@ -830,6 +868,13 @@ def _read_pairs(
     path: Path, config: DataConfig, columns: ColumnSelection, last_fields: dict[int, str] | None = None
 ) -> ExampleFile:
     """Read all pairs of a file; `last_fields` receives the last column of each line unless it is None."""
+    return next(_read_pair_blocks(path, config, columns, sys.maxsize, last_fields))
+
+
+def _read_pair_blocks(
+    path: Path, config: DataConfig, columns: ColumnSelection, size: int, last_fields: dict[int, str] | None = None
+) -> Iterator[ExampleFile]:
+    """Yield the pairs of a file in blocks; see `_read_pairs`."""
     format = resolve_format(path, config)
     if format == "text":
         raise ConfigError(
@@ -838,10 +883,12 @@ def _read_pairs(
     records = read_records(path, format, columns)
     records = records if last_fields is None else split_last_field(records, last_fields)
     location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
-    reading = _collect_examples(records, config, InputNames(str(path), str(path), location))
-    if format in TABLE_FORMATS and columns.header == "auto":
-        check_header_cells(reading.examples, f"{path}:{reading.line_numbers[0]}", _first_row(path, config).fields)
-    return reading
+    is_unknown = format in TABLE_FORMATS and columns.header == "auto"
+    for block in _collect_blocks(records, config, InputNames(str(path), str(path), location), size):
+        if is_unknown and block.examples:
+            check_header_cells(block.examples, f"{path}:{block.line_numbers[0]}", _first_row(path, config).fields)
+            is_unknown = False
+        yield block
 
 
 class InputNames(NamedTuple):
@@ -867,32 +914,51 @@ def _collect_examples(records: Records, config: DataConfig, names: InputNames) -
         config: The data settings; the first bad line raises an error unless they are skipped.
         names: Names of the parts of the input.
     """
+    return next(_collect_blocks(records, config, names, sys.maxsize))
+
+
+def _collect_blocks(records: Records, config: DataConfig, names: InputNames, size: int) -> Iterator[ExampleFile]:
+    """Yield blocks of at most `size` examples and `size` bad lines; see `_collect_examples`."""
+    block, num_yielded = ExampleFile([], [], [], 0), 0
+    for item in _classify_records(records, config, names):
+        match item:
+            case None:
+                block = block._replace(num_blank_lines=block.num_blank_lines + 1)
+            case BadLine():
+                if config.on_bad_line == "stop":
+                    # If the first line is bad, the settings are probably wrong, and skipping lines does not help.
+                    raise BadLineError(f"{item}; {SKIP_HINT}" if num_yielded or block.examples else str(item))
+                block.bad_lines.append(item)
+            case line, example:
+                block.examples.append(example)
+                block.line_numbers.append(line)
+        if max(len(block.examples), len(block.bad_lines)) >= size:
+            yield block
+            num_yielded += len(block.examples)
+            block = ExampleFile([], [], [], 0)
+    if not (num_yielded or block.examples):
+        raise DataError(_no_example_message(block, names.description, names.location))
+    yield block
+
+
+def _classify_records(
+    records: Records, config: DataConfig, names: InputNames
+) -> Iterator[tuple[int, Example] | BadLine | None]:
+    """Yield each record as an example with its line, as a bad line, or as None if it is blank."""
     tokenizers = build_tokenizers(config)
-    reading = ExampleFile([], [], [], 0)
-    blank = 0
     for record in records:
         if isinstance(record, BadLine):
-            bad = record
+            yield record
         elif not record.fields:
-            blank += 1
-            continue
+            yield None
         else:
             example, reason = _make_example(record.fields, tokenizers, config)
             if not reason:
-                reading.examples.append(example)
-                reading.line_numbers.append(record.line)
+                yield record.line, example
                 continue
             source_reason = length_error("source", example.source, tokenizers.source, config.max_sequence_length)
             name = names.name if source_reason or not names.target else names.target
-            bad = BadLine(name, record.line, reason, names.unit)
-        if config.on_bad_line == "stop":
-            # If the first line is bad, the settings are probably wrong, and skipping lines does not help.
-            raise BadLineError(f"{bad}; {SKIP_HINT}" if reading.examples else str(bad))
-        reading.bad_lines.append(bad)
-    reading = reading._replace(num_blank_lines=blank)
-    if not reading.examples:
-        raise DataError(_no_example_message(reading, names.description, names.location))
-    return reading
+            yield BadLine(name, record.line, reason, names.unit)
 
 
 def _checked_sources(records: Records, config: DataConfig, name: str, unit: str = "") -> Iterator[Example | BadLine]:

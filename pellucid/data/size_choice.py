@@ -9,19 +9,22 @@ from pellucid.config.settings import Config, DataConfig, Size, TaskName
 from pellucid.config.toml import build_config
 from pellucid.data.examples import count_examples
 from pellucid.data.in_memory import InMemoryTable
+from pellucid.data.prepared_data import is_prepared, read_description
 
 
 def size_for_file(train: Path | InMemoryTable, config: DataConfig, task: TaskName) -> Size:
     """Return the default size for a training file or table (`default_size`).
 
     Args:
-        train: File or table of training pairs, or file of training sources. If it cannot be read twice, such as a pipe,
-            the number of pairs is not known.
+        train: File or table of training pairs, file of training sources, or folder of prepared data. If it cannot be
+            read twice, such as a pipe, the number of pairs is not known.
         config: Data settings.
         task: Name of the task.
     """
     if isinstance(train, InMemoryTable):
         return default_size(min(train.num_rows, LARGE_DATA), task)
+    if is_prepared(train):
+        return default_size(min(read_description(train).num_examples, LARGE_DATA), task)
     count = count_examples(train, config, LARGE_DATA)
     return default_size(count, task)
 

@@ -326,6 +326,58 @@ def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_
     )
 
 
+class VocabularyTotals:
+    """Counts of the symbols of several blocks of examples, for data that does not fit into memory at once."""
+
+    def __init__(self) -> None:
+        """Start with no symbol."""
+        self.counts: dict[str, Counter[str]] = {name: Counter() for name in Tokenizers._fields}
+        self.longest_source = 0
+        self.longest_target = 0
+
+    def add(self, block: Vocabularies) -> None:
+        """Add the counts of a block.
+
+        Args:
+            block: Vocabularies of the block, which have every symbol.
+        """
+        for name, counts in self.counts.items():
+            vocabulary: Vocabulary = getattr(block, name)
+            counts.update(dict(zip(vocabulary.symbols, vocabulary.counts, strict=True)))
+        self.longest_source = max(self.longest_source, block.longest_source)
+        self.longest_target = max(self.longest_target, block.longest_target)
+
+    def subtract(self, block: Vocabularies) -> None:
+        """Subtract the counts of examples that were added before; the maximum lengths stay.
+
+        Args:
+            block: Vocabularies of these examples, which have every symbol.
+        """
+        for name, counts in self.counts.items():
+            vocabulary: Vocabulary = getattr(block, name)
+            counts.subtract(dict(zip(vocabulary.symbols, vocabulary.counts, strict=True)))
+
+    def rank(self, min_count: int, min_target_count: int, pieces: SubwordModels) -> Vocabularies:
+        """Return the vocabularies of all blocks, each sorted by descending frequency and then by code point.
+
+        Args:
+            min_count: Minimum number of occurrences of a symbol of sources and features, at least 1.
+            min_target_count: Minimum number of occurrences of a target symbol, at least 1.
+            pieces: Subword models of the tokenizers.
+
+        Raises:
+            DataError: A symbol has a reserved name or is too long.
+        """
+        return Vocabularies(
+            source=_rank_symbols(self.counts["source"], min_count),
+            target=_rank_symbols(self.counts["target"], min_target_count),
+            features=_rank_symbols(self.counts["features"], min_count),
+            longest_source=self.longest_source,
+            longest_target=self.longest_target,
+            pieces=pieces,
+        )
+
+
 @check_arguments
 def extend_vocabulary(known: Vocabulary, learned: Vocabulary) -> Vocabulary:
     """Return a vocabulary with the symbols of another one appended; the ids of its own symbols do not change.

@@ -176,7 +176,8 @@ class LabelMetrics:
     per_position: bool = False
     """True if the accuracy counts positions; otherwise it counts outputs and equals the exact match."""
     parts: Mapping[str, "LabelMetrics"] = field(default_factory=dict)
-    """Metrics of the classes ("class") and of the tags ("tag"), where outputs have both; else empty."""
+    """Metrics of the classes and of the tags, where outputs have both, by the prefix of their JSON keys: "class_" and
+    "tag_"; else empty."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, without metrics that are None or empty."""
@@ -195,9 +196,9 @@ class LabelMetrics:
                 values[name] = value
         if self.top_k_ci95 is not None:
             values["top_3_ci95"] = list(self.top_k_ci95)
-        for name, part in self.parts.items():
+        for prefix, part in self.parts.items():
             others = part.to_dict()
-            values |= {f"{name}_{key}": others[key] for key in others if key != "task" and not key.startswith("span")}
+            values |= {f"{prefix}{key}": others[key] for key in others if key != "task" and not key.startswith("span")}
         if self.labels:
             values["confusion"] = {"labels": self.labels, "counts": self.confusion}
         return values | (self.spans.to_dict() if self.spans else {})
@@ -276,9 +277,9 @@ def score_class_and_tags(scored: Sequence[ScoredExample], traces: Sequence[Trace
     check_lengths({"scored": scored, "traces": traces})
     task = checked_outputs(traces)[0].task
     classes, tags = _split_class_and_tags(scored)
-    parts = {"class": _label_metrics(classes, task, per_position=False), "tag": _label_metrics(tags, task, True)}
+    parts = {"class_": _label_metrics(classes, task, per_position=False), "tag_": _label_metrics(tags, task, True)}
     accuracy, interval = _label_accuracy(scored, per_position=True)
-    spans = parts["tag"].spans
+    spans = parts["tag_"].spans
     return LabelMetrics(task, accuracy, interval, None, None, None, None, None, [], [], spans, True, parts)
 
 

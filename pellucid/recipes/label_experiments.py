@@ -357,7 +357,7 @@ def confusion_table(run: LabelRun) -> ReportTable | None:
         run: A scored run or ensemble.
     """
     metrics = run.scores.test.label_metrics
-    metrics = metrics.parts.get("class", metrics)
+    metrics = metrics.parts.get("class_", metrics)
     if not 1 < len(metrics.labels) <= MAX_CONFUSION_LABELS:
         return None
     rows = [

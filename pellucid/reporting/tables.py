@@ -86,8 +86,8 @@ def label_metric_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tup
     rows = [("accuracy", accuracy, interval)]
     if metrics.parts:
         rows = [
-            (f"{name} accuracy", f"{part.accuracy:.2f} %", _format_ci(part.accuracy_ci95))
-            for name, part in metrics.parts.items()
+            (f"{prefix}accuracy".replace("_", " "), f"{part.accuracy:.2f} %", _format_ci(part.accuracy_ci95))
+            for prefix, part in metrics.parts.items()
         ]
         exact_interval = f"{_format_ci(evaluation.exact_match_ci95)} (class and all tags)"
         rows.append(("sequence accuracy", f"{evaluation.exact_match:.2f} %", exact_interval))
@@ -120,7 +120,7 @@ def label_confusion_tables(metrics: LabelMetrics) -> list[Table]:
         Tables of counts: references in rows, predictions in columns; none for fewer than two or more than `MAX_LABELS`
         labels.
     """
-    named = {f"{name} labels": part for name, part in metrics.parts.items()} or {"labels": metrics}
+    named = {f"{prefix}labels".replace("_", " "): part for prefix, part in metrics.parts.items()} or {"labels": metrics}
     tables = [_label_confusion_table(part, name) for name, part in named.items()]
     return [table for table in tables if table is not None]
 

@@ -25,6 +25,7 @@ from msgspec import Meta
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Config, DataConfig, Size
 from pellucid.config.toml import RESTORE_ADVICE, load_saved_config
+from pellucid.data.prepared_data import is_prepared
 from pellucid.data.validation_split import validation_file_config
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import ConfigError, InputError, RunError, abbreviate_reason, quote
@@ -57,14 +58,17 @@ FILES = (CONFIG, VOCABULARY, MODEL, CHECKPOINT, CORPUS, VALIDATION, PAIR_NGRAM, 
 def pair_file_config(path: Path | None, data: DataConfig) -> DataConfig:
     """Return the data settings with which a file of pairs is read.
 
-    They are those of the training file, except for the validation file of a run folder, which has its own columns.
+    They are those of the training file, except for the validation file of a run folder or of prepared data, which has
+    its own columns.
 
     Args:
         path: The file; None if there is none.
         data: Data settings of the training.
     """
-    is_held_out = path is not None and path.name == VALIDATION and (path.parent / CONFIG).is_file()
-    return validation_file_config(data) if is_held_out else data
+    if path is None or path.name != VALIDATION:
+        return data
+    is_written = (path.parent / CONFIG).is_file() or is_prepared(path.parent)
+    return validation_file_config(data) if is_written else data
 
 
 class EnsembleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -55,7 +55,7 @@ def _check_settings(settings: TaskSettings) -> None:
         check_settings(presets)
     except ConfigError as error:
         raise ArgumentError(f"task.settings.presets: {error}") from None
-    for name in ("autoregressive", "per_position", "class_first", "has_ignored_tag"):
+    for name in ("autoregressive", "per_position", "class_first", "has_ignored_tag", "counts_symbols"):
         convert_argument(f"task.settings.{name}", getattr(settings, name), bool)
 
 

@@ -91,7 +91,8 @@ from pellucid.training.training_data import (
     data_warnings,
     encode_training_data,
     load_pretrained,
-    read_files,
+    prepared_folder,
+    read_training_data,
     resolve_auto_settings,
     save_corpus,
 )
@@ -203,7 +204,7 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
     # Without a checkpoint, nothing tells whether a corpus holds the examples of the files.
     is_resumed = file_exists(folder / run_files.CHECKPOINT)
     corpus_path = folder / run_files.CORPUS if is_resumed else None
-    training_data = read_files(files, unresolved_data, corpus_path, folder / run_files.VALIDATION)
+    training_data = read_training_data(files, config, unresolved_data, corpus_path, folder / run_files.VALIDATION)
     reads, validation_examples, is_mapped = (
         training_data.reads,
         training_data.validation_examples,
@@ -224,7 +225,7 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
                 folder, config, TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial)
             )
         except OtherDataError as error:
-            if is_mapped:
+            if is_mapped and prepared_folder(files) is None:
                 raise RunError(
                     f"{corpus_path} does not hold the examples of {folder / run_files.CHECKPOINT}: remove it, and give "
                     "the command again, which reads the training files"

@@ -4,13 +4,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from pellucid.config.durations import parse_duration
 from pellucid.config.presets import default_size
 from pellucid.config.settings import Config, Size
+from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
+from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
 from pellucid.model.device import check_gradients, check_torch_defaults, find_device, use_determinism, use_threads
@@ -18,7 +21,14 @@ from pellucid.run_folder.run_files import saved_size
 from pellucid.training.events import SizeMeasured, SizeMeasurementStarted, UpdateCompleted
 from pellucid.training.loop import derived_batch_size, derived_epochs, fit
 from pellucid.training.session import build_checked_network, build_state, one_training_thread
-from pellucid.training.training_data import TrainingInputs, encode_texts, read_training_examples
+from pellucid.training.training_data import (
+    TrainingInputs,
+    encode_texts,
+    prepared_folder,
+    read_prepared_data,
+    read_training_examples,
+    resolve_auto_settings,
+)
 
 SIZES: tuple[Size, ...] = ("small", "base", "large")
 """Sizes that a time limit may choose, from the fastest."""
@@ -88,39 +98,63 @@ def measure_size(
         ConfigError: A setting is invalid, or memory does not suffice.
     """
     started_at, config = time.monotonic(), build_config(default_size())
-    examples = read_training_examples(files, config.data)[0].examples
+    measured = _read_measured_data(files, config)
     time_limit = config.training.time_limit
     use_threads(config.threads)
     use_determinism(config)
     uses_cpu = find_device(config.device).type == "cpu"
-    report(SizeMeasurementStarted(time_limit, len(examples), uses_cpu and will_compile()))
+    report(SizeMeasurementStarted(time_limit, measured.num_examples, uses_cpu and will_compile()))
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
     elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
     usable = (1 - RESERVED_TIME) * parse_duration("training.time_limit", time_limit) - elapsed
-    training, count = config.training, len(examples)
+    training, count = config.training, measured.num_examples
     if training.augmentation != "none":
         count += round(count * training.augmentation_ratio)
     updates_per_epoch = count / (training.batch_size or derived_batch_size(count))
     needed_epochs = min(training.epochs or derived_epochs(count), MIN_UPDATES / updates_per_epoch)
-    largest = default_size(len(examples), config.task)
+    largest = default_size(measured.num_examples, config.task)
     for size in reversed(SIZES[: SIZES.index(largest) + 1]):
-        epochs = max(0.0, usable) * measure_speed(examples, build_config(size), count) / count
+        epochs = max(0.0, usable) * measure_speed(measured, build_config(size), count) / count
         if epochs >= needed_epochs:
             break
     return SizeMeasured(size, time_limit, epochs)
 
 
-def measure_speed(examples: Sequence[Example], config: Config, count: int) -> float:
+class MeasuredData(NamedTuple):
+    """Number of all training examples, and the first of them in ids."""
+
+    num_examples: int
+    vocabularies: Vocabularies
+    encoded: EncodedExamples
+    validation_examples: Sequence[Example]
+    """An example; the measured trainings do not validate."""
+
+
+def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
+    """Return the data of the measurement, from files of pairs, tables in memory or prepared data."""
+    prepared = prepared_folder(files)
+    if prepared is None:
+        examples = read_training_examples(files, config.data)[0].examples
+        return MeasuredData(len(examples), *encode_texts(examples[:MEASURED_EXAMPLES], config), examples[:1])
+    resolved = resolve_auto_settings(files, config.data)
+    data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
+    assert data.corpus is not None
+    encoded = data.corpus.encoded
+    first = EncodedExamples(*(column.first(MEASURED_EXAMPLES) for column in encoded))
+    count = encoded.source.num_sequences
+    return MeasuredData(count, data.corpus.vocabularies, first, data.validation_examples[:1])
+
+
+def measure_speed(measured: MeasuredData, config: Config, count: int) -> float:
     """Return the number of training examples per second, from a few updates of a new network.
 
     Args:
-        examples: Training examples, of which the first are encoded.
+        measured: Training examples in ids.
         config: Configuration. Its time limit, length and validations have no effect.
         count: Number of training examples with synthetic ones, from which the batch size is derived.
 
     Raises:
-        DataError: A symbol has a reserved name or is too long.
         ConfigError: A setting is invalid, or memory does not suffice.
         DivergenceError: A loss or gradient is not finite.
     """
@@ -132,9 +166,9 @@ def measure_speed(examples: Sequence[Example], config: Config, count: int) -> fl
         eval_interval=1e6,
     )
     config = msgspec.structs.replace(config, training=training)
-    vocabularies, encoded = encode_texts(examples[:MEASURED_EXAMPLES], config)
+    _, vocabularies, encoded, validation_examples = measured
     network = build_checked_network(config, vocabularies)
-    state = build_state(network, config, vocabularies, encoded, examples[:1], "")
+    state = build_state(network, config, vocabularies, encoded, validation_examples, "")
     with closing(fit(state)) as events:
         updates = (event for event in events if isinstance(event, UpdateCompleted))
         for _ in range(UNMEASURED_UPDATES):

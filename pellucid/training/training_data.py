@@ -32,7 +32,14 @@ from pellucid.data.examples import (
 )
 from pellucid.data.headers import HeaderError, check_shared_header, header_note
 from pellucid.data.in_memory import InMemoryTable
-from pellucid.data.readers import resolve_format
+from pellucid.data.prepared_data import (
+    VALIDATION,
+    is_prepared,
+    read_description,
+    read_prepared,
+    resolve_prepared_settings,
+)
+from pellucid.data.readers import BadLine, resolve_format
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.validation_split import format_validation_file, split_by_group, split_by_source
 from pellucid.data.vectors import read_vectors
@@ -265,13 +272,28 @@ def read_training_examples(files: TrainingInputs, config: DataConfig) -> tuple[E
 
 
 def _check_bad_share(reading: ExampleFile, data: Path | InMemoryTable) -> None:
-    """Raise `DataError` if most lines of a file are bad: then it is read in a wrong way, and skipping does not help."""
+    """Raise `DataError` if most lines of a file are bad."""
     num_bad = len(reading.bad_lines)
-    num_lines = num_bad + len(reading.examples)
+    if num_bad:
+        check_bad_share(num_bad, num_bad + len(reading.examples), _path_or_name(data), reading.bad_lines[0])
+
+
+def check_bad_share(num_bad: int, num_lines: int, data: Path | str, first: BadLine) -> None:
+    """Check that at most half of the lines are bad; else a file is read in a wrong way, and skipping does not help.
+
+    Args:
+        num_bad: Number of bad lines.
+        num_lines: Number of lines, without blank ones.
+        data: The file, or the name of a table.
+        first: A bad line, for the error.
+
+    Raises:
+        DataError: More than half of them are bad, of at least `MIN_CHECKED_LINES`.
+    """
     if num_lines >= MIN_CHECKED_LINES and 2 * num_bad > num_lines:
         raise DataError(
-            f"{_path_or_name(data)}: {num_bad:,} of {num_lines:,} lines are bad, so it is probably not read as it is "
-            f"meant (format, delimiter, columns); the first: {reading.bad_lines[0]}"
+            f"{data}: {num_bad:,} of {num_lines:,} lines are bad, so it is probably not read as it is meant (format, "
+            f"delimiter, columns); the first: {first}"
         )
 
 
@@ -304,6 +326,83 @@ def _count_columns(files: TrainingInputs, config: DataConfig) -> int:
 def _is_header_unknown(data: Path | InMemoryTable, target: Path | None, config: DataConfig) -> bool:
     """Return whether a file may have a header, which no setting tells; a table has none."""
     return not isinstance(data, InMemoryTable) and is_header_unknown(data, config, target)
+
+
+def prepared_folder(files: TrainingInputs) -> Path | None:
+    """Return the folder of prepared data from which a training reads; None for files and tables.
+
+    Args:
+        files: Training and validation data.
+
+    Raises:
+        ConfigError: A validation set or a file of targets is given as well.
+    """
+    if not (isinstance(files.train, Path) and is_prepared(files.train)):
+        return None
+    if any((files.valid, files.train_target, files.valid_target)):
+        raise ConfigError(
+            f"{files.train} is prepared data, which has a validation set: leave out --valid, --train-target and "
+            "--valid-target, or prepare the data with them"
+        )
+    return files.train
+
+
+def read_prepared_data(folder: Path, config: Config) -> TrainingData:
+    """Return the training data of a folder of prepared data.
+
+    Args:
+        folder: The folder.
+        config: Configuration of the training.
+
+    Raises:
+        DataError: A file is missing or damaged.
+        ConfigError: A setting differs from that of the data, or needs the texts of the examples.
+    """
+    description, corpus, validation_examples = read_prepared(folder, config)
+    bad, shared, num_valid = description.num_bad_lines, description.num_shared, description.num_validation_examples
+    note = f"prepared from {description.train.path}" + (f", without {bad:,} bad lines" if bad else "")
+    valid = "held out of the training file" if description.valid is None else f"copy of {description.valid.path}"
+    overlap = f"{shared:,} of {num_valid:,} examples are also training examples" if shared else ""
+    path = folder / VALIDATION
+    return TrainingData(
+        key=description.key,
+        report=corpus.report,
+        training_examples=[],
+        corpus=corpus,
+        validation_examples=validation_examples,
+        reads=(
+            FileRead(folder, description.num_examples, [], 0, note, digest=description.train.digest),
+            FileRead(path, num_valid, [], 0, "; ".join(filter(None, [valid, overlap])), digest=digest_file(path)),
+        ),
+        columns=0,
+        validation_lines=range(1, num_valid + 1),
+    )
+
+
+def read_training_data(
+    files: TrainingInputs,
+    config: Config,
+    unresolved: DataConfig,
+    corpus_path: Path | None = None,
+    validation_path: Path | None = None,
+) -> TrainingData:
+    """Read files of pairs, tables in memory, or prepared data.
+
+    Args:
+        files: Training and validation data.
+        config: Configuration of the training.
+        unresolved: Data settings as they were given.
+        corpus_path: As in `read_files`; None, the default, for none.
+        validation_path: As in `read_files`; None, the default, for none.
+
+    Raises:
+        DataError: As in `read_files` and `read_prepared_data`.
+        ConfigError: As in `read_files` and `read_prepared_data`.
+    """
+    prepared = prepared_folder(files)
+    if prepared is None:
+        return read_files(files, unresolved, corpus_path, validation_path)
+    return read_prepared_data(prepared, config)
 
 
 def read_files(
@@ -345,14 +444,7 @@ def read_files(
         training_examples, bad, blank = train_file.examples, train_file.bad_lines, train_file.num_blank_lines
     else:
         training_examples, bad, blank = [], list(corpus.report.bad), corpus.report.blank
-    try:
-        if isinstance(files.valid, InMemoryTable):
-            valid_file, _ = read_table_examples(files.valid, config)
-        else:
-            valid_file = read_examples(files.valid, pair_file_config(files.valid, config), files.valid_target)
-        _check_bad_share(valid_file, files.valid)
-    except HeaderError as error:
-        raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
+    valid_file = read_validation_file(files, config)
     validation_examples = valid_file.examples
     num_shared = (
         _count_shared(training_examples, validation_examples, files) if corpus is None else corpus.report.shared
@@ -399,6 +491,29 @@ def read_files(
         content,
         lines,
     )
+
+
+def read_validation_file(files: TrainingInputs, config: DataConfig) -> ExampleFile:
+    """Read the validation set that is given beside the training set.
+
+    Args:
+        files: Training and validation data.
+        config: Data settings.
+
+    Raises:
+        DataError: As in `read_files`.
+        ConfigError: As in `read_files`.
+    """
+    assert files.valid is not None
+    try:
+        if isinstance(files.valid, InMemoryTable):
+            valid_file, _ = read_table_examples(files.valid, config)
+        else:
+            valid_file = read_examples(files.valid, pair_file_config(files.valid, config), files.valid_target)
+        _check_bad_share(valid_file, files.valid)
+    except HeaderError as error:
+        raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
+    return valid_file
 
 
 def _unit(data: Path | InMemoryTable) -> str:
@@ -505,6 +620,9 @@ def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConf
     Raises:
         ConfigError: The configured columns are not valid, or a delimiter is configured for a file that is no CSV.
     """
+    prepared = prepared_folder(files)
+    if prepared is not None:
+        return resolve_prepared_settings(read_description(prepared), config)
     if isinstance(files.train, InMemoryTable):
         format: Format = "tsv" if config.input_format == "auto" else config.input_format
     else:

@@ -40,7 +40,12 @@ from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
 from pellucid.training.events import FileRead, RunEvent, UpdateCompleted, ValidationCompleted
 from pellucid.training.loop import derived_epochs
 from pellucid.training.snapshots import remove_run_temporaries
-from pellucid.training.training_data import TrainingFiles, read_files, resolve_auto_settings
+from pellucid.training.training_data import (
+    TrainingFiles,
+    prepared_folder,
+    read_training_data,
+    resolve_auto_settings,
+)
 from pellucid.tuning.journal import JOURNAL
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
 from pellucid.tuning.study import EndedTrial, PruneDecision, Pruning, StudySettings, SuggestedTrial, TuningStudy
@@ -231,10 +236,10 @@ def resolve_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
         ConfigError: The configured columns are not valid.
     """
     for path in filter(None, files):
-        if path.exists() and not path.is_file():
+        if path.exists() and not path.is_file() and prepared_folder(files) is None:
             raise DataError(f"{path} is no regular file: each trial has to read it again")
     data = resolve_auto_settings(files, config.data)
-    file_reads = read_files(files, config.data, None).reads
+    file_reads = read_training_data(files, msgspec.structs.replace(config, data=data), config.data).reads
     epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
     training_config = msgspec.structs.replace(config.training, epochs=float(epochs))
     return msgspec.structs.replace(config, data=data, training=training_config), file_reads

@@ -327,14 +327,8 @@ def _label_score_statistics(metrics: LabelMetrics) -> list[Statistic]:
     rows: list[tuple[str, float | None, str, tuple[float, float] | None, str]] = [
         ("accuracy", metrics.accuracy, "%", accuracy_interval, "Share of correct labels; for tags, over positions."),
         *(
-            (
-                f"{name} accuracy",
-                part.accuracy,
-                "%",
-                part.accuracy_ci95,
-                f"Share of correct labels of this kind: {name}.",
-            )
-            for name, part in metrics.parts.items()
+            (f"{prefix}accuracy".replace("_", " "), part.accuracy, "%", part.accuracy_ci95, "Share of correct ones.")
+            for prefix, part in metrics.parts.items()
         ),
         (
             "top-3 accuracy",

@@ -1,0 +1,498 @@
+"""Preparation of data that does not fit into memory: files of pairs become a folder of ids that a training maps.
+
+The training file is read in blocks, twice: to count its symbols, and to encode its examples. Memory depends on the
+number of different symbols and on the size of a block, not on the number of examples. An interrupted preparation
+continues with what it has stored.
+
+References:
+    Cohen & Kaplan 2007, "Summarizing Data using Bottom-k Sketches", for the sample of sources that is held out.
+"""
+
+import hashlib
+import heapq
+import shutil
+import unicodedata
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from pellucid.argument_checks import check_arguments
+from pellucid.config.settings import Config
+from pellucid.data.corpus import EncodedCorpus, GrowingCorpus, ReadingReport, write_corpus
+from pellucid.data.encoding import id_dtypes
+from pellucid.data.examples import Example, ExampleFile, count_columns, describe_used_columns, read_example_blocks
+from pellucid.data.prepared_data import (
+    BAD_LINES,
+    DESCRIPTION,
+    EXAMPLES,
+    FILES,
+    PARTS,
+    VALIDATION,
+    PreparedDescription,
+    PreparedFile,
+    is_prepared,
+    read_description,
+)
+from pellucid.data.tokenizers import SubwordModels, Tokenizers, build_tokenizers
+from pellucid.data.validation_split import MAX_VALIDATION_SOURCES, VALIDATION_SHARE, format_validation_file
+from pellucid.data.vocabulary import Vocabularies, VocabularyTotals, learn_tokenizers
+from pellucid.errors import ConfigError, DataError, RunError, quote
+from pellucid.files import (
+    decode_json,
+    digest_file,
+    file_exists,
+    make_folder,
+    open_atomic,
+    read_bytes,
+    remove_file,
+    unexpected_files,
+    wrap_os_errors,
+    write_atomic,
+)
+from pellucid.run_folder.lock import lock_run_folder
+from pellucid.tasks.registry import get_task
+from pellucid.training.training_data import TrainingFiles, check_bad_share, read_validation_file, resolve_auto_settings
+from pellucid.version import __version__
+
+BLOCK_EXAMPLES = 50_000
+"""Number of examples that are held as texts at once."""
+SAVED_BLOCKS = 20
+"""Number of blocks after which the encoded examples are flushed to disk, and their number is stored."""
+MAX_SUBWORD_EXAMPLES = 500_000
+"""Maximum number of examples from which subwords are learned; of more, as many are drawn at random."""
+MAX_LISTED_BAD_LINES = 20
+"""Maximum number of bad lines in the report of a preparation; its file lists all."""
+SAMPLE_SEED = 1
+"""Random seed of the examples from which subwords are learned."""
+COUNTED, ENCODED = "counted.json", "encoded.json"
+"""Files of an unfinished preparation: the result of the first reading, and the number of encoded blocks."""
+
+
+class PreparationProgress(NamedTuple):
+    """A number of examples was counted or encoded."""
+
+    stage: Literal["sampled", "counted", "encoded"]
+    num_examples: int
+    """Number of examples so far, those of the validation set included."""
+
+
+class DataPrepared(NamedTuple):
+    """The folder is complete."""
+
+    description: PreparedDescription
+    vocabularies: Vocabularies | None
+    """Vocabularies of the examples; None if the folder was complete before, for the same files and settings."""
+    note: str = ""
+    """Note about the columns that are used; "" without any."""
+    bad_lines: Sequence[str] = ()
+    """First bad lines with their reasons."""
+
+
+class _CountedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Result of the first reading, in `COUNTED`."""
+
+    key: str
+    vocabularies: Vocabularies
+    held_out: tuple[str, ...]
+    """Sources that are held out as validation set; none with a validation file."""
+    num_validation_examples: int
+    num_bad_lines: int
+    num_blank_lines: int
+    num_shared: int
+    bad_lines: tuple[str, ...]
+
+
+class _EncodedBlocks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Number of blocks and of examples that are encoded and flushed, in `ENCODED`."""
+
+    num_blocks: int = 0
+    num_examples: int = 0
+
+
+class SourceSample:
+    """A random sample of the different sources of a stream, with all their examples.
+
+    A source is kept if its hash is among the smallest. So the sample depends on the set of the sources, not on their
+    order, and a source that was left out cannot come back.
+    """
+
+    def __init__(self, max_sources: int = MAX_VALIDATION_SOURCES, share: float = VALIDATION_SHARE) -> None:
+        """Start with no source.
+
+        Args:
+            max_sources: Maximum number of sources; 2,000 by default.
+            share: Maximum share of the different sources; a tenth by default.
+        """
+        self.max_sources = max_sources
+        self.share = share
+        self.num_examples = 0
+        self._examples = dict[str, list[tuple[int, Example]]]()
+        self._largest = list[tuple[int, str]]()  # heap of negative hashes
+        self._known = set[int]()  # hashes of the first sources, until the share allows the maximum
+
+    def add(self, examples: Sequence[Example]) -> None:
+        """Add examples of the stream.
+
+        Args:
+            examples: The next examples.
+        """
+        for example in examples:
+            number, source = self.num_examples, example.source
+            self.num_examples += 1
+            if source in self._examples:
+                self._examples[source].append((number, example))
+                continue
+            key = _source_key(source)
+            if self.max_sources > self.share * len(self._known):
+                self._known.add(key)
+            if len(self._largest) < self.max_sources:
+                heapq.heappush(self._largest, (-key, source))
+            elif -key > self._largest[0][0]:
+                _, removed = heapq.heapreplace(self._largest, (-key, source))
+                del self._examples[removed]
+            else:
+                continue
+            self._examples[source] = [(number, example)]
+
+    def sources(self, location: str) -> list[str]:
+        """Return the sources of the sample: at least one, and at most the share of all.
+
+        Args:
+            location: Name of the file, for errors.
+
+        Raises:
+            DataError: All examples have the same source.
+        """
+        if len(self._known) < 2:
+            raise DataError(
+                f"{location} has a single source: none can be held out as validation set; name a validation file "
+                "(--valid)"
+            )
+        count = min(self.max_sources, max(1, round(self.share * len(self._known))))
+        return [source for _, source in sorted(self._largest, reverse=True)[:count]]
+
+    def examples(self, sources: Sequence[str]) -> list[Example]:
+        """Return all examples of some sources of the sample, in the order of the stream.
+
+        Args:
+            sources: The sources.
+        """
+        return [example for _, example in sorted(pair for source in sources for pair in self._examples[source])]
+
+
+def _source_key(source: str) -> int:
+    """Return the hash of a source, a number of 64 bits."""
+    digest = hashlib.blake2b(source.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+@check_arguments
+def prepare_data(
+    files: TrainingFiles, folder: str | Path, config: Config
+) -> Iterator[PreparationProgress | DataPrepared]:
+    """Encode a training set into a folder, from which trainings read it.
+
+    Args:
+        files: Training and validation files, which are read twice.
+        folder: Folder of the prepared data: missing, empty, or of an interrupted preparation of the same files and
+            settings.
+        config: Configuration, of which the data settings and the task matter.
+
+    Yields:
+        `PreparationProgress` after each block, and `DataPrepared` at the end.
+
+    Raises:
+        DataError: A file cannot be read twice, changes meanwhile, or holds no example; or a line is bad, unless bad
+            lines are skipped.
+        ConfigError: The task cannot be prepared, or a setting is not valid.
+        RunError: The folder holds other files, or cannot be written.
+    """
+    folder = Path(folder)
+    if not get_task(config.task).settings.counts_symbols:
+        raise ConfigError(
+            f"task = {quote(config.task)} trains on files of pairs: its vocabularies are not counts of symbols"
+        )
+    if config.data.group_column:
+        raise ConfigError(
+            "data.group_column (--group-column) divides a file of pairs: give a validation file (--valid)"
+        )
+    resolved = msgspec.structs.replace(config, data=resolve_auto_settings(files, config.data))
+    described = [None if file is None else _describe_file(file) for file in files]
+    preparation = Preparation(files, folder, config, resolved, described)
+    if is_prepared(folder):
+        yield preparation.finished()
+        return
+    if unexpected_files(folder, FILES):
+        raise RunError(f"{folder} holds other files: name a new folder for the prepared data")
+    with lock_run_folder(folder, FILES):
+        make_folder(folder / PARTS)
+        yield from preparation.run()
+
+
+def _describe_file(file: Path) -> PreparedFile:
+    """Return path, size and checksum of a file; raise `DataError` for one that cannot be read twice."""
+    digest = digest_file(file)
+    if digest is None:
+        with wrap_os_errors("read", file, DataError):
+            file.stat()
+        raise DataError(f"{file} is no regular file: it is read twice, so write a pipe or a stream to a file first")
+    return PreparedFile(str(file), *digest)
+
+
+class Preparation(NamedTuple):
+    """A preparation: files, folder and settings."""
+
+    files: TrainingFiles
+    folder: Path
+    config: Config
+    """Configuration as it was given."""
+    resolved: Config
+    """Configuration with the format and the header of the training file."""
+    described: Sequence[PreparedFile | None]
+    """Path, size and checksum of each file of `files`."""
+
+    @property
+    def key(self) -> str:
+        """Hash of everything that determines the examples."""
+        settings = (__version__, unicodedata.unidata_version, self.resolved.data, self.resolved.task)
+        contents = [file and (file.size, file.sha256) for file in self.described]
+        return hashlib.sha256(msgspec.json.encode((settings, contents))).hexdigest()
+
+    @property
+    def parts(self) -> Path:
+        """Folder of the files of an unfinished preparation."""
+        return self.folder / PARTS
+
+    def finished(self) -> DataPrepared:
+        """Return the event of a folder that is complete.
+
+        Raises:
+            RunError: It was prepared from other files or settings.
+        """
+        description = read_description(self.folder)
+        if description.key != self.key:
+            raise RunError(
+                f"{self.folder} holds data that was prepared from other files or settings "
+                f"({self.folder / DESCRIPTION}): name another folder, or remove it"
+            )
+        return DataPrepared(description, None)
+
+    def run(self) -> Iterator[PreparationProgress | DataPrepared]:
+        """Yield the events of a new or an interrupted preparation."""
+        counted = self._stored_count()
+        if counted is None:
+            counted = yield from self._count()
+        num_examples = yield from self._encode(counted)
+        for file in filter(None, self.described):
+            if digest_file(Path(file.path)) != file.digest:
+                raise DataError(f"{file.path} changed while it was read: remove {self.folder}, and prepare it again")
+        yield self._finish(counted, num_examples)
+
+    def blocks(self) -> Iterator[ExampleFile]:
+        """Yield the examples of the training file in blocks, and check that most lines are no bad lines."""
+        num_bad = num_examples = 0
+        for block in read_example_blocks(self.files.train, self.config.data, BLOCK_EXAMPLES, self.files.train_target):
+            num_bad, num_examples = num_bad + len(block.bad_lines), num_examples + len(block.examples)
+            if block.bad_lines:
+                check_bad_share(num_bad, num_bad + num_examples, self.files.train, block.bad_lines[0])
+            yield block
+
+    def _stored_count(self) -> _CountedData | None:
+        """Return the stored result of the first reading; None if there is none of these files and settings."""
+        path = self.parts / COUNTED
+        if file_exists(path) and file_exists(self.folder / VALIDATION):
+            try:
+                counted = decode_json(read_bytes(path), _CountedData)
+            except ValueError:
+                return None  # damaged: it is counted again
+            if counted.key == self.key:
+                return counted
+        return None
+
+    def _count(self) -> Generator[PreparationProgress, None, _CountedData]:
+        """Count the symbols, choose the validation set, and store both."""
+        remove_file(self.parts / ENCODED)
+        tokenizers = yield from self._learn_tokenizers()
+        given = None if self.files.valid is None else read_validation_file(self.files, self.config.data).examples
+        counter = BlockCounter(self.resolved, tokenizers, given)
+        with open_atomic(self.folder / BAD_LINES) as file:
+            for block in self.blocks():
+                counter.add(block)
+                file.write("".join(f"{line}\n" for line in block.bad_lines).encode("utf-8", "replace"))
+                yield PreparationProgress("counted", counter.num_examples)
+        if not counter.num_bad_lines:
+            remove_file(self.folder / BAD_LINES)
+        held_out, validation = counter.choose_validation(self.files)
+        columns = 0 if self.files.train_target else count_columns(self.files.train, self.resolved.data)
+        counted = _CountedData(
+            key=self.key,
+            vocabularies=msgspec.structs.replace(counter.vocabularies(), columns=columns),
+            held_out=held_out,
+            num_validation_examples=len(validation),
+            num_bad_lines=counter.num_bad_lines,
+            num_blank_lines=counter.num_blank_lines,
+            num_shared=counter.num_shared(),
+            bad_lines=tuple(counter.bad_lines),
+        )
+        write_atomic(self.folder / VALIDATION, format_validation_file(validation))
+        write_atomic(self.parts / COUNTED, msgspec.json.encode(counted))
+        return counted
+
+    def _learn_tokenizers(self) -> Generator[PreparationProgress, None, Tokenizers]:
+        """Return the tokenizers; subwords are learned from examples that are drawn at random."""
+        data, examples = self.resolved.data, list[Example]()
+        if "subwords" not in (data.source_symbols, data.target_symbols):
+            return build_tokenizers(data)
+        generator, num_examples = np.random.default_rng(SAMPLE_SEED), 0
+        for block in self.blocks():
+            for example in block.examples:
+                num_examples += 1
+                if len(examples) < MAX_SUBWORD_EXAMPLES:
+                    examples.append(example)
+                elif (place := int(generator.integers(num_examples))) < MAX_SUBWORD_EXAMPLES:
+                    examples[place] = example
+            yield PreparationProgress("sampled", num_examples)
+        return learn_tokenizers(examples, data)
+
+    def _encode(self, counted: _CountedData) -> Generator[PreparationProgress, None, int]:
+        """Encode the examples, write the file of all ids, and return the number of training examples."""
+        vocabularies, held_out = counted.vocabularies, frozenset(counted.held_out)
+        task, tokenizers = get_task(self.resolved.task), build_tokenizers(self.resolved.data, vocabularies.pieces)
+        stored, num_examples = self._stored_blocks(), 0
+        with closing(GrowingCorpus(self.parts, id_dtypes(vocabularies), stored.num_examples)) as corpus:
+            for number, block in enumerate(self.blocks(), 1):
+                num_examples += len(block.examples)
+                if number > stored.num_blocks:
+                    examples = [example for example in block.examples if example.source not in held_out]
+                    corpus.append(task.encode_examples(examples, tokenizers, vocabularies, self.resolved))
+                if number > stored.num_blocks and number % SAVED_BLOCKS == 0:
+                    corpus.flush()
+                    self._store_blocks(_EncodedBlocks(number, corpus.num_examples))
+                yield PreparationProgress("encoded", num_examples)
+            if not corpus.num_examples:
+                raise DataError(f"{self.files.train}: the sources of all examples are held out as validation set")
+            report = ReadingReport((), counted.num_blank_lines, counted.num_shared)
+            write_corpus(self.folder / EXAMPLES, EncodedCorpus(self.key, report, vocabularies, corpus.mapped()))
+            return corpus.num_examples
+
+    def _stored_blocks(self) -> _EncodedBlocks:
+        """Return the number of blocks that an interrupted preparation has encoded."""
+        path = self.parts / ENCODED
+        if not file_exists(path):
+            return _EncodedBlocks()
+        try:
+            return decode_json(read_bytes(path), _EncodedBlocks)
+        except ValueError:
+            return _EncodedBlocks()  # damaged: they are encoded again
+
+    def _store_blocks(self, blocks: _EncodedBlocks) -> None:
+        """Store the number of encoded blocks, which are on disk."""
+        write_atomic(self.parts / ENCODED, msgspec.json.encode(blocks))
+
+    def _finish(self, counted: _CountedData, num_examples: int) -> DataPrepared:
+        """Write the description, which makes the folder complete, and remove the parts."""
+        train, valid, train_target, valid_target = self.described
+        assert train is not None
+        description = PreparedDescription(
+            key=self.key,
+            data=self.resolved.data,
+            task=self.resolved.task,
+            train=train,
+            train_target=train_target,
+            valid=valid,
+            valid_target=valid_target,
+            num_examples=num_examples,
+            num_validation_examples=counted.num_validation_examples,
+            num_bad_lines=counted.num_bad_lines,
+            num_blank_lines=counted.num_blank_lines,
+            num_shared=counted.num_shared,
+            version=__version__,
+        )
+        content = msgspec.json.format(msgspec.json.encode(description), indent=1)
+        write_atomic(self.folder / DESCRIPTION, content)
+        with wrap_os_errors("remove", self.parts):
+            shutil.rmtree(self.parts)
+        note = "" if self.files.train_target else describe_used_columns(self.files.train, self.resolved.data)
+        return DataPrepared(description, counted.vocabularies, note, counted.bad_lines)
+
+
+class BlockCounter:
+    """Counts of the symbols of blocks, the sample of sources that is held out, and the numbers of lines."""
+
+    def __init__(self, config: Config, tokenizers: Tokenizers, validation: Sequence[Example] | None) -> None:
+        """Start with no block.
+
+        Args:
+            config: Configuration.
+            tokenizers: Tokenizers of sources and targets.
+            validation: Validation examples of a file; None to hold out sources.
+        """
+        self.config = config
+        self.tokenizers = tokenizers
+        self.validation = validation
+        self._validation_set = frozenset(validation or ())
+        self.num_examples = self.num_bad_lines = self.num_blank_lines = 0
+        self.bad_lines = list[str]()
+        self._totals, self._sample = VocabularyTotals(), SourceSample()
+        self._shared = set[Example]()
+        self._all_shared = True
+
+    def add(self, block: ExampleFile) -> None:
+        """Count a block.
+
+        Args:
+            block: The examples, and their bad and blank lines.
+        """
+        self._totals.add(self._learn(block.examples))
+        if self.validation is None:
+            self._sample.add(block.examples)
+        else:
+            found = self._validation_set.intersection(block.examples)
+            self._shared |= found
+            self._all_shared = self._all_shared and found.issuperset(block.examples)
+        self.num_examples += len(block.examples)
+        self.num_bad_lines += len(block.bad_lines)
+        self.num_blank_lines += block.num_blank_lines
+        self.bad_lines += map(str, block.bad_lines[: MAX_LISTED_BAD_LINES - len(self.bad_lines)])
+
+    def _learn(self, examples: Sequence[Example]) -> Vocabularies:
+        """Return the vocabularies of examples, with every symbol."""
+        data = msgspec.structs.replace(self.config.data, min_count=1)
+        config = msgspec.structs.replace(self.config, data=data)
+        return get_task(config.task).learn_vocabularies(examples, self.tokenizers, config)
+
+    def choose_validation(self, files: TrainingFiles) -> tuple[tuple[str, ...], Sequence[Example]]:
+        """Return the sources that are held out, none with a validation file, and the validation examples.
+
+        Args:
+            files: Training and validation files, for errors.
+
+        Raises:
+            DataError: All examples have the same source, or the files hold the same examples.
+        """
+        if self.validation is not None:
+            if self._all_shared and self._shared.issuperset(self.validation):
+                raise DataError(
+                    f"{files.valid} holds the same examples as {files.train}: scores on training examples do not "
+                    "measure generalization; give examples that are not in the training file"
+                )
+            return (), self.validation
+        sources = self._sample.sources(str(files.train))
+        examples = self._sample.examples(sources)
+        self._totals.subtract(self._learn(examples))
+        return tuple(sources), examples
+
+    def num_shared(self) -> int:
+        """Return the number of validation examples that are training examples, too."""
+        return sum(example in self._shared for example in self.validation or ())
+
+    def vocabularies(self) -> Vocabularies:
+        """Return the vocabularies of the training examples, once the validation set is chosen."""
+        pieces = SubwordModels(self.tokenizers.source.subwords, self.tokenizers.target.subwords)
+        min_count = self.config.data.min_count
+        is_label = not get_task(self.config.task).settings.autoregressive
+        return self._totals.rank(min_count, 1 if is_label else min_count, pieces)

@@ -1,0 +1,272 @@
+"""training/preparation.py and data/prepared_data.py: the ids are those of a training in memory; faults are refused."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import pellucid
+from pellucid.config.settings import Config
+from pellucid.config.toml import build_config
+from pellucid.data import prepared_data
+from pellucid.data.encoding import EncodedExamples
+from pellucid.data.examples import Example, read_examples
+from pellucid.data.prepared_data import PreparedData, read_prepared
+from pellucid.data.validation_split import validation_file_config
+from pellucid.errors import ConfigError, DataError, InputError, RunError
+from pellucid.tasks.registry import get_task
+from pellucid.tasks.task import Task
+from pellucid.training import preparation
+from pellucid.training.preparation import DataPrepared, SourceSample, prepare_data
+from pellucid.training.training_data import TrainingFiles, encode_texts, resolve_auto_settings
+
+TAGGED = {"task": "tag"}
+LEARNED = {"data": {"source_symbols": "subwords", "subword_vocab_size": 40}}
+FEATURES = {"data": {"features_column": "3", "min_count": 2}}
+
+
+def make_config(settings: Mapping[str, object]) -> Config:
+    return build_config({"size": "tiny", **settings}, "test")
+
+
+def write_pairs(path: Path, count: int = 60) -> Path:
+    """Write pairs whose sources repeat, with features; each target has as many symbols as its source."""
+    rows = [(f"w{n % 40}é", f"W{n % 40}{'xy'[n % 2]}", "N;PL" if n % 3 else "V") for n in range(count)]
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make blocks of seven examples, which are stored two at a time."""
+    monkeypatch.setattr(preparation, "BLOCK_EXAMPLES", 7)
+    monkeypatch.setattr(preparation, "SAVED_BLOCKS", 2)
+
+
+def prepare(files: TrainingFiles, folder: Path, config: Config) -> PreparedData:
+    *_, last = prepare_data(files, folder, config)
+    assert isinstance(last, DataPrepared)
+    resolved = msgspec.structs.replace(config, data=resolve_auto_settings(files, config.data))
+    return read_prepared(folder, resolved)
+
+
+def assert_same_ids(actual: EncodedExamples, expected: EncodedExamples) -> None:
+    for actual_column, expected_column in zip(actual, expected, strict=True):
+        for actual_part, expected_part in zip(actual_column, expected_column, strict=True):
+            assert actual_part.dtype == expected_part.dtype and np.array_equal(actual_part, expected_part)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("settings", [{}, TAGGED, LEARNED, FEATURES, {"task": "classify"}])
+def test_the_ids_are_those_of_a_training_in_memory(settings: Mapping[str, object], tmp_path: Path) -> None:
+    config, train = make_config(settings), write_pairs(tmp_path / "train.tsv")
+    (tmp_path / "valid.tsv").write_text("w9é\tW9y\tV\nzz\tyy\tN\n")
+    prepared = prepare(TrainingFiles(train, tmp_path / "valid.tsv"), tmp_path / "prepared", config)
+    vocabularies, encoded = encode_texts(read_examples(train, config.data).examples, config)
+    assert prepared.corpus.vocabularies == msgspec.structs.replace(vocabularies, columns=3)
+    assert_same_ids(prepared.corpus.encoded, encoded)
+    assert len(prepared.validation_examples) == 2
+    assert prepared.description.num_shared == 1
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_all_examples_of_a_tenth_of_the_sources_are_held_out(tmp_path: Path) -> None:
+    config, train = make_config({}), write_pairs(tmp_path / "train.tsv")
+    prepared = prepare(TrainingFiles(train, None), tmp_path / "prepared", config)
+    examples, held_out = read_examples(train, config.data).examples, prepared.validation_examples
+    sources = {example.source for example in held_out}
+    assert len(sources) == 4 and held_out == [example for example in examples if example.source in sources]
+    rest = [example for example in examples if example.source not in sources]
+    vocabularies, encoded = encode_texts(rest, config)
+    assert_same_ids(prepared.corpus.encoded, encoded)
+    assert prepared.corpus.vocabularies.source == vocabularies.source
+    assert prepared.corpus.vocabularies.target == vocabularies.target
+
+
+def test_the_sample_of_sources_depends_on_their_set_only() -> None:
+    examples = [Example(f"source {n % 500}", str(n)) for n in range(1_000)]
+    samples = []
+    for ordered in (examples, examples[::-1]):
+        sample = SourceSample(max_sources=20)
+        for start in range(0, len(ordered), 130):
+            sample.add(ordered[start : start + 130])
+        sources = sample.sources("file")
+        assert [example for example in ordered if example.source in sources] == sample.examples(sources)
+        samples.append(sorted(sources))
+    assert samples[0] == samples[1] and len(samples[0]) == 20
+
+
+def test_every_source_is_sampled_equally_often() -> None:
+    counts = np.zeros(10)
+    for trial in range(400):
+        sample = SourceSample(max_sources=50)
+        sample.add([Example(f"{trial} {n}", "") for n in range(10)])
+        counts[[int(source.split()[1]) for source in sample.sources("file")]] += 1
+    assert counts.sum() == 400 and counts.min() > 15 and counts.max() < 70
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("num_events", range(1, 20))
+def test_an_interrupted_preparation_continues(num_events: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    expected = prepare(files, tmp_path / "undisturbed", config)
+    events = prepare_data(files, tmp_path / "prepared", config)
+    stages = [getattr(next(events, None), "stage", "") for _ in range(num_events)]
+    events.close()  # type: ignore[attr-defined]
+    encoded = list[int]()
+    task = get_task("transduce")
+    encode = task.encode_examples
+
+    def _encode(_: Task, examples: Sequence[Example], *rest: Any) -> EncodedExamples:  # noqa: ANN401 (the arguments)
+        """Encode examples, and record their number."""
+        encoded.append(len(examples))
+        return encode(examples, *rest)
+
+    monkeypatch.setattr(type(task), "encode_examples", _encode)
+    prepared = prepare(files, tmp_path / "prepared", config)
+    assert_same_ids(prepared.corpus.encoded, expected.corpus.encoded)
+    assert prepared.corpus.vocabularies == expected.corpus.vocabularies
+    assert prepared.validation_examples == expected.validation_examples
+    # At most the last block pair is encoded twice.
+    num_stored = max(0, stages.count("encoded") - 1) // 2 * 2
+    assert len(encoded) <= 9 - num_stored
+    assert not (tmp_path / "prepared" / "parts").exists()
+
+
+def test_a_training_on_prepared_data_is_bit_for_bit_that_on_the_file(tmp_path: Path) -> None:
+    train = write_pairs(tmp_path / "train.tsv")
+    prepare(TrainingFiles(train, None), tmp_path / "prepared", make_config({}))
+    examples = read_examples(
+        tmp_path / "prepared" / "validation.jsonl", validation_file_config(make_config({}).data)
+    ).examples
+    rows = [f"{example.source}\t{example.target}\n" for example in examples]
+    (tmp_path / "valid.tsv").write_text("".join(rows))
+    kept = {example.source for example in examples}
+    lines = [line for line in train.read_text().splitlines(keepends=True) if line.split("\t")[0] not in kept]
+    (tmp_path / "rest.tsv").write_text("".join(lines))
+    settings = {"size": "tiny", "training": {"epochs": 2, "pair_ngram": False}}
+    pellucid.train(tmp_path / "prepared", None, tmp_path / "a", settings, progress=False)
+    pellucid.train(tmp_path / "rest.tsv", tmp_path / "valid.tsv", tmp_path / "b", settings, progress=False)
+    parameters = [load_file(tmp_path / run / "model.safetensors") for run in "ab"]
+    assert parameters[0].keys() == parameters[1].keys()
+    assert all(np.array_equal(value, parameters[1][name]) for name, value in parameters[0].items())
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_bad_lines_are_counted_and_listed(tmp_path: Path) -> None:
+    train = tmp_path / "train.tsv"
+    write_pairs(train)
+    train.write_text(train.read_text() + "no target\n\n" * 9)
+    with pytest.raises(DataError, match=r"train\.tsv:61: .*--on-bad-line skip"):
+        prepare(TrainingFiles(train, None), tmp_path / "stopped", make_config({}))
+    config = make_config({"data": {"on_bad_line": "skip"}})
+    description = prepare(TrainingFiles(train, None), tmp_path / "prepared", config).description
+    assert (description.num_bad_lines, description.num_blank_lines) == (9, 9)
+    listed = (tmp_path / "prepared" / "bad-lines.txt").read_text().splitlines()
+    assert len(listed) == 9 and listed[0].startswith(f"{train}:61: ")
+    assert description.num_examples + description.num_validation_examples == 60
+
+
+def test_a_complete_folder_is_kept_and_another_is_refused(tmp_path: Path) -> None:
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    prepare(files, tmp_path / "prepared", config)
+    written = (tmp_path / "prepared" / "examples.arrow").stat().st_mtime_ns
+    assert [event.vocabularies for event in prepare_data(files, tmp_path / "prepared", config)] == [None]  # type: ignore[union-attr]
+    assert (tmp_path / "prepared" / "examples.arrow").stat().st_mtime_ns == written
+    with pytest.raises(RunError, match="from other files or settings"):
+        list(prepare_data(files, tmp_path / "prepared", make_config(TAGGED)))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("notes")
+    with pytest.raises(RunError, match="holds other files"):
+        list(prepare_data(files, tmp_path / "mine", config))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "message"),
+    [
+        ({"task": "point"}, ConfigError, "task = 'point' trains on files of pairs"),
+        ({"data": {"group_column": "3"}}, ConfigError, "data.group_column .* divides a file of pairs"),
+    ],
+)
+def test_settings_that_cannot_be_prepared(
+    settings: Mapping[str, object], kind: type[InputError], message: str, tmp_path: Path
+) -> None:
+    files = TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    with pytest.raises(kind, match=message):
+        list(prepare_data(files, tmp_path / "prepared", make_config(settings)))
+
+
+def test_a_file_that_is_missing_or_changes(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot read .*missing\.tsv"):
+        list(prepare_data(TrainingFiles(tmp_path / "missing.tsv", None), tmp_path / "prepared", make_config({})))
+    train = write_pairs(tmp_path / "train.tsv")
+    events = prepare_data(TrainingFiles(train, None), tmp_path / "prepared", make_config({}))
+    next(events)
+    write_pairs(train, 70)
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(events)
+
+
+def _truncate(folder: Path) -> None:
+    path = folder / "examples.arrow"
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def _change_id(folder: Path) -> None:
+    path = folder / "examples.arrow"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _change_count(folder: Path) -> None:
+    path = folder / "prepared.json"
+    description = json.loads(path.read_text())
+    path.write_text(json.dumps({**description, "num_examples": 5}))
+
+
+def _add_key(folder: Path) -> None:
+    path = folder / "prepared.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "code": "x"}))
+
+
+def _newer_format(folder: Path) -> None:
+    path = folder / "prepared.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
+
+
+@pytest.mark.parametrize("damage", [_truncate, _change_id, _change_count, _add_key, _newer_format])
+def test_a_damaged_folder_is_refused(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    prepare(files, tmp_path / "prepared", config)
+    damage(tmp_path / "prepared")
+    with pytest.raises(InputError, match=r"prepare the data again|does not describe|format 2"):
+        prepare(files, tmp_path / "prepared", config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data": {"min_count": 3}}, r"data.min_count = 1, got 3"),
+        ({"task": "classify"}, r"task = 'transduce', got 'classify'"),
+        ({"training": {"augmentation": "copy"}, "data": {"features_column": "3"}}, r"data.features_column = ''"),
+        ({"decoder": {"pointer_generator": True}}, "needs the texts of the pairs"),
+    ],
+)
+def test_settings_that_prepared_data_contradicts(settings: Mapping[str, object], message: str, tmp_path: Path) -> None:
+    prepare(TrainingFiles(write_pairs(tmp_path / "train.tsv"), None), tmp_path / "prepared", make_config({}))
+    with pytest.raises(ConfigError, match=message):
+        pellucid.train(tmp_path / "prepared", None, tmp_path / "run", {"size": "tiny", **settings}, progress=False)
+    with pytest.raises(ConfigError, match="leave out --valid"):
+        pellucid.train(
+            tmp_path / "prepared", tmp_path / "train.tsv", tmp_path / "run", {"size": "tiny"}, progress=False
+        )
+
+
+def test_paths() -> None:
+    assert not prepared_data.is_prepared([("a", "b")])
