@@ -464,7 +464,8 @@ def check_evaluation(predictor: Predictor, texts: bool, multi_reference: bool, o
     task = predictor.config.task
     if texts and not predictor.autoregressive:
         raise ConfigError(f"{option('texts')} scores generated text, but the task of the model is {quote(task)}")
-    if multi_reference and get_task_settings(task).per_position:
+    settings = get_task_settings(task)
+    if multi_reference and (settings.per_position or settings.class_first):
         several = "tasks with several correct outputs"
         raise ConfigError(f"{option('multi_reference')} applies to {several}, but the task is {quote(task)}")
 

@@ -1,4 +1,4 @@
-"""Configurations, small data sets and small runs of the tasks tag, classify and point."""
+"""Configurations, small data sets and small runs of the tasks tag, classify, point and tag-and-classify."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.classification import LabelingPredictor
 from pellucid.tasks.registry import build_network, get_task
 
-CLASSIFICATION_TASKS: Sequence[TaskName] = ("tag", "classify", "point")
+CLASSIFICATION_TASKS: Sequence[TaskName] = ("tag", "classify", "point", "tag-and-classify")
 IGNORED_TAG = "-"
 
 
@@ -44,10 +44,20 @@ def make_point_example(generator: random.Random) -> Example:
     return Example("".join(symbols), str(position + 1))
 
 
+def make_tag_and_classify_example(generator: random.Random) -> Example:
+    """Return a pair with the tags of `make_tag_example` after a class: V if the source contains a d, else N.
+
+    V is both a class and a tag.
+    """
+    source, tags, _ = make_tag_example(generator)
+    return Example(source, ("V" if "d" in source else "N") + tags)
+
+
 EXAMPLE_MAKERS: Mapping[str, Callable[[random.Random], Example]] = {
     "tag": make_tag_example,
     "classify": make_classify_example,
     "point": make_point_example,
+    "tag-and-classify": make_tag_and_classify_example,
 }
 
 
@@ -59,9 +69,9 @@ def make_examples(task: TaskName, count: int, seed: int) -> list[Example]:
 
 
 def make_task_config(task: TaskName, **settings: Mapping[str, Any]) -> Config:
-    """Return a configuration of the smallest sizes for a task; tagging has an ignored tag."""
+    """Return a configuration of the smallest sizes for a task; tasks with tags have an ignored tag."""
     tables: dict[str, dict[str, Any]] = {name: dict(table) for name, table in SMALL_SIZES.items()}
-    tables["data"] = {"ignored_tag": IGNORED_TAG} if task == "tag" else {}
+    tables["data"] = {"ignored_tag": IGNORED_TAG} if "tag" in task else {}
     for name, table in settings.items():
         tables[name] = {**tables.get(name, {}), **table}
     return build_config({"size": "tiny", "task": task, **tables}, origin="a test")

@@ -72,7 +72,7 @@ def field_strategy(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
     """Return a strategy of the values of a field; a time limit is a text with a unit, columns are not empty, and a
     checksum has 64 digits.
     """
-    if field.name in ("source_column", "target_column", "features_column", "group_column"):
+    if field.name in ("source_column", "target_column", "features_column", "class_column", "group_column"):
         return st.text(min_size=1, max_size=5).filter(lambda text: not text.isdecimal()) | st.sampled_from(["1", "20"])
     if field.name == "initial_digest":
         return st.text("0123456789abcdef", min_size=64, max_size=64) | st.just("")
@@ -130,6 +130,7 @@ def config_of_task(config: Config) -> Config:
     """Return the configuration with the settings that its task requires, and without those that it refuses."""
     if config.task == "transduce":
         config = with_value(config, "data.target_symbols", "characters")
+        config = with_value(with_value(config, "data.class_first", False), "data.class_column", "")
         return with_value(config, "data.ignored_tag", "")
     for name in ("decoder.pointer_generator", "decoder.tie_embeddings", "cuda_graphs"):
         config = with_value(config, name, False)
@@ -141,6 +142,10 @@ def config_of_task(config: Config) -> Config:
     config = with_value(
         config, "data.target_symbols", {"classify": "whole", "point": "position"}.get(config.task, "words")
     )
+    if config.task == "tag-and-classify":
+        config = with_value(with_value(config, "data.aligned", True), "data.class_first", True)
+        return with_value(config, "attention.type", "additive")
+    config = with_value(with_value(config, "data.class_first", False), "data.class_column", "")
     if config.task == "tag":
         return with_value(config, "data.aligned", True)
     config = with_value(config, "data.ignored_tag", "")

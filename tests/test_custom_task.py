@@ -335,12 +335,14 @@ def test_installed_package_can_declare_a_task(monkeypatch: pytest.MonkeyPatch) -
     declared = EntryPoint("declared", f"{__name__}:DECLARED", TASKS.group)
     broken = EntryPoint("broken", f"{__name__}:NUM_SPECIAL", TASKS.group)
     monkeypatch.setattr(TASKS, "declared", {each.name: each for each in (declared, broken)})
-    assert TASKS.names() == ("transduce", "tag", "classify", "point", "span", "declared", "broken")
+    assert TASKS.names() == ("transduce", "tag", "classify", "point", "tag-and-classify", "span", "declared", "broken")
     assert get_task("declared") is DECLARED
     assert build_config({"task": "declared"}, "a test").data.target_symbols == "-"
     with pytest.raises(ConfigError, match=r"the entry point .* does not provide the task 'broken'"):
         get_task("broken")
-    with pytest.raises(ConfigError, match="task: expected transduce, tag, classify, point, span, declared or broken"):
+    with pytest.raises(
+        ConfigError, match="task: expected transduce, tag, classify, point, tag-and-classify, span, declared or broken"
+    ):
         build_config({"task": "spam"}, "a test")
 
 

@@ -33,11 +33,13 @@ from pellucid.evaluation.calibration import measure_calibration
 from pellucid.evaluation.confusion import align_symbols, count_confusions, pair_symbols
 from pellucid.evaluation.label_metrics import (
     chunk_metrics_for_log,
+    class_and_tag_metrics_for_log,
     extract_chunks,
     has_chunks,
     macro_f1,
     matthews_correlation,
     score_chunks,
+    score_class_and_tags,
     score_labels,
     score_positions,
 )
@@ -60,7 +62,14 @@ from pellucid.evaluation.metrics import (
 )
 from pellucid.evaluation.outcomes import MeanRates, check_tables, macro_average, outcome_table, rates_from_sums
 from pellucid.evaluation.significance import compare_outcomes
-from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, GroupScores, accuracy_rates, error_rates, tag_rates
+from pellucid.evaluation.task_metrics import (
+    ERROR_RATE_METRICS,
+    GroupScores,
+    accuracy_rates,
+    class_and_tag_rates,
+    error_rates,
+    tag_rates,
+)
 
 ATTENTION = [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]]
 TRACE = make_trace("abc", ["x", END], ATTENTION)
@@ -68,6 +77,8 @@ SCORED = [ScoredExample(("a", "b"), (("a", "b"),), 3), ScoredExample(("a",), (("
 TABLE = outcome_table(SCORED)
 SCORED_TAGS = [ScoredExample(("B-x", "O"), (("B-x", "I-x"),), 2, True, (-0.1, -0.2))]
 TAG_TRACES = [make_prediction_trace("tag", "ab", ["B-x", "O"])]
+SCORED_CLASS_AND_TAGS = [ScoredExample(("c", "B-x", "O"), (("c", "B-x", "I-x"),), 2, True)]
+CLASS_AND_TAG_TRACES = [make_prediction_trace("tag-and-classify", "ab", ["c", "B-x", "O"])]
 POINTER_TRACES = [make_prediction_trace("point", "ab", ["1"])]
 SPANS = alignment.AlignmentSpans(np.array([[0, 1]]), np.array([[1, 2]]), np.array([[True, True]]))
 ASSESSMENT = assessment(ROWS)
@@ -97,6 +108,8 @@ VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
     score_chunks: {"scored": SCORED_TAGS},
     chunk_metrics_for_log: {"scored": SCORED_TAGS},
     score_labels: {"scored": SCORED_TAGS, "traces": TAG_TRACES},
+    class_and_tag_metrics_for_log: {"scored": SCORED_CLASS_AND_TAGS},
+    score_class_and_tags: {"scored": SCORED_CLASS_AND_TAGS, "traces": CLASS_AND_TAG_TRACES},
     score_positions: {"scored": SCORED[:1], "traces": POINTER_TRACES},
     matthews_correlation: {"confusion": np.eye(3, dtype=np.int64)},
     macro_f1: {"confusion": np.eye(3, dtype=np.int64)},
@@ -133,6 +146,7 @@ VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
     compare_runs: {"a": ASSESSMENT, "b": ASSESSMENT},
     error_rates: {"row": GROUP},
     tag_rates: {"row": GROUP},
+    class_and_tag_rates: {"row": GROUP},
     accuracy_rates: {"row": GROUP},
 }
 

@@ -118,7 +118,9 @@ def test_page_has_the_table_of_all_runs(recipe_run: RecipeRun) -> None:
     (curves,) = select_parts(document, ReportCharts)
     assert [chart.title for chart in curves.charts] == ["Loss", *chart_titles]
     examples = [example for part in select_parts(document, ReportExamples) for example in part.examples]
-    assert (bool(examples) and examples[0].outputs[0].traces[0].task == "tag") == (recipe_run.name == "snips")
+    assert (bool(examples) and examples[0].outputs[0].traces[0].task == "tag-and-classify") == (
+        recipe_run.name == "snips"
+    )
     assert "Confusion matrix" in titles
 
 

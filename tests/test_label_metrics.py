@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_predictions import make_prediction_trace
 
-from pellucid.evaluation.label_metrics import macro_f1, matthews_correlation, score_labels, score_positions
+from pellucid.evaluation.label_metrics import (
+    class_and_tag_metrics_for_log,
+    macro_f1,
+    matthews_correlation,
+    score_class_and_tags,
+    score_labels,
+    score_positions,
+)
 from pellucid.evaluation.metrics import ScoredExample, evaluate_examples
 
 TABLES = st.integers(2, 4).flatmap(
@@ -70,6 +77,23 @@ def test_slots_have_span_f1_with_an_intent_tag_in_front() -> None:
     scored = [ScoredExample(("Play", "B-a", "I-a"), (("Book", "B-a", "I-a"),), 3, True)]
     scores = score_labels(scored, [make_prediction_trace("tag", "abc", ["Play", "B-a", "I-a"])])
     assert scores.spans is not None and scores.spans.f1 == 100.0 and scores.accuracy == pytest.approx(200 / 3)
+
+
+def test_classes_and_tags_have_metrics_of_their_own() -> None:
+    rows = [("Play", "B-a", "I-a", "O"), ("Book", "O", "Book")]
+    references = [("Book", "B-a", "I-a", "O"), ("Book", "B-a", "O")]
+    scored = [ScoredExample(*row, 3, True) for row in zip(rows, ((each,) for each in references), strict=True)]
+    traces = [make_prediction_trace("tag-and-classify", "abc"[: len(row) - 1], list(row)) for row in rows]
+    scores = score_class_and_tags(scored, traces)
+    assert scores.accuracy == pytest.approx(100 * 4 / 7)
+    assert scores.parts["class_"].accuracy == 50 and scores.parts["tag_"].accuracy == pytest.approx(60)
+    assert scores.parts["class_"].labels == ["Book", "Play"] and "Play" not in scores.parts["tag_"].labels
+    assert scores.spans is not None and scores.spans.f1 == pytest.approx(100 * 2 / 3)  # of two chunks one is found
+    values = scores.to_dict()
+    assert values["class_accuracy"] == 50 and values["tag_accuracy"] == pytest.approx(60) and "mcc" not in values
+    assert values["span_f1"] == pytest.approx(100 * 2 / 3) and "tag_span_f1" not in values
+    logged = class_and_tag_metrics_for_log(scored)
+    assert logged == pytest.approx({"class_accuracy": 50, "tag_accuracy": 60, "span_f1": 100 * 2 / 3})
 
 
 def test_positions_have_top_3_accuracy() -> None:

@@ -21,6 +21,13 @@ def find_pair_error(config: DataConfig, source: str, target: str) -> str:
         ("tag", "abc", "VC", "the source has 3 symbols and the target has 2: data.aligned needs equal numbers"),
         ("tag", "abc", "---", "no symbol of the target is scored: all equal data.ignored_tag = '-'"),
         ("tag", "", "", "the source is empty"),
+        ("tag-and-classify", "abc", "NVCV", ""),
+        ("tag-and-classify", "abc", "N---", ""),
+        (
+            *("tag-and-classify", "abc", "VCV"),
+            "the source has 3 symbols and the target has 3: data.class_first needs a class and 3 tags",
+        ),
+        ("tag-and-classify", "abc", "-VCV", "the class equals data.ignored_tag = '-', which is a tag"),
         ("classify", "abc", "two words", ""),
         ("classify", "abc", "", "the target is empty"),
         ("point", "abc", "1", ""),

@@ -1,11 +1,19 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from msgspec.structs import replace
 from task_cases import learn_task_vocabularies, make_task_config
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
-from pellucid.data.encoding import EncodedExamples, encode_examples, encode_labels
+from pellucid.data.encoding import (
+    EncodedExamples,
+    encode_classes_and_tags,
+    encode_examples,
+    encode_labels,
+    label_masks,
+)
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
@@ -20,6 +28,22 @@ def test_tags_that_are_not_scored_are_encoded_as_padding() -> None:
     target = encode_labels([*pairs, Example("a", "X")], build_tokenizers(config.data), vocabularies).target
     assert target.values.tolist() == [NUM_SPECIAL + 1, PAD, NUM_SPECIAL, NUM_SPECIAL, NUM_SPECIAL, PAD]
     assert target.lengths.tolist() == [3, 2, 1]
+
+
+def test_a_symbol_may_be_a_class_and_a_tag() -> None:
+    config = make_task_config("tag-and-classify")
+    vocabularies = learn_task_vocabularies(config, [Example("abc", "VC-C"), Example("ab", "NVC")])
+    assert vocabularies.target.symbols == ("C", "V", "N")
+    assert vocabularies.classes == ("V", "N") and vocabularies.tags == ("C", "V")
+    is_class, is_tag = label_masks(vocabularies)
+    assert np.flatnonzero(is_class).tolist() == [NUM_SPECIAL + 1, NUM_SPECIAL + 2]
+    assert np.flatnonzero(is_tag).tolist() == [NUM_SPECIAL, NUM_SPECIAL + 1]
+    pairs = [Example("ab", "NV-"), Example("ab", "CNV"), Example("a", "XX")]
+    target = encode_classes_and_tags(pairs, build_tokenizers(config.data), vocabularies).target
+    v, n = NUM_SPECIAL + 1, NUM_SPECIAL + 2
+    assert target.values.tolist() == [n, v, PAD, PAD, PAD, v, PAD, PAD]
+    with pytest.raises(ValueError, match="classes and tags must be symbols of target, and 'W' is none"):
+        replace(vocabularies, classes=("W",))
 
 
 def test_rare_classes_are_kept_and_rare_source_symbols_are_unknown() -> None:

@@ -132,6 +132,13 @@ def test_nbest_lists_and_refused_operations() -> None:
         ("tag", {"accuracy", "accuracy_ci95", "mcc", "macro_f1", "confusion"}),
         ("classify", {"accuracy", "accuracy_ci95", "mcc", "macro_f1", "confusion"}),
         ("point", {"accuracy", "accuracy_ci95", "top_3", "top_3_ci95"}),
+        (
+            "tag-and-classify",
+            {
+                *("accuracy", "accuracy_ci95", "class_accuracy", "class_accuracy_ci95", "class_confusion"),
+                *("tag_accuracy", "tag_accuracy_ci95", "tag_macro_f1", "tag_confusion"),
+            },
+        ),
     ],
 )
 def test_evaluate_has_the_scores_of_the_task(task: TaskName, keys: set[str], tmp_path: Path) -> None:
@@ -139,7 +146,7 @@ def test_evaluate_has_the_scores_of_the_task(task: TaskName, keys: set[str], tmp
     result = run_pellucid("evaluate", trained.run, trained.files.valid, "--json", "--html", tmp_path / "page.html")
     scores = json.loads(result.out)
     assert keys <= scores.keys() and scores["task"] == task and scores["accuracy"] > 90
-    name = "sequence accuracy" if task == "tag" else "accuracy"
+    name = "sequence accuracy" if "tag" in task else "accuracy"
     assert name in [each.label for each in read_report(tmp_path / "page.html").summary]
     text = run_pellucid("evaluate", trained.run, trained.files.valid).out
     assert "sequence error rate" not in text and name in text
@@ -157,13 +164,13 @@ def test_groups_and_comparisons_report_accuracy(task: TaskName, tmp_path: Path) 
     grouped.write_text("".join(f"{line}\t{'pq'[index % 2]}\n" for index, line in enumerate(lines)))
     command = ("evaluate", trained.run, grouped, "--group", 3)
     result = json.loads(run_pellucid(*command, "--json", "--html", page).out)
-    rates = {"accuracy", "accuracy_ci95"} | ({"exact_match", "exact_match_ci95"} if task == "tag" else set())
+    rates = {"accuracy", "accuracy_ci95"} | ({"exact_match", "exact_match_ci95"} if "tag" in task else set())
     assert [row.keys() - {"group", "examples"} for row in result["groups"]] == [rates, rates]
     assert result["macro"].keys() == rates and result["macro"]["accuracy_ci95"][0] <= result["macro"]["accuracy"]
     accuracies = [(row["accuracy"], row["examples"]) for row in result["groups"]]
-    if task != "tag":
+    if "tag" not in task:
         assert result["accuracy"] == pytest.approx(sum(each * n for each, n in accuracies) / len(lines))
-    first = "tag accuracy" if task == "tag" else "accuracy"
+    first = {"tag": "tag accuracy", "tag-and-classify": "label accuracy"}.get(task, "accuracy")
     text = run_pellucid(*command).out
     assert "sequence error rate" not in text and "symbol error rate" not in text and f"{first} %" in text
     other = shutil.copytree(trained.run, tmp_path / "other")
@@ -199,6 +206,7 @@ def test_the_page_shows_each_task(task: TaskName) -> None:
     page = build_page_data(task, served=False).contents
     assert page.card is not None and page.card.task == task and page.card.has_attention == (task != "tag")
     assert len(page.examples) == 10 and page.corpus is not None and page.corpus.scores[0].name == "accuracy"
+    assert ("class accuracy" in [score.name for score in page.corpus.scores]) == (task == "tag-and-classify")
     assert page.training is not None and page.training.frames and page.state_space is None
     for item in page.examples:
         assert item.exact == all(edit.kind == "same" for edit in item.edits)
@@ -242,7 +250,25 @@ def test_the_page_server_answers_requests(task: TaskName) -> None:
             {"task": "tag", "data": {"features_column": "3"}},
             "task = 'tag' with features needs encoder.features = 'sum'",
         ),
-        ({"task": "tagg"}, "expected transduce, tag, classify or point, got 'tagg'; did you mean 'tag'"),
+        (
+            {"task": "tag-and-classify", "data": {"class_first": False}},
+            "task = 'tag-and-classify' needs data.aligned = true, data.class_first = true, and",
+        ),
+        (
+            {"task": "tag-and-classify", "data": {"target_symbols": "whole"}},
+            "data.target_symbols other than 'whole' and 'subwords'",
+        ),
+        (
+            {"task": "tag-and-classify", "attention": {"type": "none"}},
+            "task = 'tag-and-classify' needs attention.type other than 'none'",
+        ),
+        ({"task": "tag-and-classify", "search": {"beam_size": 2}}, "search.beam_size = 2 needs task = 'transduce'"),
+        ({"task": "tag", "data": {"class_first": True}}, "data.class_first = true needs task = 'tag-and-classify'"),
+        ({"data": {"class_column": "intent"}}, "data.class_column = 'intent' needs task = 'tag-and-classify'"),
+        (
+            {"task": "tagg"},
+            "expected transduce, tag, classify, point or tag-and-classify, got 'tagg'; did you mean 'tag'",
+        ),
         ({"encoder": {"convolutions": [3, 0]}}, r"encoder.convolutions\[1\]: expected a whole number of at least 1"),
     ],
 )

@@ -282,6 +282,7 @@ def table_config(config: Config) -> Config:
         source_column="1",
         target_column="2",
         features_column=features,
+        class_column="",
     )
     return msgspec.structs.replace(
         config, data=data, training=msgspec.structs.replace(config.training, pair_ngram=False)

@@ -167,8 +167,8 @@ def _check_arguments(args: AuditArguments) -> None:
         raise ConfigError("--next proposes sources and makes no worklist: leave out --html and --compare")
     if args.data.input_format == "text":
         raise ConfigError("--input-format text has no targets: audit one file of pairs")
-    if args.data.group_column or args.data.ignored_tag:
-        raise ConfigError("--group-column and --ignored-tag have no effect in an audit: leave them out")
+    if args.data.group_column or args.data.ignored_tag or args.data.class_column:
+        raise ConfigError("--group-column, --ignored-tag and --class-column have no effect in an audit: leave them out")
     if args.models == "pair-ngram" and (args.time or args.epochs or args.run is not None):
         raise ConfigError("--time, --epochs and --run are for networks: give --models network or both")
 

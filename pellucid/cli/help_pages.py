@@ -72,7 +72,7 @@ _COLUMNS = OptionHelp("--source-column", "NAME", "column of sources; also --targ
 _BAD_LINE = OptionHelp("--on-bad-line", "ACTION", "stop or skip (stop by default)")
 _SETTINGS = (
     OptionHelp("--size", "SIZE", "tiny, small, base, large; auto: by number of pairs"),
-    OptionHelp("--task", "TASK", "transduce (default), tag, classify or point"),
+    OptionHelp("--task", "TASK", "transduce (default), tag, classify, point or tag-and-classify"),
     OptionHelp("--config", "FILE", "TOML file of settings; flags override it"),
     OptionHelp(
         "--source-symbols", "KIND", "characters (default), words, subwords, or a separator; likewise --target-symbols"

@@ -49,6 +49,9 @@ class PairFileFlags(FileFlags):
     target_column: ColumnFlag = ""
     """Column of the targets in FILE: its name in the header, or its number from 1. Default: that of the training file.
     """
+    class_column: ColumnFlag = ""
+    """Column of the classes in FILE: its name in the header, or its number from 1. Default: that of the training file.
+    Only for a model of a class and tags."""
 
 
 def file_data_config(
@@ -66,7 +69,8 @@ def file_data_config(
 
     Raises:
         InputError: A delimiter is given, but the format of FILE is not CSV.
-        ConfigError: A column of features is selected, but the model was trained without features.
+        ConfigError: A column of features is selected, but the model was trained without features; or one of classes,
+            but its targets do not begin with a class.
     """
     if flags.delimiter != "auto":
         check_delimiter_format(flags.delimiter, file, input_format)
@@ -78,7 +82,12 @@ def file_data_config(
         )
     columns = {"source_column": flags.source_column, "features_column": flags.features_column}
     if isinstance(flags, PairFileFlags):
-        columns["target_column"] = flags.target_column
+        columns |= {"target_column": flags.target_column, "class_column": flags.class_column}
+        if flags.class_column and not trained.class_first:
+            raise ConfigError(
+                "--class-column selects the classes beside the tags, but the targets of the model do not begin with a "
+                "class (data.class_first)"
+            )
     trained = pair_file_config(file, trained)
     given = {name: column for name, column in columns.items() if column}
     return msgspec.structs.replace(with_header(trained, flags.header), on_bad_line=flags.on_bad_line, **given)
@@ -108,12 +117,14 @@ def check_delimiter_format(delimiter: Delimiter, file: "Path | None", input_form
 
 
 def given_columns(flags: FileFlags) -> list[str]:
-    """Return the flags of columns that are given: "--source-column", "--target-column", "--features-column".
+    """Return the flags of columns that are given: "--source-column", "--target-column", "--features-column", ….
 
     Args:
         flags: Parsed flags.
     """
-    return [f"--{role}-column" for role in ("source", "target", "features") if getattr(flags, f"{role}_column", "")]
+    return [
+        f"--{role}-column" for role in ("source", "target", "features", "class") if getattr(flags, f"{role}_column", "")
+    ]
 
 
 def check_columns_of_pairs(flags: PairFileFlags, target: "Path | None") -> None:

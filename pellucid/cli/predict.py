@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 import tyro
@@ -43,6 +43,7 @@ from pellucid.cli.sources import (
 from pellucid.config.settings import Device, Format
 from pellucid.data.examples import Example, InputFormat, input_file_format, parse_sources, read_sources
 from pellucid.data.readers import BadLine, TableCells
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
@@ -206,7 +207,8 @@ def _predict_lines(backend: "PredictionBackend", args: PredictArguments, file: P
     num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
     cells = TableCells()
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
-    format_line = _line_formatter(args, has_several, cells, file, acceptance)
+    tokenizer = predictor.tokenizers.target if data.class_column else None
+    format_line = _line_formatter(args, has_several, CsvInput(file, cells, tokenizer), acceptance)
     outputs_per_source = num_outputs if has_several or args.lattice else 1
     for chunk in read_chunks(file, data, input_format, read_sources, parse_sources, outputs_per_source):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
@@ -251,6 +253,11 @@ def _fill_column(backend: "PredictionBackend", args: PredictArguments, file: Pat
     predictor = backend.predictor
     _acceptance(predictor, args)  # raises an error that names the flag, if outputs have no confidence
     data, cells = file_data_config(predictor.config.data, args, file, args.input_format), TableCells()
+    if data.class_column:
+        raise ConfigError(
+            "--fill fills one column, and this model predicts classes and tags for two (data.class_column): "
+            "--output-format csv adds both columns"
+        )
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
     format = input_file_format(None if str(file) == "-" else file, data, input_format)
     table = FilledTable(cells, FillOptions(args.fill, args.min_confidence, args.lexicon is not None), file, format)
@@ -410,28 +417,48 @@ def _acceptance(predictor: "BasePredictor", args: PredictArguments) -> Acceptanc
     return Acceptance(args.min_confidence)
 
 
+class CsvInput(NamedTuple):
+    """Input whose columns --output-format csv writes before the results."""
+
+    file: Path
+    """File, or "-" for standard input."""
+    cells: TableCells
+    """Its cells, which the reader fills."""
+    class_tokenizer: Tokenizer | None
+    """Tokenizer of targets, if classes and tags have a column each; else None."""
+
+
 def _line_formatter(
-    args: PredictArguments, has_several: bool, cells: TableCells, file: Path, acceptance: Acceptance | None
+    args: PredictArguments, has_several: bool, table_input: CsvInput, acceptance: Acceptance | None
 ) -> LineFormatter:
-    """Return the function that formats the outputs of a line; `cells` are those of the input file, for csv."""
+    """Return the function that formats the outputs of a line."""
     if args.output_format == "csv":
         accepted = [] if acceptance is None else ["accepted"]
         origin = [] if args.lexicon is None else ["origin"]
         share = ["share"] if args.sample is None else []
+        file, cells, tokenizer = table_input
+        classes = [] if tokenizer is None else ["class"]
         names = (
-            ("output", "log_probability", "probability", "confidence", *origin, *accepted)
+            (*classes, "output", "log_probability", "probability", "confidence", *origin, *accepted)
             if not has_several
             else ("rank", "output", "log_probability", "probability", *share, *origin)
         )
         table = CsvOutput(cells, names, escape=sys.stdout.isatty(), bom=byte_order_mark(file))
-        return lambda traces, item, _: table.rows(item, [_csv_values(trace, names, acceptance) for trace in traces])
+        return lambda traces, item, _: table.rows(
+            item, [_csv_values(trace, names, acceptance, tokenizer) for trace in traces]
+        )
     if has_several:
         return lambda traces, item, number: _format_outputs(traces, item, args.output_format, number)
     return lambda traces, item, _: _format_output(traces, item, args.output_format, acceptance) + "\n"
 
 
-def _csv_values(trace: Trace, names: Sequence[str], acceptance: Acceptance | None) -> list[str]:
-    """Return the cells of an output under these names; an empty source has no numbers, as nothing was decoded."""
+def _csv_values(
+    trace: Trace, names: Sequence[str], acceptance: Acceptance | None, class_tokenizer: Tokenizer | None
+) -> list[str]:
+    """Return the cells of an output under these names; an empty source has no numbers, as nothing was decoded.
+
+    With a tokenizer, the class of the output has a cell of its own, and "output" is the tags.
+    """
     accepted = "" if acceptance is None else encode_json(acceptance.accepts(trace)).decode()
     if not trace.source:
         return [str(trace.rank) if name == "rank" else accepted if name == "accepted" else "" for name in names]
@@ -445,6 +472,8 @@ def _csv_values(trace: Trace, names: Sequence[str], acceptance: Acceptance | Non
         "origin": trace.origin,
         "accepted": accepted,
     }
+    if class_tokenizer is not None:
+        values |= {"class": trace.target[0], "output": class_tokenizer.join(trace.target[1:])}
     return [values[name] for name in names]
 
 

@@ -20,7 +20,7 @@ def check_column(role: str, column: str) -> None:
     """Check that a column number is in range.
 
     Args:
-        role: Role of the column: "source", "target", "features" or "group".
+        role: Role of the column: "source", "target", "features", "class" or "group".
         column: A name, or a number from 1.
 
     Raises:
@@ -51,4 +51,5 @@ def check_columns(data: DataConfig) -> None:
             raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got ''")
         check_column(role, column)
     check_column("features", data.features_column)
+    check_column("class", data.class_column)
     check_column("group", data.group_column)

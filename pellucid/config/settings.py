@@ -18,7 +18,7 @@ Size = Literal["tiny", "small", "base", "large"]
 SizeChoice = Literal["auto", "tiny", "small", "base", "large"]
 """Size in a settings file or on the command line; "auto" becomes a size before a configuration is complete."""
 TaskName = Annotated[str, Meta(title="task")]
-"""Name of a task: transduce, tag, classify, point, or one that is registered (config/task_settings.py)."""
+"""Name of a task: transduce, tag, classify, point, tag-and-classify, or a registered one (config/task_settings.py)."""
 DEFAULT_TASK: TaskName = "transduce"
 AttentionName = Annotated[str, Meta(title="attention")]
 """Name of a type of attention: a built-in one, or one that is registered (config/attention_types.py)."""
@@ -97,6 +97,9 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     features_column: str = ""
     """Column of features, such as morphological tags, which the encoder reads with the source: a name, or a number from
     1; empty for none."""
+    class_column: str = ""
+    """Column of the class, where classes and tags have a column each (task = "tag-and-classify" only): a name, or a
+    number from 1; empty if the target begins with the class."""
     group_column: str = ""
     """Column of groups, such as speakers or documents, for a validation set that is held out of the training file: all
     examples of a group are held out, or none; a name, or a number from 1; empty to hold out sources one by one."""
@@ -124,8 +127,10 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     line is a bad line. At most 32,768."""
     aligned: bool = False
     """Require that each target has as many symbols as its source; other pairs are bad lines. task = "tag" sets it."""
+    class_first: bool = False
+    """Each target begins with the class of its source, before the tags. task = "tag-and-classify" sets it."""
     ignored_tag: str = ""
-    """Tag of positions that count neither for the loss nor for the metrics (task = "tag" only); empty for none."""
+    """Tag of positions that count neither for the loss nor for the metrics (tasks with tags only); empty for none."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """For a line that cannot be read as a pair: stop with its number and the reason, or skip it; skipped lines are
     counted and listed."""
@@ -196,7 +201,8 @@ class AttentionConfig(Settings, frozen=True, kw_only=True):
 
 
 class DecoderConfig(Settings, frozen=True, kw_only=True):
-    """The recurrent decoder. task = "tag" has none; task = "point" uses hidden_size and init_hidden only."""
+    """The recurrent decoder. task = "tag" has none; task = "point" uses hidden_size and init_hidden only, and task =
+    "tag-and-classify" also output."""
 
     order: Literal["attend-then-step", "step-then-attend"] = "attend-then-step"
     """Order of a decoder step: attend-then-step attends with the previous state, then updates it (Bahdanau);
@@ -279,7 +285,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Clip the norm of the gradient of all parameters to this value, after clip_value (0 = off)."""
     label_smoothing: Fraction = 0.1
     """Label smoothing: probability mass of each target that is spread evenly over the vocabulary (task = "point": over
-    the source positions)."""
+    the source positions; task = "tag-and-classify": over the classes, or over the tags)."""
     coverage_loss: Amount = 0.0
     """Weight of the coverage loss, which penalizes repeated attention to a position (0 = off)."""
     scheduled_sampling: SamplingSchedule = "none"

@@ -17,6 +17,8 @@ from pellucid.errors import ConfigError, InputError, quote
 
 AUTOREGRESSIVE_REQUIREMENT = "task = 'transduce', whose outputs are generated symbol by symbol"
 """Requirement of settings that only autoregressive tasks have, for messages."""
+CLASS_REQUIREMENT = "task = 'tag-and-classify', whose targets are a class and tags"
+"""Requirement of settings of a class before the tags, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,8 @@ class TaskSettings:
     """True if outputs are generated symbol by symbol until EOS, each given the previous ones."""
     per_position: bool = False
     """True if each source position has one output symbol, predicted from the encoder state at that position."""
+    class_first: bool = False
+    """True if an output is the class of its source, and then one tag for each source position."""
     has_ignored_tag: bool = False
     """True if outputs may have symbols that are neither trained nor scored (`data.ignored_tag`)."""
     counts_symbols: bool = False
@@ -96,15 +100,33 @@ def _check_classify(config: Config) -> None:
     require_target_symbols(config, "whole")
 
 
+def _check_tag_and_classify(config: Config) -> None:
+    """Raise `ConfigError` for settings that tagging together with classification does not support."""
+    require_target_symbols(config)
+    data = config.data
+    if data.target_symbols in ("whole", "subwords") or not (data.aligned and data.class_first):
+        raise ConfigError(
+            f"task = {quote(config.task)} needs data.aligned = true, data.class_first = true, and data.target_symbols "
+            "other than 'whole' and 'subwords'"
+        )
+    reject_feature_prefix(config)
+    _require_softmax(config)
+
+
 def _check_point(config: Config) -> None:
     """Raise `ConfigError` for settings that pointing does not support."""
     require_target_symbols(config, "position")
     reject_feature_prefix(config)
+    _require_softmax(config)
+
+
+def _require_softmax(config: Config) -> None:
+    """Raise `ConfigError` for an attention whose weights are no softmax."""
     if not uses_softmax(config.attention):
         requirement = "attention.type other than 'none' and 'monotonic'"
         if is_custom_attention(config.attention):
             requirement = "an attention whose weights are a softmax"
-        raise ConfigError(f"task = 'point' needs {requirement}, got {quote(config.attention.type)}")
+        raise ConfigError(f"task = {quote(config.task)} needs {requirement}, got {quote(config.attention.type)}")
 
 
 TRANSDUCE = TaskSettings(
@@ -132,8 +154,16 @@ CLASSIFY = TaskSettings(
     pipeline_tag="text-classification",
 )
 POINT = TaskSettings(name="point", presets={"data": {"target_symbols": "position"}}, check=_check_point)
+TAG_AND_CLASSIFY = TaskSettings(
+    name="tag-and-classify",
+    presets={"data": {"aligned": True, "class_first": True}, "training": {"metric": "symbol_accuracy"}},
+    check=_check_tag_and_classify,
+    class_first=True,
+    has_ignored_tag=True,
+    pipeline_tag="token-classification",
+)
 
-BUILT_IN_SETTINGS = {settings.name: settings for settings in (TRANSDUCE, TAG, CLASSIFY, POINT)}
+BUILT_IN_SETTINGS = {settings.name: settings for settings in (TRANSDUCE, TAG, CLASSIFY, POINT, TAG_AND_CLASSIFY)}
 
 
 def _is_task(name: str, value: object) -> bool:
@@ -169,7 +199,7 @@ def check_task(config: Config) -> None:
 def _reject_ignored_tag(config: Config) -> None:
     """Raise `ConfigError` for an ignored tag if the task has none."""
     if config.data.ignored_tag and not get_task_settings(config.task).has_ignored_tag:
-        raise ConfigError(f"data.ignored_tag needs task = 'tag', got {quote(config.task)}")
+        raise ConfigError(f"data.ignored_tag needs task = 'tag' or 'tag-and-classify', got {quote(config.task)}")
 
 
 def check_equal_tasks(runs: Sequence[tuple[str, str]]) -> None:

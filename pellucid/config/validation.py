@@ -18,7 +18,7 @@ from pellucid.config.attention_types import has_weights, is_custom_attention
 from pellucid.config.columns import check_columns
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, SearchConfig, memory_size
-from pellucid.config.task_settings import AUTOREGRESSIVE_REQUIREMENT, check_task, get_task_settings
+from pellucid.config.task_settings import AUTOREGRESSIVE_REQUIREMENT, CLASS_REQUIREMENT, check_task, get_task_settings
 from pellucid.errors import ConfigError, quote
 
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -160,6 +160,8 @@ REQUIREMENTS: Sequence[Requirement] = (
         lambda c: not c.cuda_graphs,
     ),
     Requirement("cuda_graphs", "a GPU, but device is 'cpu'", _may_use_gpu),
+    Requirement("data.class_first", CLASS_REQUIREMENT, lambda c: get_task_settings(c.task).class_first),
+    Requirement("data.class_column", CLASS_REQUIREMENT, lambda c: get_task_settings(c.task).class_first),
     *(
         Requirement(key, AUTOREGRESSIVE_REQUIREMENT, lambda c: get_task_settings(c.task).autoregressive)
         for key in AUTOREGRESSIVE_SETTINGS

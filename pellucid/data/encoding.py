@@ -11,7 +11,7 @@ import numpy as np
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
 from pellucid.data.vocabulary import EOS, PAD, UNK, Vocabularies, Vocabulary, code_points
-from pellucid.shapes import Int, Integer
+from pellucid.shapes import Bool, Int, Integer
 
 
 class Ragged(NamedTuple):
@@ -109,6 +109,41 @@ def encode_labels(examples: Sequence[Example], tokenizers: Tokenizers, vocabular
     target = _encode_targets(examples, tokenizers, vocabularies)
     target.values[target.values == UNK] = PAD
     return EncodedExamples(encode_sources(examples, tokenizers, vocabularies), target)
+
+
+def encode_classes_and_tags(
+    examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies
+) -> EncodedExamples:
+    """Encode examples whose targets are a class and tags, as `encode_labels` does.
+
+    A class that is only a tag in training is PAD, too, and so is a tag that is only a class.
+
+    Args:
+        examples: The examples.
+        tokenizers: The tokenizers of the run.
+        vocabularies: The vocabularies of the run.
+
+    Returns:
+        Source and target ids of the examples; the first target id of each is its class.
+    """
+    encoded = encode_labels(examples, tokenizers, vocabularies)
+    values, is_first = encoded.target.values, np.zeros(len(encoded.target.values), dtype=bool)
+    is_first[encoded.target.offsets[:-1][encoded.target.lengths > 0]] = True
+    is_class, is_tag = label_masks(vocabularies)
+    values[~np.where(is_first, is_class[values], is_tag[values])] = PAD
+    return encoded
+
+
+def label_masks(vocabularies: Vocabularies) -> tuple[Bool[np.ndarray, " V"], Bool[np.ndarray, " V"]]:
+    """Return which target ids are classes, and which are tags.
+
+    Args:
+        vocabularies: The vocabularies of a run whose targets are a class and tags.
+    """
+    masks = np.zeros((2, len(vocabularies.target)), dtype=bool)
+    for mask, labels in zip(masks, (vocabularies.classes, vocabularies.tags), strict=True):
+        mask[vocabularies.target.encode(labels)] = True
+    return masks[0], masks[1]
 
 
 def _encode_targets(examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies) -> Ragged:

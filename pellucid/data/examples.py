@@ -48,7 +48,7 @@ from pellucid.data.readers import (
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
 from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_number, quote
 
-PAIR_ROLES = ("source", "target", "features")
+PAIR_ROLES = ("source", "target", "features", "class")
 TWO_COLUMNS = ColumnSelection({"source": "1", "target": "2"})
 """Columns of a lexicon of two columns without header."""
 SKIP_HINT = '--on-bad-line skip (data.on_bad_line = "skip") skips and counts such lines'
@@ -123,6 +123,7 @@ def read_examples(path: str | Path, config: DataConfig, target_path: str | Path 
     target_path = None if target_path is None else Path(target_path)
     columns = _selected_columns(config, PAIR_ROLES)
     if target_path is not None:
+        _reject_class_column(config, target_path)
         records = read_parallel_records(path, target_path, columns)
         description = f"the pair {path} and {target_path}"
         return _collect_examples(records, config, InputNames(str(path), description, target=str(target_path)))
@@ -155,9 +156,19 @@ def read_example_blocks(
     if target_path is None:
         yield from _read_pair_blocks(path, config, columns, size)
         return
+    _reject_class_column(config, Path(target_path))
     records = read_parallel_records(path, Path(target_path), columns)
     names = InputNames(str(path), f"the pair {path} and {target_path}", target=str(target_path))
     yield from _collect_blocks(records, config, names, size)
+
+
+def _reject_class_column(config: DataConfig, target_path: Path) -> None:
+    """Raise `ConfigError` if classes are in a column of their own, which parallel files do not have."""
+    if config.class_column:
+        raise ConfigError(
+            "data.class_column selects a column of a table, and parallel files have none: begin each line of "
+            f"{target_path} with the class"
+        )
 
 
 def training_columns(config: DataConfig) -> ColumnSelection:
@@ -832,7 +843,7 @@ def check_first_line(
 def _selected_columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> ColumnSelection:
     """Return the configured columns for these roles; raise `ConfigError` for an invalid one."""
     configured = {"source": config.source_column, "target": config.target_column, "features": config.features_column}
-    configured["group"] = group
+    configured |= {"class": config.class_column, "group": group}
     check_columns(config)
     check_column("group", group)
     selected = {role: configured[role] for role in roles if configured[role]}
@@ -941,8 +952,7 @@ def _classify_records(
         elif not record.fields:
             yield None
         else:
-            example = Example(*record.fields)
-            reason = _example_error(example, tokenizers, config)
+            example, reason = _make_example(record.fields, tokenizers, config)
             if not reason:
                 yield record.line, example
                 continue
@@ -971,8 +981,7 @@ def _checked_pairs(records: Records, config: DataConfig, name: str, unit: str = 
         if isinstance(record, BadLine) or not record.fields:
             yield record if isinstance(record, BadLine) else Example("", "")
             continue
-        example = Example(*record.fields)
-        reason = _example_error(example, tokenizers, config)
+        example, reason = _make_example(record.fields, tokenizers, config)
         yield BadLine(name, record.line, reason, unit) if reason else example
 
 
@@ -988,6 +997,33 @@ def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
     return f"{name} contains no example: it is empty{location}"
 
 
+def _make_example(fields: Sequence[str], tokenizers: Tokenizers, config: DataConfig) -> tuple[Example, str]:
+    """Return the example of the selected columns, and why it is invalid, or "" if it is valid.
+
+    A class in a column of its own is put before the tags.
+    """
+    if not config.class_column:
+        example = Example(*fields)
+        return example, _example_error(example, tokenizers, config)
+    *others, label = fields
+    example = Example(*others)
+    reason = _class_error(label, tokenizers.target) or ("" if example.target else empty_text_error("target"))
+    example = example._replace(target=tokenizers.target.join([label, example.target]))
+    return example, reason or _example_error(example, tokenizers, config)
+
+
+def _class_error(label: str, tokenizer: Tokenizer) -> str:
+    """Return why the text of a column of classes is not one target symbol, or "" if it is one."""
+    if not label:
+        return empty_text_error("class")
+    if tokenizer.count(label) == 1:
+        return ""
+    return (
+        f"the class {quote(label)} is not one symbol of a target (data.target_symbols = {quote(tokenizer.kind)}), "
+        "which data.class_column needs"
+    )
+
+
 def _example_error(example: Example, tokenizers: Tokenizers, config: DataConfig) -> str:
     """Return why an example is invalid, or "" if it is valid."""
     reason = pair_error(example.source, example.target, tokenizers, config)
@@ -1000,7 +1036,7 @@ def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataCon
     """Return why a pair is invalid, or "" if it is valid.
 
     Both sides need 1 to `max_length` symbols; a position must exist in the source; with `aligned`, the numbers of
-    symbols must be equal and a tag must be scored.
+    symbols must be equal and a tag must be scored. With `class_first`, the target has one symbol more: the class.
 
     Args:
         source: The source.
@@ -1015,7 +1051,7 @@ def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataCon
         return reason
     if tokenizers.target.kind == "position":
         return _position_error(target, tokenizers.source.count(source))
-    return _alignment_error(source, target, tokenizers) if config.aligned else ""
+    return _alignment_error(source, target, tokenizers, config.class_first) if config.aligned else ""
 
 
 def empty_text_error(side: str) -> str:
@@ -1059,9 +1095,11 @@ def _position_error(target: str, positions: int) -> str:
     return f"the target is not a source position: expected a number from 1 to {positions}, got {quote(target)}"
 
 
-def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
+def _alignment_error(source: str, target: str, tokenizers: Tokenizers, class_first: bool) -> str:
     """Return why source and target symbols do not correspond one to one, or "" if they do."""
     num_source_symbols, target_symbols = len(tokenizers.source.split(source)), tokenizers.target.split(target)
+    if class_first:
+        return _class_and_tags_error(num_source_symbols, target_symbols, tokenizers.target.ignored_tag)
     if num_source_symbols != len(target_symbols):
         return (
             f"the source has {num_source_symbols} symbols and the target has {len(target_symbols)}: data.aligned needs "
@@ -1070,4 +1108,17 @@ def _alignment_error(source: str, target: str, tokenizers: Tokenizers) -> str:
     ignored_tag = tokenizers.target.ignored_tag
     if ignored_tag and all(symbol == ignored_tag for symbol in target_symbols):
         return f"no symbol of the target is scored: all equal data.ignored_tag = {quote(ignored_tag)}"
+    return ""
+
+
+def _class_and_tags_error(num_source_symbols: int, target_symbols: Sequence[str], ignored_tag: str) -> str:
+    """Return why a target is not a class and a tag for each source symbol, or "" if it is."""
+    label, *tags = target_symbols
+    if num_source_symbols != len(tags):
+        return (
+            f"the source has {num_source_symbols} symbols and the target has {len(target_symbols)}: data.class_first "
+            f"needs a class and {num_source_symbols} tags"
+        )
+    if ignored_tag and label == ignored_tag:
+        return f"the class equals data.ignored_tag = {quote(ignored_tag)}, which is a tag"
     return ""

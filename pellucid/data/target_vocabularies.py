@@ -34,6 +34,32 @@ def learn_label_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers
     )
 
 
+def learn_class_and_tag_vocabularies(
+    examples: Sequence[Example], tokenizers: Tokenizers, config: Config
+) -> Vocabularies:
+    """Return the vocabularies of training examples whose targets are a class and tags.
+
+    A symbol may be both a class and a tag.
+
+    Args:
+        examples: The training examples.
+        tokenizers: The tokenizers of the run.
+        config: The configuration, which sets the minimum count of source symbols and features.
+
+    Raises:
+        DataError: A symbol has a reserved name or is too long.
+    """
+    learned = learn_label_vocabularies(examples, tokenizers, config)
+    targets = [tokenizers.target.split(example.target) for example in examples]
+    classes, tags = {target[0] for target in targets}, {tag for target in targets for tag in target[1:]}
+    symbols = learned.target.symbols
+    return msgspec.structs.replace(
+        learned,
+        classes=tuple(symbol for symbol in symbols if symbol in classes),
+        tags=tuple(symbol for symbol in symbols if symbol in tags),
+    )
+
+
 def learn_position_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:
     """Return the vocabularies of training examples whose targets are source positions.
 

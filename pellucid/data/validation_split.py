@@ -157,5 +157,6 @@ def validation_file_config(config: DataConfig) -> DataConfig:
         source_column="source",
         target_column="target",
         features_column=features,
+        class_column="",
         group_column="",
     )

@@ -185,10 +185,17 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Subword models of the sides that are split into subwords."""
     columns: Annotated[int, Meta(ge=0)] = 0
     """Number of columns of the training file; 0 unless it is TSV or CSV."""
+    classes: tuple[str, ...] = ()
+    """Target symbols that are classes, where targets have a class and tags; else empty."""
+    tags: tuple[str, ...] = ()
+    """Target symbols that are tags, where targets have a class and tags; else empty."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
+        """Check the fields; raise `ValueError` for classes or tags that are no target symbols."""
         convert_struct_fields(self)
+        unknown = next((label for label in (*self.classes, *self.tags) if label not in self.target.ids), None)
+        if unknown is not None:
+            raise ValueError(f"classes and tags must be symbols of target, and {quote(unknown)} is none")
 
     @check_arguments
     def save(self, path: str | Path) -> None:

@@ -37,8 +37,8 @@ class BatchLabels(NamedTuple):
 
     values: Float[np.ndarray, "B T W"]
     """Log-probability of each label; −∞ for impossible labels and beyond a source's end."""
-    weights: Float[np.ndarray, "B T S"]
-    """Attention weights of each label; a tag has weight 1 at its own position."""
+    weights: Float[np.ndarray, "B A S"]
+    """Attention weights of each label, or of the first A: a tag has weight 1 at its own position."""
     hop_weights: Float[np.ndarray, "B L S"] | None
     """Attention weights of each hop, if every network has several; else None."""
 
@@ -51,7 +51,10 @@ class BatchLabels(NamedTuple):
             positions: Number of its positions.
         """
         hop_weights = None if self.hop_weights is None else self.hop_weights[row, :, :positions]
-        return AnswerAttention(self.weights[row, :steps, :positions], hop_weights)
+        weights = self.weights[row, :steps, :positions]
+        if len(weights) < steps:  # those of a class, which tags follow
+            weights = np.concatenate([weights, identity_attention(steps - len(weights), positions, 0)])
+        return AnswerAttention(weights, hop_weights)
 
 
 class AnswerAttention(NamedTuple):
@@ -190,7 +193,7 @@ class LabelingPredictor(Predictor):
         super().check_search(nbest, own_prefixes)
         if own_prefixes:
             raise self.unsupported_error("prefixes")
-        if nbest > 1 and self._per_position:
+        if nbest > 1 and (self._per_position or self._class_first):
             raise self._single("one tagging; its traces hold the candidates of each tag")
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
@@ -209,7 +212,8 @@ class LabelingPredictor(Predictor):
         if nbest > 1 and labels.values.shape[1] > 1:
             raise self._single("one output; its traces hold the candidates of each label")
         for index, steps in enumerate(self._steps(batch, labels)):
-            possible = int(np.isfinite(values[index, 0]).sum())  # a source may have fewer positions than others
+            # A source may have fewer positions than others, and there may be fewer classes than tags.
+            possible = int(np.isfinite(values[index, :steps]).sum(axis=1).max())
             candidates = TopAnswers(ids[index, :steps, :possible], values[index, :steps, :possible])
             attention = labels.attention_of(index, steps, int(batch.positions[index]))
             ranked.append([_ranked_hypothesis(candidates, rank, attention) for rank in range(min(nbest, possible))])
@@ -224,13 +228,22 @@ class LabelingPredictor(Predictor):
         """True if each source position has its own label."""
         return get_task_settings(self.config.task).per_position
 
+    @property
+    def _class_first(self) -> bool:
+        """True if the tags of a source follow its class."""
+        return get_task_settings(self.config.task).class_first
+
     def _count_logits(self, length: int) -> int:
         """Return the number of logits of all labels of a source of a length."""
-        return super()._count_logits(length) * (length if self._per_position else 1)
+        return super()._count_logits(length) * (
+            length if self._per_position else length + 1 if self._class_first else 1
+        )
 
     def _steps(self, batch: SourceBatch, labels: BatchLabels) -> list[int]:
         """Return the number of labels of each source of a batch."""
         positions: list[int] = batch.positions.tolist()
+        if self._class_first:
+            return [length + 1 for length in positions]
         return positions if self._per_position else [labels.values.shape[1]] * len(positions)
 
     def _score_labels(self, labels: BatchLabels, index: int, symbols: Sequence[str], positions: int) -> Hypothesis:
@@ -240,7 +253,7 @@ class LabelingPredictor(Predictor):
         log_probabilities = values[np.arange(steps), ids]
         if ignored:
             log_probabilities = np.where([symbol == ignored for symbol in symbols], np.float32(0), log_probabilities)
-        top = torch.from_numpy(values).topk(min(CANDIDATES, int(np.isfinite(values[0]).sum())))
+        top = torch.from_numpy(values).topk(min(CANDIDATES, int(np.isfinite(values).sum(axis=1).max())))
         attention = labels.attention_of(index, steps, positions)
         return hypothesis_of(
             DecodedOutput(

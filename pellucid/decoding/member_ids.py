@@ -40,6 +40,9 @@ def check_members_agree(members: Sequence[BasePredictor], names: Sequence[str]) 
         difference = _difference(first.config, member.config)
         if difference:
             raise RunError(f"{names[0]} and {name} differ in {difference}: members of an ensemble need equal settings")
+        for labels in ("classes", "tags"):
+            if {*getattr(first.vocabularies, labels)} != {*getattr(member.vocabularies, labels)}:
+                raise RunError(f"{names[0]} and {name} have different {labels}: members of an ensemble need equal ones")
         if first.vocabularies.pieces != member.vocabularies.pieces:
             raise RunError(f"{names[0]} and {name} have different subwords: members of an ensemble need equal ones")
 

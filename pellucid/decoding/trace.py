@@ -167,6 +167,11 @@ class Trace:
         return self._task_settings.per_position
 
     @property
+    def class_first(self) -> bool:
+        """True if the output is a class and then a tag of each source position, as in tag-and-classify."""
+        return self._task_settings.class_first
+
+    @property
     def _task_settings(self) -> TaskSettings:
         """Settings of the task."""
         task = self.task
@@ -501,6 +506,8 @@ def _check_weights(name: str, weights: Float[np.ndarray, "..."]) -> None:
 def _target_error(task: TaskName, finished: bool, positions: int, target: Sequence[str]) -> str:
     """Return what is wrong with the number of tags, or with the end of an output; "" if nothing is."""
     settings = get_task_settings(task)
+    if settings.class_first and len(target) != positions + bool(positions):
+        return f"target: expected a class and a tag for each of {positions} source positions, got {len(target)} labels"
     if settings.per_position and len(target) != positions:
         return f"target: expected a tag for each of {positions} source positions, got {len(target)} tags"
     if not settings.autoregressive and not finished:

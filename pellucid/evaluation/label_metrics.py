@@ -5,8 +5,8 @@ C labels. Rates are percentages; correlations range from −1 to 1.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -175,6 +175,9 @@ class LabelMetrics:
     """Chunk metrics; None if no tag begins a chunk."""
     per_position: bool = False
     """True if the accuracy counts positions; otherwise it counts outputs and equals the exact match."""
+    parts: Mapping[str, "LabelMetrics"] = field(default_factory=dict)
+    """Metrics of the classes and of the tags, where outputs have both, by the prefix of their JSON keys: "class_" and
+    "tag_"; else empty."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, without metrics that are None or empty."""
@@ -193,6 +196,9 @@ class LabelMetrics:
                 values[name] = value
         if self.top_k_ci95 is not None:
             values["top_3_ci95"] = list(self.top_k_ci95)
+        for prefix, part in self.parts.items():
+            others = part.to_dict()
+            values |= {f"{prefix}{key}": others[key] for key in others if key != "task" and not key.startswith("span")}
         if self.labels:
             values["confusion"] = {"labels": self.labels, "counts": self.confusion}
         return values | (self.spans.to_dict() if self.spans else {})
@@ -234,8 +240,12 @@ def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> La
     """
     check_not_empty("scored", scored, "example")
     check_lengths({"scored": scored, "traces": traces})
-    traces = checked_outputs(traces)
-    per_position = traces[0].per_position
+    trace = checked_outputs(traces)[0]
+    return _label_metrics(scored, trace.task, trace.per_position)
+
+
+def _label_metrics(scored: Sequence[ScoredExample], task: TaskName, per_position: bool) -> LabelMetrics:
+    """Return the metrics of tags, one for each position, or of classes."""
     accuracy, interval = _label_accuracy(scored, per_position)
     pairs = Counter(pair for example in scored for pair in pair_symbols(example))
     labels = sorted({label for pair in pairs for label in pair if label is not None})
@@ -245,7 +255,70 @@ def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> La
     chunks = score_chunks(scored) if per_position and has_chunks(labels) else None
     q3 = accuracy if per_position and set(labels) <= STRUCTURE_TAGS else None
     shared = (macro_f1(counts), matthews_correlation(counts), labels, counts.tolist(), chunks, per_position)
-    return LabelMetrics(traces[0].task, accuracy, interval, q3, None, None, *shared)
+    return LabelMetrics(task, accuracy, interval, q3, None, None, *shared)
+
+
+@check_arguments
+def score_class_and_tags(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
+    """Return the metrics of outputs that begin with a class, which tags follow, one for each position.
+
+    Args:
+        scored: Outputs with references, at least one.
+        traces: Traces of the outputs.
+
+    Returns:
+        The accuracy of all labels, and the chunk metrics of the tags; in `parts`, the metrics of classes and tags.
+
+    Raises:
+        ArgumentError: There is no example or no tag, or the numbers of outputs and traces differ.
+        InputError: An example has no reference.
+    """
+    check_not_empty("scored", scored, "example")
+    check_lengths({"scored": scored, "traces": traces})
+    task = checked_outputs(traces)[0].task
+    classes, tags = _split_class_and_tags(scored)
+    parts = {"class_": _label_metrics(classes, task, per_position=False), "tag_": _label_metrics(tags, task, True)}
+    accuracy, interval = _label_accuracy(scored, per_position=True)
+    spans = parts["tag_"].spans
+    return LabelMetrics(task, accuracy, interval, None, None, None, None, None, [], [], spans, True, parts)
+
+
+def _split_class_and_tags(scored: Sequence[ScoredExample]) -> tuple[list[ScoredExample], list[ScoredExample]]:
+    """Return the classes and the tags of outputs that begin with a class, each as outputs with references.
+
+    Args:
+        scored: Outputs with references.
+    """
+    classes, tags = (
+        [
+            example._replace(
+                output=example.output[part],
+                references=tuple(reference[part] for reference in example.references),
+                log_probabilities=(),
+            )
+            for example in scored
+        ]
+        for part in (slice(1), slice(1, None))
+    )
+    return classes, tags
+
+
+@check_arguments
+def class_and_tag_metrics_for_log(scored: Sequence[ScoredExample]) -> dict[str, float]:
+    """Return the accuracy of classes and of tags, and F1 of chunks if a reference has a B- tag, for the training log.
+
+    Args:
+        scored: Outputs with references, which begin with a class.
+
+    Raises:
+        InputError: An example has no reference.
+    """
+    classes, tags = _split_class_and_tags(scored)
+    accuracies = [
+        100 - 100 * sum(example.errors for example in part) / max(sum(len(example.reference) for example in part), 1)
+        for part in (classes, tags)
+    ]
+    return {"class_accuracy": accuracies[0], "tag_accuracy": accuracies[1], **chunk_metrics_for_log(tags)}
 
 
 @check_arguments

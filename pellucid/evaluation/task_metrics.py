@@ -128,6 +128,20 @@ def accuracy_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
     return [NamedRate("accuracy", "accuracy", row.exact_match, row.exact_match_ci95)]
 
 
+@check_arguments
+def class_and_tag_rates(row: GroupScores | MeanRates) -> list[NamedRate]:
+    """Return the label accuracy, over classes and tags, and the percentage of outputs whose labels are all correct.
+
+    Args:
+        row: Rates of a group, or the macro average.
+
+    Raises:
+        ArgumentError: The argument is neither.
+    """
+    accuracy, exact = tag_rates(row)
+    return [accuracy._replace(name="label accuracy"), exact]
+
+
 ERROR_RATE_METRICS = TaskMetrics(
     validation_metrics=(
         ValidationMetric("exact_match", "exact match"),

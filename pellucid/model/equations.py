@@ -18,6 +18,7 @@ from pellucid.config.settings import (
     EncoderConfig,
     LayerNormalization,
     memory_size,
+    output_layer_input_size,
 )
 
 
@@ -719,6 +720,35 @@ def tagger_equations(config: Config, vocabularies: VocabularySizes) -> list[Equa
     ]
     output = EquationGroup("Output layer", [r"p_s = \mathrm{softmax}(W_o h_s + b_o)"], symbols)
     return _with_cells([encoder_equations(config.encoder, vocabularies.source, []), output], [config.encoder])
+
+
+def tagging_classifier_equations(config: Config, vocabularies: VocabularySizes) -> list[EquationGroup]:
+    """Return the equations of a network for a class and tags: one attention step, and two output layers.
+
+    Args:
+        config: Configuration.
+        vocabularies: Numbers of source ids, and of classes and tags together.
+    """
+    size, memory, decoder = config.decoder.hidden_size, memory_size(config.encoder), config.decoder
+    input_size = output_layer_input_size(decoder.output, size, memory)
+    inputs = {"state": "q", "context": "c_1", "state-and-context": "[q; c_1]"}[decoder.output]
+    symbols = [
+        _parameter("W_o", "output layer of the class", vocabularies.target, input_size),
+        _parameter("b_o", "its bias", vocabularies.target),
+        _parameter("W_t", "output layer of the tags", vocabularies.target, memory),
+        _parameter("b_t", "its bias", vocabularies.target),
+        SymbolSize("p", "probabilities of all classes", (vocabularies.target,)),
+        SymbolSize("p_s", "probabilities of all tags at position s", (vocabularies.target,)),
+    ]
+    equations = [rf"p = \mathrm{{softmax}}(W_o {inputs} + b_o)", r"p_s = \mathrm{softmax}(W_t h_s + b_t)"]
+    note = "There is one step, t = 1. Rows of tags in the first layer, and of classes in the second, have no effect."
+    parts = [
+        encoder_equations(config.encoder, vocabularies.source, _used_summaries(config)),
+        _query_equations(decoder, memory),
+        attention_equations(config.attention, "q", size, memory),
+        EquationGroup("Output layers", equations, symbols, note),
+    ]
+    return _with_cells(parts, [config.encoder])
 
 
 def pointer_equations(config: Config, vocabularies: VocabularySizes) -> list[EquationGroup]:

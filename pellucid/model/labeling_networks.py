@@ -1,4 +1,4 @@
-"""Networks without autoregressive decoding: a tag for each position, one class, one position.
+"""Networks without autoregressive decoding: a tag for each position, one class, both, one position.
 
 No label depends on another, so there is no search. B batch, S source positions, T labels of each source, D
 memory, H hidden units, V vocabulary, R attention hops.
@@ -17,7 +17,7 @@ from pellucid.model.decoder import Decoder
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory, NetworkOutput
 from pellucid.model.network import Network
-from pellucid.model.output_layers import TokenClassificationHead
+from pellucid.model.output_layers import ClassAndTagHead, TokenClassificationHead
 from pellucid.shapes import Float
 
 
@@ -110,6 +110,50 @@ class Classifier(LabelingNetwork):
         return NetworkOutput(
             unrolled.logits[:, -1:], unrolled.weights[:, -1:], unrolled.state, hop_weights=unrolled.weights
         )
+
+
+class TaggingClassifier(LabelingNetwork):
+    """One attention step from a query gives the class, and the state of each position its tag.
+
+        q = tanh(W_0 m + b_0),  c = Σ_s α_s h_s,  logits = W [q; c] + b,  logits_s = W_t h_s + b_t
+
+    m is the encoder's final or mean state (or q = 0).
+
+    References:
+        Liu & Lane 2016, "Attention-Based Recurrent Neural Network Models for Joint Intent Detection and Slot Filling",
+            section 3.2, of which the tags are predicted without attention here.
+    """
+
+    def __init__(self, encoder: Encoder, query: "Query", attention: Attention, head: ClassAndTagHead) -> None:
+        """Store all parts.
+
+        Args:
+            encoder: The encoder.
+            query: The module that computes q.
+            attention: The attention.
+            head: The output layers.
+        """
+        super().__init__(encoder)
+        self.query = query
+        self.attention = attention
+        self.head = head
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Return V, the number of classes and tags, special symbols included."""
+        return self.head.tags.projection.out_features
+
+    def forward_memory(self, memory: Memory) -> NetworkOutput:
+        """Return the class with its attention weights, then one tag for each position, which has none.
+
+        Args:
+            memory: Encoder output.
+        """
+        query = self.query(memory)
+        attention = self.attention(query, self.attention.build_cache(memory), self.attention.initial_weights(memory))
+        states = memory.states[:, : int(memory.lengths.max())]
+        logits = self.head(query, attention.context, states)
+        return NetworkOutput(logits, attention.weights[:, None], memory.final)
 
 
 class Pointer(LabelingNetwork):

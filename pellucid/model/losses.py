@@ -137,6 +137,27 @@ def pointing_cross_entropy(
     return _smoothed_cross_entropy(log_probabilities, target, label_smoothing, uniform_term)
 
 
+def class_and_tag_cross_entropy(
+    logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], label_smoothing: float
+) -> Float[Tensor, ""]:
+    """Return the cross-entropy of classes and of tags, Σ_i (L_class,i + Σ_s L_s,i) / number of all labels.
+
+    It is the negative log-probability of whole outputs per label, so that a class weighs as much as a tag.
+
+    Args:
+        logits: Logits of the class (first) and of the tags of each source, −∞ for symbols that are no such label.
+        target: Target ids of the same; PAD positions do not contribute. The mean over nothing is 0.
+        label_smoothing: ε, which is spread over the possible labels.
+    """
+    log_probabilities = logits.log_softmax(dim=2)
+    is_possible = log_probabilities > -torch.inf
+    uniform_term = log_probabilities.masked_fill(~is_possible, 0).sum(dim=2) / is_possible.sum(dim=2)
+    chosen = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
+    is_real = target != PAD
+    losses = -((1 - label_smoothing) * chosen + label_smoothing * uniform_term).masked_fill(~is_real, 0)
+    return losses.sum() / is_real.sum().clamp(min=1)
+
+
 def coverage_loss(weights: Float[Tensor, "B T S"], target: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
     """Return the mean over real target positions of Σ_s min(α_ts, k_ts), with the coverage k_ts = Σ_{u < t} α_us.
 

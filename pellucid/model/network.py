@@ -135,6 +135,7 @@ class NetworkParts(NamedTuple):
     encoder: Encoder
     sizes: DecoderDims
     """Sizes of the encoder's states and of the target vocabulary, and the ids that can be copied."""
+    vocabularies: Vocabularies
 
 
 def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
@@ -148,7 +149,8 @@ def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
     symbols = len(vocabularies.source)
     encoder = Encoder(config.encoder, symbols + features, symbols)
     targets = copied_ids(vocabularies) if config.decoder.pointer_generator else None
-    return NetworkParts(config, encoder, DecoderDims(memory_size(config.encoder), len(vocabularies.target), targets))
+    sizes = DecoderDims(memory_size(config.encoder), len(vocabularies.target), targets)
+    return NetworkParts(config, encoder, sizes, vocabularies)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config.settings import ReadoutKind, output_layer_input_size
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.kernels.types import OutputLayerParameters
 from pellucid.model.linear import linear
 from pellucid.model.memory import SampledOutputs
-from pellucid.shapes import Float
+from pellucid.shapes import Bool, Float
 
 
 class OutputLayer(nn.Module):
@@ -157,6 +158,50 @@ class TokenClassificationHead(nn.Module):
             states: Encoder states.
         """
         return linear(states, self.projection.weight, self.projection.bias)
+
+
+class ClassAndTagHead(nn.Module):
+    """Output layers of a network with one class and a tag per position: W [q; c] + b, and W_t h_s + b_t.
+
+    Both give logits over the target vocabulary, which are −∞ for symbols that are no class, and no tag. The special
+    symbols are possible in training, as in other output layers.
+    """
+
+    def __init__(self, classes: OutputLayer, tags: TokenClassificationHead, is_class: Tensor, is_tag: Tensor) -> None:
+        """Store both layers.
+
+        Args:
+            classes: Output layer of the class.
+            tags: Output layer of the tags.
+            is_class: Whether each target id is a class, shape (V).
+            is_tag: Whether each target id is a tag, shape (V).
+        """
+        super().__init__()
+        self.classes = classes
+        self.tags = tags
+        self.register_buffer("no_class", _excluded(is_class), persistent=False)
+        self.register_buffer("no_tag", _excluded(is_tag), persistent=False)
+
+    def forward(
+        self, query: Float[Tensor, "B H"], context: Float[Tensor, "B D"], states: Float[Tensor, "B S D"]
+    ) -> Float[Tensor, "B S1 V"]:
+        """Return the logits of the class, and then those of the tag of each position.
+
+        Args:
+            query: q, the query of the attention.
+            context: c, its context.
+            states: Encoder states.
+        """
+        classes = self.classes(query, context).masked_fill(self.no_class, -torch.inf)
+        tags = self.tags(states).masked_fill(self.no_tag, -torch.inf)
+        return torch.cat([classes[:, None], tags], dim=1)
+
+
+def _excluded(is_label: Bool[Tensor, " V"]) -> Bool[Tensor, " V"]:
+    """Return whether each target id is neither a label nor special."""
+    excluded = ~is_label
+    excluded[:NUM_SPECIAL] = False
+    return excluded
 
 
 def select_inputs(inputs: ReadoutKind, hidden: Float[Tensor, "*shape H"], context: Float[Tensor, "*shape D"]) -> Tensor:

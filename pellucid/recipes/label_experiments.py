@@ -1,4 +1,4 @@
-"""Experiments of the tasks tag and classify: train with every seed, score, and report."""
+"""Experiments of the tasks with tags and classes: train with every seed, score, and report."""
 
 import re
 import statistics
@@ -14,7 +14,7 @@ from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import score_traces
-from pellucid.evaluation.label_metrics import LabelMetrics, score_labels
+from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, ValidationMetric, worst_examples
 from pellucid.files import write_json, write_text
 from pellucid.model.device import use_threads
@@ -111,6 +111,8 @@ def predict_labels(predictor: Predictor, examples: Sequence[Example]) -> LabelPr
     use_threads(predictor.config.threads)
     traces = predictor.predict_examples(examples)
     scored = score_traces(traces, [(example.target,) for example in examples], predictor.tokenizers)
+    score_labels = get_task(predictor.config.task).metrics.labels
+    assert score_labels is not None
     return LabelPredictions(examples, traces, scored, score_labels(scored, traces))
 
 
@@ -355,6 +357,7 @@ def confusion_table(run: LabelRun) -> ReportTable | None:
         run: A scored run or ensemble.
     """
     metrics = run.scores.test.label_metrics
+    metrics = metrics.parts.get("class_", metrics)
     if not 1 < len(metrics.labels) <= MAX_CONFUSION_LABELS:
         return None
     rows = [

@@ -13,8 +13,6 @@ from pellucid.recipes.experiments import DataSplits, Experiment, ExperimentSuite
 from pellucid.recipes.label_experiments import LabelPredictions, LabelScore, LabelSuite, run_label_suite
 from pellucid.recipes.recipe import RecipeRequest
 
-INTENT_WORD = "<intent>"
-"""Prepended to every request; its tag is the intent."""
 SNIPS_SPLITS = ("train", "valid", "test")
 MAX_RARE_COUNT = 1
 """Words with at most this frequency in the training set are replaced by their signature."""
@@ -26,9 +24,8 @@ SNIPS_PUBLISHED = {
 SNIPS_CURVES = (ValidationMetric("span_f1", "slot F1"), ValidationMetric("exact_match", "sentence accuracy"))
 SNIPS_INTRODUCTION = """\
 Requests to a voice assistant in the split of Goo et al. (2018): 13,084 for training, 700 for validation, 700 for
-testing. Every word has a slot tag (BIO), every request one of seven intents. One tagging network predicts both: a
-constant word is prepended to each request, and its tag is the intent, computed from a state that the backward cells
-carry there from the end of the request.
+testing. Every word has a slot tag (BIO), every request one of seven intents. One network predicts both: the intent from
+one attention step over the encoder states, each slot tag from the state at its word (task tag-and-classify).
 
 Words that are unseen or occur once in the training set are replaced by a signature: a number, or the last two
 letters. So the network learns from rare words how to treat unknown ones.
@@ -40,7 +37,7 @@ attention BiRNN of Liu and Lane (2016) and their own model with full attention. 
 
 
 def run_snips(request: RecipeRequest) -> Iterator[str]:
-    """Train and score one tagging network per seed.
+    """Train and score one network for slots and intents per seed.
 
     Args:
         request: The recipe's request.
@@ -83,13 +80,13 @@ def read_snips(folder: Path) -> DataSplits:
 
 
 def read_snips_split(folder: Path) -> list[Example]:
-    """Read requests as words and slot tags; `INTENT_WORD` is prepended, and its tag is the intent.
+    """Read requests as words, and their intents and slot tags.
 
     Args:
         folder: Folder of a split, with seq.in, seq.out and label.
 
     Returns:
-        Requests with a tag for each word, both separated by spaces.
+        Requests, each with its intent and then a tag for each word, all separated by spaces.
 
     Raises:
         DataError: A file cannot be read or is not UTF-8, the files have different numbers of lines, or a line lacks a
@@ -111,7 +108,7 @@ def read_snips_split(folder: Path) -> list[Example]:
                 f"{folder}, line {number}: expected a tag for each word and one label, got {len(words)} words, "
                 f"{len(tags)} tags and {len(label)} labels"
             )
-        examples.append(Example(" ".join([INTENT_WORD, *words]), " ".join([*label, *tags])))
+        examples.append(Example(" ".join(words), " ".join([*label, *tags])))
     return examples
 
 

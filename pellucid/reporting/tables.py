@@ -85,7 +85,14 @@ def label_metric_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tup
     """
     accuracy, interval = f"{metrics.accuracy:.2f} %", _format_ci(metrics.accuracy_ci95)
     rows = [("accuracy", accuracy, interval)]
-    if metrics.per_position:
+    if metrics.parts:
+        rows = [
+            (f"{prefix}accuracy".replace("_", " "), f"{part.accuracy:.2f} %", _format_ci(part.accuracy_ci95))
+            for prefix, part in metrics.parts.items()
+        ]
+        exact_interval = f"{_format_ci(evaluation.exact_match_ci95)} (class and all tags)"
+        rows.append(("sequence accuracy", f"{evaluation.exact_match:.2f} %", exact_interval))
+    elif metrics.per_position:
         exact = f"{evaluation.exact_match:.2f} %", f"{_format_ci(evaluation.exact_match_ci95)} (whole sequences)"
         rows = [("tag accuracy", accuracy, interval), ("sequence accuracy", *exact)]
         rows += [("Q3", accuracy, "accuracy of the tags H, E and C")] if metrics.q3 is not None else []
@@ -104,18 +111,26 @@ def label_metric_rows(metrics: LabelMetrics, evaluation: Evaluation) -> list[tup
     return rows
 
 
-def label_confusion_table(metrics: LabelMetrics) -> Table | None:
-    """Return the confusion matrix of labels as a table: references in rows, predictions in columns.
+def label_confusion_tables(metrics: LabelMetrics) -> list[Table]:
+    """Return the confusion matrix of labels as a table, or those of classes and tags.
 
     Args:
         metrics: The label metrics.
 
     Returns:
-        The table of counts; None for fewer than two or more than `MAX_LABELS` labels.
+        Tables of counts: references in rows, predictions in columns; none for fewer than two or more than `MAX_LABELS`
+        labels.
     """
+    named = {f"{prefix}labels".replace("_", " "): part for prefix, part in metrics.parts.items()} or {"labels": metrics}
+    tables = [_label_confusion_table(part, name) for name, part in named.items()]
+    return [table for table in tables if table is not None]
+
+
+def _label_confusion_table(metrics: LabelMetrics, name: str) -> Table | None:
+    """Return the confusion matrix of labels with a name; None for fewer than two or more than `MAX_LABELS`."""
     if not 1 < len(metrics.labels) <= MAX_LABELS:
         return None
-    table = Table(title="labels: references (rows) and predictions (columns)", title_justify="left")
+    table = Table(title=f"{name}: references (rows) and predictions (columns)", title_justify="left")
     for heading in ("", *map(visible_symbol, metrics.labels)):
         table.add_column(Text(heading), justify="right")
     for label, counts in zip(metrics.labels, metrics.confusion, strict=True):
@@ -159,9 +174,8 @@ def assessment_tables(
     yield _summary_table(assessment, counts, seconds)
     if assessment.mean:
         yield group_table([assessment])
-    confusion = label_confusion_table(assessment.label_metrics) if assessment.label_metrics else None
-    if confusion is not None:
-        yield confusion
+    if assessment.label_metrics is not None:
+        yield from label_confusion_tables(assessment.label_metrics)
     for title, accuracies in (
         ("target position", assessment.evaluation.positions),
         ("source length", assessment.evaluation.lengths),

@@ -35,6 +35,7 @@ SYMBOL_SETTINGS = ("size", *TOKEN_SETTINGS)
 symbols; the size names the presets of the network."""
 OTHER_INHERITED = (
     *("data.features_column", "data.subword_vocab_size", "data.max_sequence_length", "data.aligned"),
+    *("data.class_first", "data.class_column"),
     "data.ignored_tag",
 )
 """Other settings of the data that are inherited, and that a fine-tuning may change."""

@@ -17,11 +17,11 @@ from pellucid.decoding.ensemble import join_members
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.model.network import Network, build_parts, seeded
-from pellucid.tasks import classify, point, tag, transduce
+from pellucid.tasks import classify, point, tag, tag_and_classify, transduce
 from pellucid.tasks.task import Task
 
 BUILT_IN_TASKS: dict[str, Task] = {
-    task.settings.name: task for task in (transduce.TASK, tag.TASK, classify.TASK, point.TASK)
+    task.settings.name: task for task in (transduce.TASK, tag.TASK, classify.TASK, point.TASK, tag_and_classify.TASK)
 }
 
 
@@ -55,7 +55,7 @@ def _check_settings(settings: TaskSettings) -> None:
         check_settings(presets)
     except ConfigError as error:
         raise ArgumentError(f"task.settings.presets: {error}") from None
-    for name in ("autoregressive", "per_position", "has_ignored_tag", "counts_symbols"):
+    for name in ("autoregressive", "per_position", "class_first", "has_ignored_tag", "counts_symbols"):
         convert_argument(f"task.settings.{name}", getattr(settings, name), bool)
 
 

@@ -76,6 +76,8 @@ def extend_vocabularies(known: Vocabularies, learned: Vocabularies, config: Conf
         longest_target=max(known.longest_target, learned.longest_target),
         pieces=known.pieces,
         columns=learned.columns,
+        classes=tuple(dict.fromkeys((*known.classes, *learned.classes))),
+        tags=tuple(dict.fromkeys((*known.tags, *learned.tags))),
     )
 
 

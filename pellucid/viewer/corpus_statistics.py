@@ -61,7 +61,7 @@ def attention_statistics(
 
     Args:
         predictor: Model of the outputs.
-        traces: Outputs of all examples; those without attention weights, and tags, are left out.
+        traces: Outputs of all examples; those without attention weights, and those with tags, are left out.
         gold_alignments: Gold alignment of each output; None where it is unknown.
         supports_states: Whether to add statistics that decode again or inspect states (`ViewedRun.supports_states`):
             conicity, effect of permuted weights, decomposition of scores, each on a sample.
@@ -71,7 +71,7 @@ def attention_statistics(
         weights.
     """
     pairs = zip(traces, gold_alignments, strict=True)
-    attending = [(trace, spans) for trace, spans in pairs if trace.attention.any() and not trace.per_position]
+    attending = [(trace, spans) for trace, spans in pairs if trace.attention.any() and not _has_tags(trace)]
     attending_traces = [trace for trace, _ in attending]
     if not attending_traces:
         return AttentionStatistics([], [], None)
@@ -92,6 +92,11 @@ def attention_statistics(
         [_entropy_histogram(attending_traces), _distortion_histogram(attending_traces)],
         None if mean is None else encode_array(mean),
     )
+
+
+def _has_tags(trace: Trace) -> bool:
+    """Return whether an output has tags, which have no attention weights, beside a class or alone."""
+    return trace.per_position or trace.class_first
 
 
 def _model_statistics(predictor: Predictor, traces: Sequence[Trace]) -> list[Statistic]:
@@ -321,6 +326,10 @@ def _label_score_statistics(metrics: LabelMetrics) -> list[Statistic]:
     accuracy_interval, spans = metrics.accuracy_ci95, metrics.spans
     rows: list[tuple[str, float | None, str, tuple[float, float] | None, str]] = [
         ("accuracy", metrics.accuracy, "%", accuracy_interval, "Share of correct labels; for tags, over positions."),
+        *(
+            (f"{prefix}accuracy".replace("_", " "), part.accuracy, "%", part.accuracy_ci95, "Share of correct ones.")
+            for prefix, part in metrics.parts.items()
+        ),
         (
             "top-3 accuracy",
             metrics.top_k_accuracy,

@@ -431,7 +431,7 @@ def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | 
 
 
 def split_tags(text: str, trace: Trace) -> list[str]:
-    """Return the tags of a reference, split by the separator that the tags of a trace have in its output.
+    """Return the tags of a reference, or class and tags, split by the separator that a trace has in its output.
 
     Args:
         text: Tags of a reference as text.
@@ -478,7 +478,7 @@ def _edits(output: ExampleOutput) -> list[EditOperation]:
     trace, scored = output.trace, output.scored
     if not output.references:
         return []
-    if trace.per_position:
+    if trace.per_position or trace.class_first:
         return _tag_edits(trace, split_tags(output.references[0], trace), output.ignored_tag)
     if scored is None or scored.output != trace.symbols:
         return []
