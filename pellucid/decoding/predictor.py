@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config.settings import has_source_features
+from pellucid.data.characters import WordCharacters
 from pellucid.decoding.base_predictor import BasePredictor, PreparedChunk
 from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
 from pellucid.decoding.preprocessing import SourceBatch
@@ -92,6 +93,14 @@ class Predictor(BasePredictor):
         """
         return self.members.source_ids(source) if self.is_ensemble else [source]
 
+    def member_characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:
+        """Translate ids of characters to those of each network; None for networks that read none.
+
+        Args:
+            characters: Characters of source words, in ids of the predictor's vocabulary; None for none.
+        """
+        return self.members.characters(characters) if self.is_ensemble else [characters]
+
     def evaluation_mode(self) -> AbstractContextManager[None]:
         """Return a context in which all networks are in evaluation mode; it restores their modes afterwards."""
         return evaluation_modes(self.networks)
@@ -119,7 +128,10 @@ class Predictor(BasePredictor):
             source, lengths, positions = (
                 torch.from_numpy(values).to(device) for values in (batch.source, batch.lengths, batch.positions)
             )
-            yield batch._replace(source=source, lengths=lengths, positions=positions)
+            characters = batch.characters
+            if characters is not None:
+                characters = WordCharacters(*(torch.from_numpy(values).to(device) for values in characters))
+            yield batch._replace(source=source, lengths=lengths, positions=positions, characters=characters)
 
     @property
     def _device(self) -> torch.device:

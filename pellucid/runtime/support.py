@@ -1,7 +1,7 @@
 """Support of the runtime for a run: `check_supported` names the setting of a run that it does not compute."""
 
 from pellucid.config.attention_types import is_custom_attention
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, has_characters
 from pellucid.config.task_settings import TRANSDUCE
 from pellucid.errors import InputError, quote
 
@@ -24,6 +24,8 @@ def unsupported_settings(config: Config) -> dict[str, str]:
         reasons["task"] = f"only {quote(TRANSDUCE.name)} is supported, and this is {quote(config.task)}"
     if is_custom_attention(config.attention):
         reasons["attention.type"] = f"{quote(config.attention.type)} is of another package, which computes in PyTorch"
+    if has_characters(config):
+        reasons["encoder.characters"] = f"{quote(config.encoder.characters)} computes in PyTorch"
     return reasons
 
 

@@ -76,6 +76,7 @@ def extend_vocabularies(known: Vocabularies, learned: Vocabularies, config: Conf
         longest_target=max(known.longest_target, learned.longest_target),
         pieces=known.pieces,
         columns=learned.columns,
+        characters=extend_vocabulary(known.characters, learned.characters),
     )
 
 
@@ -108,7 +109,7 @@ def initialize_network(
     growths = _growths(predictor.config, predictor.vocabularies, config, vocabularies)
     with torch.no_grad():
         for name, values in old.items():
-            growth = growths["source" if name.startswith("encoder.") else "target"]
+            growth = growths[_ids_of(name)]
             if not _copy_parameter(new[name], values, growth, is_table=".table." in name):
                 raise RunError(
                     f"{initial.folder}: {name} has the shape {tuple(values.shape)}, and {tuple(new[name].shape)} with "
@@ -125,13 +126,21 @@ def initialize_network(
 def _growths(
     before: Config, known: Vocabularies, config: Config, vocabularies: Vocabularies
 ) -> Mapping[str, VocabularyGrowth]:
-    """Return the growth of the encoder's ids and of the target ids."""
+    """Return the growth of the encoder's ids, of the target ids, and of the ids of characters."""
     old_features = len(known.features) if has_source_features(before) else 0
     new_features = len(vocabularies.features) if has_source_features(config) else 0
     return {
         "source": VocabularyGrowth(len(known.source), old_features, len(vocabularies.source), new_features),
         "target": VocabularyGrowth(len(known.target), 0, len(vocabularies.target), 0),
+        "characters": VocabularyGrowth(len(known.characters), 0, len(vocabularies.characters), 0),
     }
+
+
+def _ids_of(name: str) -> str:
+    """Return the side of the network whose ids a parameter has, by its name."""
+    if name.startswith("encoder.characters."):
+        return "characters"
+    return "source" if name.startswith("encoder.") else "target"
 
 
 def _copy_parameter(new: Tensor, old: Tensor, growth: VocabularyGrowth, is_table: bool) -> bool:

@@ -710,7 +710,7 @@ def _changed_files(log: RunLog, reads: Sequence[FileRead]) -> list[str]:
 def _fingerprint(description: tuple[Config, Vocabularies, Sequence[Example]], encoded: EncodedExamples) -> str:
     """Return a hash of the settings and the data, which must be equal when a run is resumed."""
     digest = hashlib.sha256()
-    for column in encoded:
+    for column in encoded.columns().values():
         for start in range(0, len(column.values), HASH_BLOCK):
             digest.update(column.values[start : start + HASH_BLOCK].astype(np.int32).data)
         digest.update(column.offsets.data)
