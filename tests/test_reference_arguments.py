@@ -174,6 +174,7 @@ EXCEPTIONS = {
     "config.validation.reject_unused": "`keys` may be any collection, also a set",
     "data.batch_loaders": "prepares batches of encoded examples, for the training loop",
     "data.batches": "makes batches of encoded examples, for the training loop",
+    "data.characters": "encodes examples for the training loop and for prediction, which check them",
     "data.corpus": "stores encoded examples of a run folder",
     "data.encoding": "encodes examples for the training loop and for prediction, which check them",
     "data.examples.check_first_line": "examines what read_sources and read_pairs return",

@@ -107,6 +107,7 @@ ADDED_SETTINGS = frozenset(
         "training.sampled_softmax",
         "data.group_column",
         "data.delimiter",
+        *("encoder.characters", "encoder.character_size", "encoder.word_dropout"),
         *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_share")),
     }
 )

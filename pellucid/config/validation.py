@@ -126,6 +126,11 @@ REQUIREMENTS: Sequence[Requirement] = (
     ),
     Requirement(
         "encoder.characters",
+        "encoder.embedding = 'learned' or 'frozen'",
+        lambda c: c.encoder.embedding in ("learned", "frozen"),
+    ),
+    Requirement(
+        "encoder.characters",
         "cuda_graphs = false: each batch has another number of words",
         lambda c: not c.cuda_graphs,
     ),

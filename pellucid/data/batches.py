@@ -40,9 +40,13 @@ class Batch(NamedTuple):
         Args:
             device: The device.
         """
-        *tensors, characters = self
-        characters = None if characters is None else WordCharacters(*_move(characters, device))
-        return Batch(*_move(tensors, device), characters=characters)
+        characters = None if self.characters is None else WordCharacters(*_move(self.characters, device))
+        source, source_lengths, target, target_lengths = _move(self.tensors(), device)
+        return Batch(source, source_lengths, target, target_lengths, characters)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return source, target and their lengths, without characters."""
+        return self.source, self.source_lengths, self.target, self.target_lengths
 
 
 def _move(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:

@@ -166,7 +166,7 @@ class TensorInference(NamedTuple):
 
 
 @torch.inference_mode()
-def beam(
+def beam(  # noqa: PLR0913 (characters are a part of the sources)
     network: Network,
     source: Int[Tensor, "B S"],
     lengths: Int[Tensor, " B"],

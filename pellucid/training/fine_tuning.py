@@ -116,11 +116,11 @@ def initialize_network(
                     "the new symbols: the network cannot be extended; train on data without new symbols"
                 )
     before = predictor.vocabularies
-    source, target, features = (
+    source, target, features, characters = (
         getattr(vocabularies, name).symbols[len(getattr(before, name).symbols) :]
-        for name in ("source", "target", "features")
+        for name in ("source", "target", "features", "characters")
     )
-    return NetworkInitialized(initial.folder, initial.digest, source, target, features)
+    return NetworkInitialized(initial.folder, initial.digest, source, target, features, characters)
 
 
 def _growths(
@@ -230,7 +230,7 @@ def frozen_part_warnings(config: Config, initialized: NetworkInitialized) -> Ite
         embedding != "one-hot" for embedding in (config.encoder.embedding, config.decoder.embedding)
     )
     num_new = {
-        "embeddings": num_source * has_source_table + num_target * has_target_table,
+        "embeddings": num_source * has_source_table + num_target * has_target_table + len(initialized.new_characters),
         "encoder": num_source * (not has_source_table),
         "decoder": num_target * (not has_target_table),
         "output": num_target,

@@ -678,6 +678,8 @@ def _log_record_of_file(read: LoggedOnce) -> dict[str, Any]:
     """Return the log record of a data file with its bad lines, of augmentation, or of the initial run."""
     if isinstance(read, NetworkInitialized):
         counts = {name: len(getattr(read, name)) for name in ("new_source", "new_target", "new_features")}
+        if read.new_characters:
+            counts["new_characters"] = len(read.new_characters)
         return {"event": "initialized", "run": str(read.run), "sha256": read.digest, **counts}
     if isinstance(read, PairsMixedIn):
         counts = {"examples": read.examples, "per_epoch": read.per_epoch, "new_examples": read.new_examples}
