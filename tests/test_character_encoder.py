@@ -20,7 +20,7 @@ from pellucid.model.encoder import Encoder
 
 NUM_WORDS, NUM_CHARACTERS = 9, 11
 SINGLE_WORDS = (5, 7)
-SPELLINGS = ([], [4], [5, 6], [4, 4, 4, 7, 8, 9, 10], [UNK, 5], [6, 5, 4])
+SPELLINGS: tuple[list[int], ...] = ([], [4], [5, 6], [4, 4, 4, 7, 8, 9, 10], [UNK, 5], [6, 5, 4])
 """Characters of words, without their marks."""
 SENTENCES = ((1, 2, 3), (0, 4), (5, 3, 1, 2, 4))
 """Words of each source, as indices of `SPELLINGS`."""

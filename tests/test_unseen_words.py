@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ from pellucid.config.settings import Config, TaskName
 from pellucid.config.toml import build_config
 from pellucid.data.corpus import EncodedCorpus, map_corpus
 from pellucid.data.examples import Example
+from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.sampling_config import SamplingConfig
-from pellucid.errors import ConfigError
+from pellucid.errors import ArgumentError, ConfigError
 from pellucid.inspection.attribution import attribute
 from pellucid.inspection.states import trace_states
 from pellucid.model.network import Network
@@ -272,7 +274,16 @@ def test_other_backends_decline_characters(tmp_path: Path) -> None:
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, dict[str, Any]], message: str) -> None:
     with pytest.raises(ConfigError, match=rf"encoder\.characters = 'convolution' {message}"):
-        make_config("transduce", **settings)
+        make_config("transduce", "convolution", **settings)
+
+
+def test_vocabularies_of_another_network_are_refused() -> None:
+    predictor = load(characters_run("tag").run)
+    others = msgspec.structs.replace(predictor.vocabularies, characters=Vocabulary(("a",), (1,)))
+    with pytest.raises(
+        ArgumentError, match=r"^vocabularies: expected characters for the \d+ ids of the network, got 5"
+    ):
+        replace(predictor, vocabularies=others)
 
 
 def test_members_with_and_without_characters_are_no_ensemble(tmp_path: Path) -> None:

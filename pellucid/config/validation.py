@@ -195,6 +195,11 @@ USE_CONDITIONS: Sequence[Requirement] = (
     Requirement("encoder.features", "data.features_column", lambda c: bool(c.data.features_column)),
     Requirement("encoder.character_size", CHARACTERS_REQUIREMENT, has_characters),
     Requirement("encoder.word_dropout", CHARACTERS_REQUIREMENT, has_characters),
+    Requirement(
+        "encoder.word_dropout",
+        "data.min_count = 1: words that occur once are unknown anyway",
+        lambda c: c.data.min_count == 1,
+    ),
     Requirement("encoder.merge", "encoder.bidirectional = true", lambda c: c.encoder.bidirectional),
     Requirement("encoder.residual", "encoder.num_layers of 2 or more", lambda c: c.encoder.num_layers > 1),
     Requirement("decoder.residual", "decoder.num_layers of 2 or more", lambda c: c.decoder.num_layers > 1),

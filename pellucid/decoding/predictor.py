@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pellucid.config.settings import has_source_features
 from pellucid.data.characters import WordCharacters
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.base_predictor import BasePredictor, PreparedChunk
 from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
 from pellucid.decoding.preprocessing import SourceBatch
@@ -63,6 +64,10 @@ class Predictor(BasePredictor):
         if self.is_ensemble:
             return  # the source symbols of an ensemble are those of all its members
         encoder, source = self.network.encoder, len(self.vocabularies.source)
+        num_characters = NUM_SPECIAL if encoder.characters is None else len(encoder.characters.table.weight)
+        if num_characters != len(self.vocabularies.characters):
+            expected = f"characters for the {num_characters} ids of the network"
+            raise ArgumentError(f"vocabularies: expected {expected}, got {len(self.vocabularies.characters)}; {advice}")
         ids = source + (len(self.vocabularies.features) if has_source_features(self.config) else 0)
         if (encoder.symbols, len(encoder.table.weight)) != (source, ids):
             expected = f"{encoder.symbols} source ids and {len(encoder.table.weight) - encoder.symbols} of features"

@@ -680,6 +680,8 @@ def _with_cells(
 ) -> list[EquationGroup]:
     """Return the groups of a network, and those of its cells, each once."""
     kinds = dict.fromkeys((part.cell, _cell_normalization(part.layer_normalization)) for part in configs)
+    if any(isinstance(part, EncoderConfig) and part.characters == "gru" for part in configs):
+        kinds["gru", "none"] = None
     return [*parts, *(cell_equations(*kind) for kind in kinds)]
 
 
