@@ -41,6 +41,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     settings.memory_size: {"encoder": CONFIG.encoder},
     settings.output_layer_input_size: {"inputs": "state", "hidden_size": 1, "memory_size": 2},
     settings.has_source_features: {"config": CONFIG},
+    settings.has_characters: {"config": CONFIG},
     pair_aligner.align_symbols: {"pairs": [(["a"], ["b"])]},
     attention_path.monotone_path: {"weights": np.ones((1, 1))},
     toml.read_toml: {"path": RUN.run / "config.toml"},
