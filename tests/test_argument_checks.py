@@ -554,10 +554,14 @@ def test_dict_views_are_ordered() -> None:
 
 
 def test_only_an_ensemble_has_members() -> None:
-    members = EnsembleMembers((PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,), (0.0,))
+    members = EnsembleMembers(
+        (PLAIN.network,), (torch.zeros(8, dtype=torch.int64),), (8,), (None,), (0.0,), (torch.arange(4),)
+    )
     with pytest.raises(ArgumentError, match=r"^members: a Transducer has one network.*pellucid\.load"):
         Transducer(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members)
-    with pytest.raises(ArgumentError, match=r"^members: expected two id maps, an offset and a weight for each network"):
+    with pytest.raises(
+        ArgumentError, match=r"^members: expected three id maps, an offset and a weight for each network"
+    ):
         Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network, members=members._replace(copy_offsets=()))
     with pytest.raises(ArgumentError, match=r"^members: expected one model at least, got none"):
         Ensemble(PLAIN.config, PLAIN.vocabularies, PLAIN.network)

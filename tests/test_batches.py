@@ -99,7 +99,7 @@ def test_encoding_a_column_equals_encoding_each_text(
         encoded = encode_examples(examples, tokenizers, learned)
     source = to_ragged(encode_source(example, tokenizers, learned) for example in examples)
     target = to_ragged([*learned.target.encode(tokenizers.target.split(example.target)), EOS] for example in examples)
-    for column, expected in zip(encoded, (source, target), strict=True):
+    for column, expected in zip(encoded.columns().values(), (source, target), strict=True):
         for actual_values, expected_values in zip(column, expected, strict=True):
             assert actual_values.tolist() == expected_values.tolist()
 
@@ -129,7 +129,7 @@ def test_ids_have_the_smallest_integer_type(symbols: int, kind: str) -> None:
 def test_all_tensors_of_a_batch_move_to_another_device() -> None:
     batch = collate(make_encoded([(2, 1), (1, 3)]), np.array([0, 1])).to(torch.device("meta"))
     assert isinstance(batch, Batch)
-    assert {tensor.device.type for tensor in batch} == {"meta"}
+    assert {tensor.device.type for tensor in batch.tensors()} == {"meta"}
 
 
 @given(PAIRS, st.integers(1, 40), UNITS, st.integers(0, 2**63 - 1), st.integers(0, 1000))

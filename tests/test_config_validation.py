@@ -22,6 +22,8 @@ from pellucid.config.validation import (
 from pellucid.errors import ConfigError
 from pellucid.run_folder.predictor_loader import load
 
+WORDS: dict[str, Any] = {"source_symbols": "words"}
+GRU: dict[str, Any] = {"characters": "gru"}
 UNUSED_SETTINGS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"data": {"features_symbols": "+"}}, "data.features_column", {"data": {"features_column": "3"}}),
     ({"encoder": {"features": "sum"}}, "data.features_column", {"data": {"features_column": "3"}}),
@@ -30,6 +32,9 @@ UNUSED_SETTINGS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"decoder": {"residual": True}}, "decoder.num_layers of 2 or more", {"decoder": {"num_layers": 2}}),
     ({"encoder": {"dropout_mask": "sequence", "dropout": 0.0}}, "encoder.dropout above 0", {}),
     ({"decoder": {"recurrent_dropout_on": "states"}}, "recurrent_dropout", {"decoder": {"recurrent_dropout": 0.1}}),
+    ({"encoder": {"character_size": 8}}, "encoder.characters = 'convolution'", {"encoder": GRU, "data": WORDS}),
+    ({"encoder": {"word_dropout": 0.1}}, "encoder.characters = 'convolution'", {"encoder": GRU, "data": WORDS}),
+    ({"encoder": {"word_dropout": 0.1, **GRU}, "data": {**WORDS, "min_count": 2}}, "data.min_count = 1", {}),
     ({"attention": {"filters": 4}}, "attention.type = 'location'", {"attention": {"type": "location"}}),
     ({"training": {"sampling_probability": 0.5}}, "scheduled_sampling", {"training": {"scheduled_sampling": "linear"}}),
     ({"training": {"ema_decay": 0.9}}, "training.weight_averaging = 'ema'", {"training": {"weight_averaging": "ema"}}),

@@ -45,7 +45,8 @@ def make_corpus(examples: list[Example], tokenizers: Tokenizers = TOKENIZERS) ->
 
 def assert_same_corpus(actual: EncodedCorpus, expected: EncodedCorpus) -> None:
     assert actual[:3] == expected[:3]
-    for actual_column, expected_column in zip(actual.encoded, expected.encoded, strict=True):
+    columns = (corpus.encoded.columns().values() for corpus in (actual, expected))
+    for actual_column, expected_column in zip(*columns, strict=True):
         for actual_part, expected_part in zip(actual_column, expected_column, strict=True):
             assert actual_part.dtype == expected_part.dtype and actual_part.tobytes() == expected_part.tobytes()
 
@@ -58,7 +59,7 @@ def test_corpus_round_trips(
     corpus = make_corpus([Example("a", "b"), *pairs], tokenizers)
     path = tmp_path_factory.mktemp("corpus") / "corpus.arrow"
     write_corpus(path, corpus)
-    if all((column.lengths > 0).all() for column in corpus.encoded):
+    if all((column.lengths > 0).all() for column in corpus.encoded.columns().values()):
         assert_same_corpus(map_corpus(path, "key", has_features=True), corpus)
     else:
         with pytest.raises(CorpusError, match=r"^it is damaged$"):
@@ -83,7 +84,9 @@ def test_pyarrow_reads_the_file_and_mapping_copies_nothing(tmp_path: Path) -> No
     before = pyarrow.total_allocated_bytes()
     mapped = map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
     assert pyarrow.total_allocated_bytes() == before
-    assert not any(part.flags.owndata or part.flags.writeable for column in mapped.encoded for part in column)
+    assert not any(
+        part.flags.owndata or part.flags.writeable for column in mapped.encoded.columns().values() for part in column
+    )
 
 
 def test_mapped_corpus_outlives_the_file(tmp_path: Path) -> None:
@@ -179,7 +182,8 @@ def test_other_schemas_are_refused(tmp_path: Path, fault: str) -> None:
         msgspec.to_builtins({"key": "key", "found": READING_REPORT, "vocabularies": corpus.vocabularies})
     ).encode()
     schema_metadata: dict[bytes, bytes] | None = {METADATA: metadata, DIGEST: _digest(corpus.encoded, metadata)}
-    columns: list[Any] = [pyarrow.LargeListArray.from_arrays(part.offsets, part.values) for part in corpus.encoded]
+    parts = corpus.encoded.columns().values()
+    columns: list[Any] = [pyarrow.LargeListArray.from_arrays(part.offsets, part.values) for part in parts]
     names, count = ["source", "target"], 1
     match fault:
         case "nulls":

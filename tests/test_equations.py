@@ -40,6 +40,11 @@ FURTHER_SETTINGS: dict[str, dict[str, Any]] = {
     "copying after attention": {
         "decoder": {"pointer_generator": True, "order": "step-then-attend", "output": "context"}
     },
+    "characters": {"data": {"source_symbols": "words"}, "encoder": {"characters": "convolution", "character_size": 5}},
+    "characters and convolutions": {
+        "data": {"source_symbols": "words"},
+        "encoder": {"characters": "gru", "character_size": 5, "convolutions": [3], "filters": 2},
+    },
     "mean": {"attention": {"type": "none"}, "decoder": {"init_hidden": "mean"}},
 }
 

@@ -81,6 +81,7 @@ DATA_ORDER = (
         "vocabulary",
         "vectors",
         "encoding",
+        "characters",
         "batches",
         "extended_vocabulary",
         "target_vocabularies",

@@ -107,5 +107,5 @@ def test_gradients_by_replay_equal_direct_gradients(drawn_batches: list[Batch], 
             assert actual.keys() == expected.keys()
             for name, tensor in expected.items():
                 assert_tensors_close(actual[name], tensor)
-    shapes = {tuple(ids.shape for ids in pad_to_bucket(batch)) for batch in drawn_batches}
+    shapes = {tuple(ids.shape for ids in pad_to_bucket(batch).tensors()) for batch in drawn_batches}
     assert replaying.graph_runner is not None and replaying.graph_runner.recordings.keys() == shapes

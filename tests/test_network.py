@@ -94,7 +94,7 @@ def test_batch_composition_does_not_change_outputs(
     batched = run_network(network, batch)
     order = list(range(len(batch.source)))
     random.shuffle(order)
-    shuffled = run_network(network, Batch(*(tensor[order] for tensor in batch)))
+    shuffled = run_network(network, Batch._make([*(tensor[order] for tensor in batch.tensors()), None]))
     assert_tensors_close(shuffled.logits, batched.logits[order], tolerance)
     assert_tensors_close(shuffled.weights, batched.weights[order], tolerance)
     for row in order:

@@ -117,7 +117,8 @@ def test_batch_composition_and_padding_do_not_change_outputs(config: Config, bat
     batched, order = run_network(network, batch), list(range(len(batch.source)))
     Random(seed).shuffle(order)
     assert_tensors_close(
-        run_network(network, Batch(*(tensor[order] for tensor in batch))).logits, batched.logits[order]
+        run_network(network, Batch._make([*(tensor[order] for tensor in batch.tensors()), None])).logits,
+        batched.logits[order],
     )
     for row in order:
         single = run_network(network, extract_unpadded_row(batch, row))

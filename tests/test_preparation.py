@@ -56,7 +56,9 @@ def prepare(files: TrainingFiles, folder: Path, config: Config) -> PreparedData:
 
 
 def assert_same_ids(actual: EncodedExamples, expected: EncodedExamples) -> None:
-    for actual_column, expected_column in zip(actual, expected, strict=True):
+    assert actual.columns().keys() == expected.columns().keys()
+    for name, expected_column in expected.columns().items():
+        actual_column = actual.columns()[name]
         for actual_part, expected_part in zip(actual_column, expected_column, strict=True):
             assert actual_part.dtype == expected_part.dtype and np.array_equal(actual_part, expected_part)
 

@@ -67,7 +67,7 @@ def test_the_position_vocabulary_has_all_possible_positions() -> None:
 
 def list_ids(encoded: EncodedExamples) -> list[list[int]]:
     """Return all ids of the sources, and all of the targets."""
-    return [column.values.tolist() for column in encoded]
+    return [column.values.tolist() for column in encoded.columns().values()]
 
 
 @pytest.mark.parametrize(

@@ -123,13 +123,14 @@ def test_training_uses_memory_mapped_columns(tmp_path: Path) -> None:
     data = read_files(files, DATA, tmp_path / "none")
     corpus = encode_training_data(data, CONFIG)
     mapped = save_corpus(tmp_path / "run" / "corpus.arrow", corpus, files, DATA)
-    assert all(column.values.flags.writeable for column in corpus.encoded)
-    assert not any(column.values.flags.writeable for column in mapped.encoded)
+    assert all(column.values.flags.writeable for column in corpus.encoded.columns().values())
+    assert not any(column.values.flags.writeable for column in mapped.encoded.columns().values())
     again = read_files(files, DATA, tmp_path / "run" / "corpus.arrow")
     assert (again.training_examples, again.reads, again.report) == ([], data.reads, data.report)
     assert encode_training_data(again, CONFIG) is again.corpus
     assert again.corpus is not None and again.corpus.vocabularies == corpus.vocabularies
-    for one, other in zip(again.corpus.encoded, corpus.encoded, strict=True):
+    columns = (encoded.columns().values() for encoded in (again.corpus.encoded, corpus.encoded))
+    for one, other in zip(*columns, strict=True):
         assert one.values.tolist() == other.values.tolist() and one.offsets.tolist() == other.offsets.tolist()
 
 

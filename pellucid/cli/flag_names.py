@@ -36,7 +36,7 @@ _BOTH = (
     "cell hidden_size num_layers dropout dropout_mask embedding_size embedding_dropout recurrent_dropout "
     "recurrent_dropout_on layer_normalization residual"
 )
-_ENCODER = "bidirectional convolutions"
+_ENCODER = "bidirectional convolutions characters character_size word_dropout"
 _DECODER = "input_feeding tie_embeddings pointer_generator num_hops init_hidden"
 
 

@@ -42,6 +42,7 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
 ReadoutKind = Literal["state", "context", "state-and-context"]
 LayerNormalization = Literal["none", "outputs", "cells"]
+Characters = Literal["none", "convolution", "gru"]
 DropoutMask = Literal["step", "sequence"]
 RecurrentDropout = Literal["weights", "states"]
 SamplingSchedule = Literal["none", "linear", "exponential", "inverse-sigmoid"]
@@ -181,6 +182,15 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     32 widths, empty for none."""
     filters: Count = 32
     """Number of filters of each convolution, which is followed by ReLU (with convolutions)."""
+    characters: Characters = "none"
+    """Vector of the characters of each source word, appended to its embedding, so that unknown words keep their
+    characters: none, convolution (Ma & Hovy 2016), or gru (bidirectional). Not with source_symbols = "characters"."""
+    character_size: Count = 32
+    """Size of the embeddings of characters, and number of units of the vector: filters, or GRU units of a direction
+    (with characters)."""
+    word_dropout: Fraction = 0.5
+    """Probability of reading a word that occurs once in the training set as unknown, in training, so that the unknown
+    embedding is trained (with characters)."""
 
 
 class AttentionConfig(Settings, frozen=True, kw_only=True):
@@ -450,3 +460,13 @@ def has_source_features(config: Config) -> bool:
         config: The configuration.
     """
     return bool(config.data.features_column) or config.training.augmentation == "copy"
+
+
+@check_arguments
+def has_characters(config: Config) -> bool:
+    """Return whether the encoder reads the characters of source words.
+
+    Args:
+        config: The configuration.
+    """
+    return config.encoder.characters != "none"

@@ -116,6 +116,7 @@ ADDED_SETTINGS = frozenset(
         "data.group_column",
         "data.delimiter",
         "training.callbacks",
+        *("encoder.characters", "encoder.character_size", "encoder.word_dropout"),
         *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_share")),
     }
 )

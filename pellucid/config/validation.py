@@ -17,7 +17,7 @@ from pellucid.argument_checks import check_arguments
 from pellucid.config.attention_types import has_weights, is_custom_attention
 from pellucid.config.columns import check_columns
 from pellucid.config.durations import parse_duration
-from pellucid.config.settings import Config, SearchConfig, memory_size
+from pellucid.config.settings import Config, SearchConfig, has_characters, memory_size
 from pellucid.config.task_settings import AUTOREGRESSIVE_REQUIREMENT, CLASS_REQUIREMENT, check_task, get_task_settings
 from pellucid.errors import ConfigError, quote
 
@@ -97,6 +97,9 @@ AUTOREGRESSIVE_SETTINGS = (
     ),
 )
 """Settings of autoregressive outputs, which no other task supports."""
+UNSPLIT_SYMBOLS = ("whole", "position")
+"""Values of data.source_symbols with which a source is one symbol."""
+CHARACTERS_REQUIREMENT = "encoder.characters = 'convolution' or 'gru'"
 ATTENTION_REQUIREMENT = "attention weights, which attention.type = 'none' does not have"
 REQUIREMENTS: Sequence[Requirement] = (
     Requirement("attention.num_heads", "attention.type = 'additive'", _may_have_heads),
@@ -115,6 +118,21 @@ REQUIREMENTS: Sequence[Requirement] = (
         "encoder.pretrained",
         "encoder.embedding = 'learned' or 'frozen'",
         lambda c: c.encoder.embedding in ("learned", "frozen"),
+    ),
+    Requirement(
+        "encoder.characters",
+        "sources that are cut into words: data.source_symbols = 'words', 'subwords' or a separator",
+        lambda c: c.data.source_symbols not in ("characters", *UNSPLIT_SYMBOLS),
+    ),
+    Requirement(
+        "encoder.characters",
+        "encoder.embedding = 'learned' or 'frozen'",
+        lambda c: c.encoder.embedding in ("learned", "frozen"),
+    ),
+    Requirement(
+        "encoder.characters",
+        "cuda_graphs = false: each batch has another number of words",
+        lambda c: not c.cuda_graphs,
     ),
     Requirement(
         "decoder.pretrained",
@@ -177,6 +195,13 @@ REQUIREMENTS: Sequence[Requirement] = (
 USE_CONDITIONS: Sequence[Requirement] = (
     Requirement("data.features_symbols", "data.features_column", lambda c: bool(c.data.features_column)),
     Requirement("encoder.features", "data.features_column", lambda c: bool(c.data.features_column)),
+    Requirement("encoder.character_size", CHARACTERS_REQUIREMENT, has_characters),
+    Requirement("encoder.word_dropout", CHARACTERS_REQUIREMENT, has_characters),
+    Requirement(
+        "encoder.word_dropout",
+        "data.min_count = 1: words that occur once are unknown anyway",
+        lambda c: c.data.min_count == 1,
+    ),
     Requirement("encoder.merge", "encoder.bidirectional = true", lambda c: c.encoder.bidirectional),
     Requirement("encoder.residual", "encoder.num_layers of 2 or more", lambda c: c.encoder.num_layers > 1),
     Requirement("decoder.residual", "decoder.num_layers of 2 or more", lambda c: c.decoder.num_layers > 1),

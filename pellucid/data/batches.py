@@ -3,13 +3,14 @@
 Batches depend on the seed and the epoch only. B counts examples, S source positions, T target positions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.data.characters import WordCharacters, collate_characters
 from pellucid.data.encoding import EncodedExamples, Ragged
 from pellucid.shapes import Int
 
@@ -30,6 +31,8 @@ class Batch(NamedTuple):
     target: Int[Tensor, "B T"]
     """Target ids, without BOS; EOS is last where targets are sequences."""
     target_lengths: Int[Tensor, " B"]
+    characters: WordCharacters | None = None
+    """Characters of the source words; None for an encoder that reads none."""
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device; copies from the CPU to a GPU are asynchronous, from pinned memory.
@@ -37,9 +40,23 @@ class Batch(NamedTuple):
         Args:
             device: The device.
         """
-        if device.type != "cuda" or self.source.is_cuda:
-            return Batch(*(tensor.to(device) for tensor in self))
-        return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in self))
+        characters = None if self.characters is None else WordCharacters(*_move(self.characters, device))
+        source, source_lengths, target, target_lengths = _move(self.tensors(), device)
+        return Batch(source, source_lengths, target, target_lengths, characters)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return source, target and their lengths, without characters."""
+        return self.source, self.source_lengths, self.target, self.target_lengths
+
+
+def _move(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:
+    """Return tensors on a device, copied from pinned memory to a GPU."""
+    return [
+        tensor.to(device)
+        if device.type != "cuda" or tensor.is_cuda
+        else tensor.pin_memory().to(device, non_blocking=True)
+        for tensor in tensors
+    ]
 
 
 def collate(encoded: EncodedExamples, rows: Int[np.ndarray, " B"]) -> Batch:
@@ -49,7 +66,18 @@ def collate(encoded: EncodedExamples, rows: Int[np.ndarray, " B"]) -> Batch:
         encoded: All examples.
         rows: Indices of the chosen examples, shape (B), from 0.
     """
-    return Batch(*pad_tensors(encoded.source, rows), *pad_tensors(encoded.target, rows))
+    characters = character_tensors(encoded.characters, rows)
+    return Batch(*pad_tensors(encoded.source, rows), *pad_tensors(encoded.target, rows), characters)
+
+
+def character_tensors(characters: Ragged | None, rows: Int[np.ndarray, " B"]) -> WordCharacters | None:
+    """Return the result of `collate_characters` as tensors; None for no characters.
+
+    Args:
+        characters: Characters of all sources.
+        rows: Indices of the chosen sources, shape (B).
+    """
+    return None if characters is None else WordCharacters(*map(torch.from_numpy, collate_characters(characters, rows)))
 
 
 def pad_tensors(sequences: Ragged, rows: Int[np.ndarray, " B"]) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:

@@ -27,6 +27,8 @@ METADATA, DIGEST = b"pellucid", b"sha256"
 """Keys of the metadata in the Arrow schema."""
 MAGIC_SIZE = 8
 """Bytes before the first message of an Arrow file: ARROW1 and padding."""
+GROWING_COLUMNS = ("source", "target")
+"""Columns of a `GrowingCorpus`."""
 OFFSET_SIZE = 8
 """Bytes of an offset."""
 MESSAGE_HEADER, BATCH_COMPRESSION = 2, 3
@@ -83,15 +85,16 @@ def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
 
     # The json module escapes file names that are not valid Unicode; msgspec would refuse them.
     metadata = json.dumps(msgspec.to_builtins(_CorpusMetadata(*corpus[:3]))).encode()
-    lists = [pyarrow.LargeListArray.from_arrays(column.offsets, column.values) for column in corpus.encoded]
-    batch = pyarrow.record_batch(lists, names=EncodedExamples._fields)
+    columns = corpus.encoded.columns()
+    lists = [pyarrow.LargeListArray.from_arrays(column.offsets, column.values) for column in columns.values()]
+    batch = pyarrow.record_batch(lists, names=list(columns))
     batch = batch.replace_schema_metadata({METADATA: metadata, DIGEST: _digest(corpus.encoded, metadata)})
     with open_atomic(path) as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
 
 
 class GrowingCorpus:
-    """Encoded examples in plain files that grow block by block; at the end, they become a corpus file.
+    """Encoded sources and targets in plain files that grow block by block; at the end, they become a corpus file.
 
     Each column has a file of ids and a file of offsets. The sizes after a block are a state to which the files can be
     cut back, so that an interrupted program continues.
@@ -111,7 +114,7 @@ class GrowingCorpus:
         self.num_examples = 0
         self._columns = [
             _GrowingColumn(folder / name, dtype, num_examples)
-            for name, dtype in zip(EncodedExamples._fields, dtypes, strict=True)
+            for name, dtype in zip(GROWING_COLUMNS, dtypes, strict=True)
         ]
         self.num_examples = num_examples
 
@@ -124,7 +127,7 @@ class GrowingCorpus:
         Raises:
             RunError: A file cannot be written.
         """
-        for column, sequences in zip(self._columns, encoded, strict=True):
+        for column, sequences in zip(self._columns, encoded.columns().values(), strict=True):
             column.append(sequences)
         self.num_examples += encoded.source.num_sequences
 
@@ -244,14 +247,15 @@ def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
             raise CorpusError("it is compressed")
         batch = pyarrow.ipc.read_record_batch(message, schema)
         batch.validate(full=True)
-        encoded = EncodedExamples(*(_column(batch.column(name)) for name in EncodedExamples._fields))
+        encoded = EncodedExamples(**{name: _column(batch.column(name)) for name in schema.names})
     except (
         *(pyarrow.ArrowException, OSError, ValueError, LookupError, TypeError, EOFError, struct.error),
         StopIteration,  # of a reader of messages at the end of the file
     ) as error:
         raise CorpusError("it is damaged, or not a corpus") from error
     is_intact = schema.metadata.get(DIGEST) == _digest(encoded, encoded_metadata)
-    if not is_intact or not _has_valid_ids(encoded, count_ids(metadata.vocabularies, has_features)):
+    counts = *count_ids(metadata.vocabularies, has_features), len(metadata.vocabularies.characters)
+    if not is_intact or not _has_valid_ids(encoded, counts):
         raise CorpusError("it is damaged")
     return EncodedCorpus(metadata.key, metadata.found, metadata.vocabularies, encoded)
 
@@ -300,21 +304,22 @@ def _column(lists: Any) -> Ragged:  # noqa: ANN401 (an Arrow array)
 def _digest(encoded: EncodedExamples, metadata: bytes) -> bytes:
     """Return the SHA-256 checksum of a corpus."""
     digest = hashlib.sha256(metadata)
-    for column in encoded:
+    for column in encoded.columns().values():
         for part in column:
             digest.update(f"{part.dtype} {len(part)}".encode())
             digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest().encode()
 
 
-def _has_valid_ids(encoded: EncodedExamples, counts: tuple[int, int]) -> bool:
-    """Return whether every example has symbols on both sides and no id reaches the counts of ids."""
-    if encoded.source.num_sequences != encoded.target.num_sequences or not encoded.source.num_sequences:
+def _has_valid_ids(encoded: EncodedExamples, counts: tuple[int, int, int]) -> bool:
+    """Return whether every example has symbols in all columns and no id reaches the counts of ids."""
+    columns = encoded.columns().values()
+    if len({column.num_sequences for column in columns}) != 1 or not encoded.source.num_sequences:
         return False
     return all(
         column.offsets[0] == 0
         and column.offsets[-1] == len(column.values)
         and bool((column.lengths > 0).all())
         and int(column.values.max()) < count
-        for column, count in zip(encoded, counts, strict=True)
+        for column, count in zip(columns, counts, strict=False)
     )

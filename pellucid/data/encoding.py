@@ -63,6 +63,12 @@ class EncodedExamples(NamedTuple):
 
     source: Ragged
     target: Ragged
+    characters: Ragged | None = None
+    """Characters of the words of each source (data/characters.py); None for an encoder that reads none."""
+
+    def columns(self) -> dict[str, Ragged]:
+        """Return the columns that the examples have, by name."""
+        return {name: column for name, column in self._asdict().items() if column is not None}
 
 
 def to_ragged(sequences: Iterable[Sequence[int]]) -> Ragged:

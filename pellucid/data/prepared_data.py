@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName
+from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName, has_characters
 from pellucid.config.toml import overlay_settings
 from pellucid.data.corpus import CorpusError, EncodedCorpus, map_corpus
 from pellucid.data.examples import Example, read_examples
@@ -191,6 +191,7 @@ def check_prepared_settings(folder: Path, description: PreparedDescription, conf
         (bool(config.training.mix_in), "training.mix_in (--mix-in)"),
         (bool(config.training.initial_run), "training.initial_run (--from)"),
         (config.decoder.pointer_generator, "decoder.pointer_generator"),
+        (has_characters(config), "encoder.characters"),
     ):
         if is_set:
             raise ConfigError(

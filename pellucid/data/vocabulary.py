@@ -165,6 +165,9 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         return cast(str, names[symbol_id])
 
 
+NO_SYMBOLS = Vocabulary((), ())
+
+
 class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Vocabularies, subword models and maximum lengths learned from the training file.
 
@@ -189,6 +192,8 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Target symbols that are classes, where targets have a class and tags; else empty."""
     tags: tuple[str, ...] = ()
     """Target symbols that are tags, where targets have a class and tags; else empty."""
+    characters: Vocabulary = NO_SYMBOLS
+    """Characters of source words, with the number of words that have each; empty for an encoder that reads none."""
 
     def __post_init__(self) -> None:
         """Check the fields; raise `ValueError` for classes or tags that are no target symbols."""
@@ -247,6 +252,9 @@ def load_vocabularies(path: str | Path, config: DataConfig) -> Vocabularies:
         if invalid_symbol is not None:
             kind = tokenizer.kind if tokenizer.kind in TOKENIZER_KINDS else f"parts between {quote(tokenizer.kind)}"
             raise RunError(f"{path}: {name}.symbols: {quote(invalid_symbol)} is not a symbol if symbols are {kind}")
+    longer = next((symbol for symbol in vocabularies.characters.symbols if len(symbol) != 1), None)
+    if longer is not None:
+        raise RunError(f"{path}: characters.symbols: {quote(longer)} is not one character")
     return vocabularies
 
 

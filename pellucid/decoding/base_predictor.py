@@ -31,6 +31,7 @@ from pellucid.config.settings import Config, SearchConfig, Width
 from pellucid.config.task_settings import get_task_settings
 from pellucid.config.toml import convert_settings, flatten_config, override_settings
 from pellucid.config.validation import reject_unused
+from pellucid.data.characters import collate_characters
 from pellucid.data.encoding import Ragged
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
@@ -47,6 +48,7 @@ from pellucid.decoding.preprocessing import (
     SourceBatch,
     TokenizedSource,
     check_minimum,
+    encode_source_characters,
     encode_source_chunk,
     make_examples,
     max_output_length,
@@ -86,6 +88,8 @@ class PreparedChunk(NamedTuple):
     """Rows of the examples to decode, shortest first: without empty sources, and those with an entry in the lexicon."""
     traces: dict[int, list[Trace]]
     """Traces by row: at first those of the lexicon, then also those of decoded batches."""
+    characters: Ragged | None = None
+    """Characters of the words of each source; None for a model that reads none."""
 
     @property
     def num_hypotheses(self) -> int:
@@ -771,7 +775,8 @@ class BasePredictor(ABC):
         )
         by_length = np.argsort(sources.lengths, kind="stable").tolist()
         order = [row for row in by_length if tokenized_sources[row].source and row not in traces]
-        return PreparedChunk(chunk.first, config, tokenized_sources, sources, order, traces)
+        characters = encode_source_characters(chunk.examples, self.vocabularies, self.tokenizers, self.config)
+        return PreparedChunk(chunk.first, config, tokenized_sources, sources, order, traces, characters)
 
     def _batches(self, prepared: PreparedChunk) -> Iterator[SourceBatch]:
         """Yield the sources to decode in batches, with the length limits of their outputs, as arrays."""
@@ -788,7 +793,8 @@ class BasePredictor(ABC):
             if self._forbids_all(chunk_config.constraints):
                 check_minimum(batch_sources, limits, rows + prepared.first, self.vocabularies.target, self._copies)
             positions = np.array([len(tokenized.source) for tokenized in batch_sources], np.int64)
-            yield SourceBatch(rows, source, lengths, limits, positions, prepared.first)
+            characters = None if prepared.characters is None else collate_characters(prepared.characters, rows)
+            yield SourceBatch(rows, source, lengths, limits, positions, prepared.first, characters)
 
     def _count_logits(self, length: int) -> int:
         """Return the number of logits of a hypothesis that all networks compute together, for a source of a length."""

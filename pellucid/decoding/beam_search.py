@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.data.characters import WordCharacters
 from pellucid.decoding.beam_steps import BeamConfig, ExtensionCounts, RequiredSymbols, SearchStep, search_beam
 from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
@@ -165,13 +166,14 @@ class TensorInference(NamedTuple):
 
 
 @torch.inference_mode()
-def beam(
+def beam(  # noqa: PLR0913 (characters are a part of the sources)
     network: Network,
     source: Int[Tensor, "B S"],
     lengths: Int[Tensor, " B"],
     limits: LengthLimits,
     beam_size: int,
     nbest: int = 1,
+    characters: WordCharacters | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode each source by beam search, ranking outputs by log-probability.
 
@@ -184,6 +186,7 @@ def beam(
         limits: Minimum and maximum output length, in symbols without EOS.
         beam_size: K, the number of hypotheses per source.
         nbest: Maximum number of outputs per source, at most `beam_size`.
+        characters: Characters of the source words; None, the default, for a network that reads none.
 
     Returns:
         The hypotheses of each source, the best first; those truncated at the maximum length, without EOS, follow the
@@ -197,7 +200,7 @@ def beam(
         raise ArgumentError(f"beam_size: expected at least 1, got {beam_size}")
     if not len(source):
         return []
-    inference = encode_and_initialize(network, source, lengths)
+    inference = encode_and_initialize(network, source, lengths, characters=characters)
     positions = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("beam", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)

@@ -162,10 +162,10 @@ class LabelingPredictor(Predictor):
         """
         log_probabilities, weights, all_hops = list[Tensor](), list[Tensor](), list[Tensor]()
         orders = self.members.target_id_maps or (None,)
-        members = zip(self.networks, self.member_sources(batch.source), orders, strict=True)
-        for network, source, order in members:
+        inputs = zip(self.member_sources(batch.source), self.member_characters(batch.characters), strict=True)
+        for network, (source, characters), order in zip(self.networks, inputs, orders, strict=True):
             model = cast(LabelingNetwork, network)
-            output = model.forward_memory(model.encoder(source, batch.lengths))
+            output = model.forward_memory(model.encoder(source, batch.lengths, characters))
             logits = output.logits if order is None else output.logits[:, :, order]
             logits[:, :, :NUM_SPECIAL] = -torch.inf
             log_probabilities.append(logits.log_softmax(dim=-1))

@@ -49,7 +49,7 @@ class Ensemble(Transducer):
 
     def _initialize(self, batch: SourceBatch) -> EnsembleInference:
         """Return all members before their first step."""
-        return self.members.initialize(batch.source, batch.lengths, self.options.masked)
+        return self.members.initialize(batch.source, batch.lengths, self.options.masked, batch.characters)
 
 
 class JoinedPredictors(NamedTuple):
@@ -113,7 +113,8 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
     Raises:
         ArgumentError: An argument has a wrong type, or there is not one name for each member.
         RunError: There is no member; or two differ in their target symbols, task, tokenization (`TOKENIZATION_SETTINGS`
-            or subwords), whether they read features, encoder.features, or whether they copy. The message names both.
+            or subwords), whether they read features or characters, encoder.features, or whether they copy. The message
+            names both.
     """
     check_lengths({"members": members, "names": names})
     member_ids.check_members_agree(members, names)
@@ -155,9 +156,12 @@ def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predict
     )
     target_id_map = None if target_ids is None else torch.from_numpy(target_ids).to(device)
     members = predictor.members
+    character_ids = torch.from_numpy(member_ids.character_id_map(vocabularies, predictor)).to(device)
     if not members.networks:
         copy_offsets, weights = (member_ids.copy_offset(predictor.vocabularies),), _pair_ngram_weights(predictor)
-        return EnsembleMembers((predictor.network,), (source_id_map,), copy_offsets, (target_id_map,), weights)
+        return EnsembleMembers(
+            (predictor.network,), (source_id_map,), copy_offsets, (target_id_map,), weights, (character_ids,)
+        )
     target_id_maps = tuple(
         id_map if target_id_map is None else target_id_map if id_map is None else id_map[target_id_map]
         for id_map in members.target_id_maps
@@ -169,4 +173,5 @@ def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predict
         ),
         target_id_maps=target_id_maps,
         pair_ngram_weights=_pair_ngram_weights(predictor),
+        character_id_maps=tuple(id_map[character_ids] for id_map in members.character_id_maps),
     )

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.data.characters import WordCharacters
 from pellucid.data.vocabulary import BOS, EOS
 from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
@@ -34,7 +35,11 @@ from pellucid.shapes import Int
 
 @torch.inference_mode()
 def greedy(
-    network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], limits: LengthLimits
+    network: Network,
+    source: Int[Tensor, "B S"],
+    lengths: Int[Tensor, " B"],
+    limits: LengthLimits,
+    characters: WordCharacters | None = None,
 ) -> list[Hypothesis]:
     """Decode each source to EOS or to the maximum length. The other sources of the batch do not change an output.
 
@@ -45,6 +50,7 @@ def greedy(
         source: Source ids.
         lengths: Source lengths.
         limits: Minimum and maximum output length, in symbols without EOS.
+        characters: Characters of the source words; None, the default, for a network that reads none.
 
     Returns:
         One hypothesis per source, with EOS unless it was truncated at the maximum length.
@@ -55,7 +61,7 @@ def greedy(
     """
     if not len(source):
         return []
-    inference = encode_and_initialize(network, source, lengths)
+    inference = encode_and_initialize(network, source, lengths, characters=characters)
     positions = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("greedy", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)

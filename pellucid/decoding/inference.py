@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pellucid.argument_checks import check_arguments, convert_argument
+from pellucid.data.characters import WordCharacters
 from pellucid.decoding.topk import suppressed_symbols
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, RunError
@@ -161,7 +162,11 @@ class EnsembleInference(NamedTuple):
 
 
 def encode_and_initialize(
-    network: Network, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], masked: Sequence[int] = ()
+    network: Network,
+    source: Int[Tensor, "B S"],
+    lengths: Int[Tensor, " B"],
+    masked: Sequence[int] = (),
+    characters: WordCharacters | None = None,
 ) -> SingleModelInference:
     """Encode the sources and return one empty hypothesis per source.
 
@@ -170,11 +175,12 @@ def encode_and_initialize(
         source: Source ids.
         lengths: Source lengths.
         masked: Source positions that attention must ignore, in every source; empty for none.
+        characters: Characters of the source words; None, the default, for a network that reads none.
 
     Raises:
         InputError: The network is not an encoder-decoder.
     """
-    return initialize_from_memory(network, network.encoder(source, lengths), masked)
+    return initialize_from_memory(network, network.encoder(source, lengths, characters), masked)
 
 
 def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[int] = ()) -> SingleModelInference:
@@ -240,9 +246,15 @@ class EnsembleMembers(NamedTuple):
     """For each member, its id of every target id of the ensemble; None if they are equal."""
     pair_ngram_weights: tuple[float, ...]
     """For each member, the weight of its pair n-gram model; 0 for a member without one."""
+    character_id_maps: tuple[Int[Tensor, " K"], ...]
+    """For each member, its id of every character of the ensemble."""
 
     def initialize(
-        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], masked: Sequence[int] = ()
+        self,
+        source: Int[Tensor, "B S"],
+        lengths: Int[Tensor, " B"],
+        masked: Sequence[int] = (),
+        characters: WordCharacters | None = None,
     ) -> EnsembleInference:
         """Encode the sources and return one empty hypothesis per source, in every member.
 
@@ -250,12 +262,26 @@ class EnsembleMembers(NamedTuple):
             source: Source ids of the ensemble.
             lengths: Source lengths.
             masked: Source positions that attention must ignore, in every source; empty for none.
+            characters: Characters of the source words, in ids of the ensemble; None, the default, for members that read
+                none.
 
         Raises:
             InputError: A network is not an encoder-decoder.
         """
-        member_sources = zip(self.networks, self.source_ids(source), strict=True)
-        return self.combine([encode_and_initialize(network, ids, lengths, masked) for network, ids in member_sources])
+        members = zip(self.networks, self.source_ids(source), self.characters(characters), strict=True)
+        return self.combine(
+            [encode_and_initialize(network, ids, lengths, masked, words) for network, ids, words in members]
+        )
+
+    def characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:
+        """Translate the ids of characters of the ensemble to those of each member.
+
+        Args:
+            characters: Characters of the source words; None for members that read none.
+        """
+        if characters is None:
+            return [None] * len(self.networks)
+        return [characters._replace(ids=id_map[characters.ids]) for id_map in self.character_id_maps]
 
     def combine(self, members: Sequence[SingleModelInference]) -> EnsembleInference:
         """Combine the hypotheses of the networks, reordering the target ids of networks with another order.
@@ -282,7 +308,7 @@ class EnsembleMembers(NamedTuple):
         return [torch.where(ids < 0, copy_offset - ids + first_position, ids) for ids, copy_offset in members]
 
 
-NO_MEMBERS = EnsembleMembers((), (), (), (), ())
+NO_MEMBERS = EnsembleMembers((), (), (), (), (), ())
 
 
 def check_members(members: object) -> None:
@@ -300,7 +326,7 @@ def check_members(members: object) -> None:
         raise ArgumentError(f"members: expected EnsembleMembers, got {describe_value(members)}{hint}")
     fields = cast(EnsembleMembers, members)
     if not all(issubclass(type(field), tuple) for field in fields) or len({len(field) for field in fields}) > 1:
-        raise ArgumentError(f"members: expected two id maps, an offset and a weight for each network{hint}")
+        raise ArgumentError(f"members: expected three id maps, an offset and a weight for each network{hint}")
     for index, network in enumerate(fields.networks):
         convert_argument(f"members.networks[{index}]", network, Network)
 

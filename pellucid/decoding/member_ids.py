@@ -1,6 +1,6 @@
 """Ids of the members of an ensemble: what members must agree on, their joint vocabularies, and their id maps.
 
-PyTorch is not needed to import this module. U source ids and V target ids of the ensemble.
+PyTorch is not needed to import this module. U source ids, K ids of characters and V target ids of the ensemble.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from pellucid.config.settings import Config, has_source_features
+from pellucid.config.settings import Config, has_characters, has_source_features
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.errors import RunError, quote
@@ -30,7 +30,8 @@ def check_members_agree(members: Sequence[BasePredictor], names: Sequence[str]) 
 
     Raises:
         RunError: There is no member; or two differ in their target symbols, task, tokenization (`TOKENIZATION_SETTINGS`
-            or subwords), whether they read features, encoder.features, or whether they copy. The message names both.
+            or subwords), whether they read features or characters, encoder.features, or whether they copy. The message
+            names both.
     """
     if not members:
         raise RunError("an ensemble has one model at least")
@@ -57,6 +58,7 @@ def join_vocabularies(members: Sequence[BasePredictor]) -> Vocabularies:
         members[0].vocabularies,
         source=_union([member.vocabularies.source for member in members]),
         features=_union([member.vocabularies.features for member in members]),
+        characters=_union([member.vocabularies.characters for member in members]),
         longest_target=max(member.vocabularies.longest_target for member in members),
     )
 
@@ -105,6 +107,17 @@ def source_id_map(vocabularies: Vocabularies, member: BasePredictor) -> Int[np.n
     return np.array([*source_ids, *feature_ids])
 
 
+def character_id_map(vocabularies: Vocabularies, member: BasePredictor) -> Int[np.ndarray, " K"]:
+    """Return the member's id of every id of a character.
+
+    Args:
+        vocabularies: Vocabularies of the ensemble.
+        member: Predictor of the member.
+    """
+    known = member.vocabularies.characters
+    return np.array([*range(UNK + 1), *known.encode(vocabularies.characters.symbols)])
+
+
 def _check_symbols(*pair: tuple[BasePredictor, str]) -> None:
     """Raise `RunError` if two models do not have the same target symbols, in any order."""
     for (one, name), (other, other_name) in (pair, pair[::-1]):
@@ -128,6 +141,8 @@ def _difference(one: Config, other: Config) -> str:
         return "data.features_column"
     if one.encoder.features != other.encoder.features:
         return "encoder.features"
+    if has_characters(one) != has_characters(other):
+        return "encoder.characters"
     return "" if one.decoder.pointer_generator == other.decoder.pointer_generator else "decoder.pointer_generator"
 
 

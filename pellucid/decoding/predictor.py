@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from pellucid.config.settings import has_source_features
+from pellucid.data.characters import WordCharacters
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.base_predictor import BasePredictor, PreparedChunk
 from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
 from pellucid.decoding.preprocessing import SourceBatch
@@ -62,6 +64,10 @@ class Predictor(BasePredictor):
         if self.is_ensemble:
             return  # the source symbols of an ensemble are those of all its members
         encoder, source = self.network.encoder, len(self.vocabularies.source)
+        num_characters = NUM_SPECIAL if encoder.characters is None else len(encoder.characters.table.weight)
+        if num_characters != len(self.vocabularies.characters):
+            expected = f"characters for the {num_characters} ids of the network"
+            raise ArgumentError(f"vocabularies: expected {expected}, got {len(self.vocabularies.characters)}; {advice}")
         ids = source + (len(self.vocabularies.features) if has_source_features(self.config) else 0)
         if (encoder.symbols, len(encoder.table.weight)) != (source, ids):
             expected = f"{encoder.symbols} source ids and {len(encoder.table.weight) - encoder.symbols} of features"
@@ -92,6 +98,14 @@ class Predictor(BasePredictor):
         """
         return self.members.source_ids(source) if self.is_ensemble else [source]
 
+    def member_characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:
+        """Translate ids of characters to those of each network; None for networks that read none.
+
+        Args:
+            characters: Characters of source words, in ids of the predictor's vocabulary; None for none.
+        """
+        return self.members.characters(characters) if self.is_ensemble else [characters]
+
     def evaluation_mode(self) -> AbstractContextManager[None]:
         """Return a context in which all networks are in evaluation mode; it restores their modes afterwards."""
         return evaluation_modes(self.networks)
@@ -119,7 +133,10 @@ class Predictor(BasePredictor):
             source, lengths, positions = (
                 torch.from_numpy(values).to(device) for values in (batch.source, batch.lengths, batch.positions)
             )
-            yield batch._replace(source=source, lengths=lengths, positions=positions)
+            characters = batch.characters
+            if characters is not None:
+                characters = WordCharacters(*(torch.from_numpy(values).to(device) for values in characters))
+            yield batch._replace(source=source, lengths=lengths, positions=positions, characters=characters)
 
     @property
     def _device(self) -> torch.device:

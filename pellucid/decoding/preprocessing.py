@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import MAX_SEQUENCE_LENGTH, Config, DataConfig, SearchConfig
+from pellucid.config.settings import MAX_SEQUENCE_LENGTH, Config, DataConfig, SearchConfig, has_characters
 from pellucid.config.validation import output_length_range
+from pellucid.data.characters import WordCharacters, encode_characters
 from pellucid.data.encoding import Ragged, encode_sources
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import extend_sources, input_symbols
@@ -84,6 +85,8 @@ class SourceBatch(NamedTuple):
     """Number of encoder positions of each source: `lengths`, less the features where these are added to the symbols."""
     first: int = 0
     """Number of the first example of the chunk among all given ones, from 0."""
+    characters: WordCharacters | None = None
+    """Characters of the words of the sources; None for an encoder that reads none."""
 
     def take(self, rows: Sequence[int]) -> "SourceBatch":
         """Return some sources of the batch, in any order; a source may be repeated.
@@ -93,9 +96,9 @@ class SourceBatch(NamedTuple):
         """
         index = list(rows)
         limits = BatchLengthLimits(self.limits.minimum[index], self.limits.maximum[index])
-        return SourceBatch(
-            self.rows[index], self.source[index], self.lengths[index], limits, self.positions[index], self.first
-        )
+        characters = None if self.characters is None else self.characters.take(index)
+        source, lengths, positions = self.source[index], self.lengths[index], self.positions[index]
+        return SourceBatch(self.rows[index], source, lengths, limits, positions, self.first, characters)
 
 
 def encode_source_ids(
@@ -117,6 +120,20 @@ def encode_source_ids(
     if not config.decoder.pointer_generator:
         return plain, plain
     return plain, extend_sources(plain, examples, tokenizers, vocabularies, config.encoder.features == "sum")
+
+
+def encode_source_characters(
+    examples: Sequence[Example], vocabularies: Vocabularies, tokenizers: Tokenizers, config: Config
+) -> Ragged | None:
+    """Return the characters of the words of each source (`encode_characters`); None for a model that reads none.
+
+    Args:
+        examples: Examples; their targets are ignored.
+        vocabularies: Vocabularies of the model.
+        tokenizers: Tokenizers of the model.
+        config: Configuration of the model.
+    """
+    return encode_characters(examples, tokenizers, vocabularies.characters) if has_characters(config) else None
 
 
 def copyable_sources(

@@ -80,7 +80,7 @@ class Transducer(BaseTransducer, Predictor):
 
     def _initialize(self, batch: SourceBatch) -> Inference:
         """Return the model before its first step, without forced attention."""
-        return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked)
+        return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked, batch.characters)
 
     def _check_attention_options(self) -> None:
         """Raise `InputError` for forced attention and masked positions that fit no source or not the model."""
@@ -115,8 +115,9 @@ class Transducer(BaseTransducer, Predictor):
             return beam_stepwise(self.initialize(batch), batch.positions, config)
         limits = batch.limits.of_source(0)  # without length ratios all sources have the same limits
         if config.beam_size == 1:
-            return [[hypothesis] for hypothesis in greedy(self.network, batch.source, batch.lengths, limits)]
-        return beam(self.network, batch.source, batch.lengths, limits, config.beam_size, config.nbest)
+            hypotheses = greedy(self.network, batch.source, batch.lengths, limits, batch.characters)
+            return [[hypothesis] for hypothesis in hypotheses]
+        return beam(self.network, batch.source, batch.lengths, limits, config.beam_size, config.nbest, batch.characters)
 
 
 def require_transducer(predictor: Predictor, argument: str) -> Transducer:

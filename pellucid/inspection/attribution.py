@@ -188,9 +188,10 @@ def _encode_changed(
     """Return the model over changed embeddings."""
     model = require_transducer(transducer, "transducer")
     forced_rows, members = model.forced_attention_rows(batch), list[SingleModelInference]()
-    for network, source in zip(transducer.networks, transducer.member_sources(batch.source), strict=True):
+    inputs = zip(transducer.member_sources(batch.source), transducer.member_characters(batch.characters), strict=True)
+    for network, (source, characters) in zip(transducer.networks, inputs, strict=True):
         encoder = network.encoder
-        vectors = change(encoder.table(encoder.oov_to_unk(source)))
+        vectors = change(encoder.embed(source, characters).to_dense())
         memory = encoder.forward_embedded(Inputs(vectors), source, batch.lengths)
         members.append(initialize_from_memory(network, memory, transducer.options.masked))
     return force_attention(model.combine(members), forced_rows)
@@ -200,7 +201,8 @@ def _repeated(replay: Replay, rows: int) -> Replay:
     """Repeat one trace."""
     batch, steps = replay.batch, replay.steps * rows
     source, lengths, positions = batch.source.repeat(rows, 1), batch.lengths.repeat(rows), batch.positions.repeat(rows)
-    repeated = SourceBatch(batch.rows.repeat(rows), source, lengths, batch.limits, positions)
+    characters = None if batch.characters is None else batch.characters.take([0] * rows)
+    repeated = SourceBatch(batch.rows.repeat(rows), source, lengths, batch.limits, positions, characters=characters)
     return Replay(repeated, replay.target.repeat(rows, 1), steps)
 
 

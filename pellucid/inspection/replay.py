@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from pellucid.argument_checks import argument_error
-from pellucid.data.batches import pad_tensors
-from pellucid.data.encoding import Ragged, to_ragged
+from pellucid.data.batches import collate
+from pellucid.data.encoding import EncodedExamples, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import BOS, EOS, UNK
 from pellucid.decoding.forced_attention import ForcedAttentionInference
@@ -22,7 +22,7 @@ from pellucid.decoding.hypothesis import not_finite_error
 from pellucid.decoding.inference import SingleModelInference
 from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.preprocessing import SourceBatch, encode_source_ids
+from pellucid.decoding.preprocessing import SourceBatch, encode_source_characters, encode_source_ids
 from pellucid.decoding.trace import UNKNOWN, Trace, checked_fields
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError, quote
@@ -134,7 +134,8 @@ def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "t
     for index, (trace, target_ids_of_trace) in enumerate(zip(traces, ids, strict=True)):
         if UNK in target_ids_of_trace:
             _check_unknown(trace, target_ids_of_trace, name.format(index))
-    targets = to_ragged(ids)
+    characters = encode_source_characters(examples, vocabularies, tokenizers, transducer.config)
+    encoded = EncodedExamples(sources, to_ragged(ids), characters)
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
     ]
@@ -144,19 +145,21 @@ def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "t
         while stop < len(order) and (stop + 1 - start) * int(sources.lengths[order[stop]]) <= MAX_REPLAY_POSITIONS:
             stop += 1
         added = [len(traces[row].added) for row in order[start:stop]]
-        yield _replay(transducer, np.array(order[start:stop]), added, (sources, targets))
+        yield _replay(transducer, np.array(order[start:stop]), added, encoded)
         start = stop
 
 
 def _replay(
-    transducer: Predictor, rows: Int[np.ndarray, " B"], added: Sequence[int], pairs: tuple[Ragged, Ragged]
+    transducer: Predictor, rows: Int[np.ndarray, " B"], added: Sequence[int], encoded: EncodedExamples
 ) -> Replay:
     """Return one batch on the device of the network."""
     device = next(transducer.network.parameters()).device
-    (source, lengths), (target, steps) = (pad_tensors(ragged, rows) for ragged in pairs)
-    positions, limits = lengths - torch.tensor(added), BatchLengthLimits(np.zeros(len(rows), np.int64), steps.numpy())
-    batch = SourceBatch(rows, source.to(device), lengths.to(device), limits, positions.to(device))
-    return Replay(batch, target.to(device), steps.tolist())
+    padded = collate(encoded, rows)
+    positions, steps = padded.source_lengths - torch.tensor(added), padded.target_lengths
+    limits = BatchLengthLimits(np.zeros(len(rows), np.int64), steps.numpy())
+    source, lengths, target, _, characters = padded.to(device)
+    batch = SourceBatch(rows, source, lengths, limits, positions.to(device), characters=characters)
+    return Replay(batch, target, steps.tolist())
 
 
 def examples_of(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Example]:

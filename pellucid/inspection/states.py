@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import memory_size
+from pellucid.data.characters import WordCharacters
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.topk import to_array
 from pellucid.decoding.trace import Trace
@@ -45,19 +46,22 @@ def gates_of(cell: RecurrentCell, projected: Float[Tensor, "N G"], hidden: Float
     return dict(zip(cell.spec.gates, cell.spec.gate_values(*cell.preactivations(projected, hidden)), strict=True))
 
 
-def encoder_gates(encoder: Encoder, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Gates:
+def encoder_gates(
+    encoder: Encoder, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], characters: WordCharacters | None = None
+) -> Gates:
     """Return the gate activations of every encoder layer and direction at every source position.
 
     Args:
         encoder: Encoder, in evaluation mode.
         source: Source ids.
         lengths: Source lengths.
+        characters: Characters of the source words; None, the default, for an encoder that reads none.
 
     Returns:
         Arrays B × S × H by names such as "encoder forwards update"; with several layers, "encoder layer 2 forwards
         update". Values at padding have no meaning.
     """
-    inputs, _, lengths = encoder.prepare_inputs(encoder.table.embed(encoder.oov_to_unk(source), None), source, lengths)
+    inputs, _, lengths = encoder.prepare_inputs(encoder.embed(source, characters), source, lengths)
     states, gates = inputs.vectors, Gates()
     for layer in range(encoder.config.num_layers):
         layer_name = "" if encoder.config.num_layers == 1 else f"layer {layer + 1} "
@@ -167,7 +171,9 @@ def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[Decoding
         if gates:
             step_gates.append(decoder_gates(inference.decoder, step))
     batch, decoder_states = replay.batch, to_array(torch.stack(hidden, dim=1))
-    source_gates = encoder_gates(transducer.network.encoder, batch.source, batch.lengths) if gates else Gates()
+    encoder, source_gates = transducer.network.encoder, Gates()
+    if gates:
+        source_gates = encoder_gates(encoder, batch.source, batch.lengths, batch.characters)
     by_position = {name: to_array(values) for name, values in source_gates.items()}
     names = step_gates[0] if step_gates else Gates()
     by_step = {name: to_array(torch.stack([step[name] for step in step_gates], dim=1)) for name in names}

@@ -1,7 +1,7 @@
 """Recurrent encoder: unidirectional or bidirectional, stacked.
 
-B batch, S source positions, N directions, E embedding, H hidden units a direction, D memory (2H where directions are
-concatenated).
+B batch, S source positions, N directions, V source ids, E embedding, H hidden units a direction, D memory (2H where
+directions are concatenated).
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config.settings import EncoderConfig, memory_size
-from pellucid.data.vocabulary import UNK
-from pellucid.errors import ArgumentError
+from pellucid.data.characters import WordCharacters
+from pellucid.data.vocabulary import NUM_SPECIAL, UNK
+from pellucid.errors import ArgumentError, quote
 from pellucid.kernels.types import RecurrentOutput
 from pellucid.model.cells import RecurrentCell, StackedCells, cell_class
+from pellucid.model.character_encoder import build_character_encoder
 from pellucid.model.embedding import Embedding
 from pellucid.model.memory import DecoderState, Memory
 from pellucid.model.recurrence import (
@@ -82,17 +84,31 @@ class Encoder(nn.Module):
     Features precede the source's symbols and are positions like these; or, if they are summed, x_s is the vector of
     symbol s plus those of all features of the source, which then have no positions.
 
+    With `config.characters`, x_s is the vector of the word followed by a vector of its characters. In training, words
+    that occur once are read as UNK with the probability `config.word_dropout`, which their characters do not change.
+
     References:
         Schuster & Paliwal 1997; merging as in Bahdanau et al. 2015, section 3.2.
     """
 
-    def __init__(self, config: EncoderConfig, vocabulary_size: int, symbols: int | None = None) -> None:
+    is_single: Bool[Tensor, " V"]
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        vocabulary_size: int,
+        symbols: int | None = None,
+        num_characters: int = NUM_SPECIAL,
+        single_words: Sequence[int] = (),
+    ) -> None:
         """Build all parts.
 
         Args:
             config: Configuration of the encoder.
             vocabulary_size: Number of source ids: symbols, then features.
             symbols: Number of ids that are symbols, the others being features; None for all.
+            num_characters: Number of ids of characters, special ids included, which is the default.
+            single_words: Ids of the words that occur once in the training set; read with `config.characters` only.
         """
         super().__init__()
         self.config = config
@@ -100,9 +116,17 @@ class Encoder(nn.Module):
         self.table = Embedding(
             config.embedding, vocabulary_size, config.embedding_size, config.dropout, config.embedding_dropout
         )
-        widths = config.convolutions
-        self.convolutions = Convolutions(widths, config.filters, self.table.size) if widths else None
-        input_size = self.table.size if self.convolutions is None else self.convolutions.size
+        self.characters = build_character_encoder(num_characters, config)
+        if self.characters is not None:
+            is_single = torch.zeros(vocabulary_size, dtype=torch.bool)
+            is_single[list(single_words)] = True
+            self.register_buffer("is_single", is_single, persistent=False)
+        widths, input_size = config.convolutions, self.table.size
+        if self.characters is not None:
+            input_size += self.characters.size
+        self.convolutions = Convolutions(widths, config.filters, input_size) if widths else None
+        if self.convolutions is not None:
+            input_size = self.convolutions.size
         inputs = [input_size] + [memory_size(config)] * (config.num_layers - 1)
         kind = cell_class(config.layer_normalization)
         backward = inputs if config.bidirectional else []
@@ -110,21 +134,48 @@ class Encoder(nn.Module):
         self.backward_cells = StackedCells(config.cell, backward, config.hidden_size, kind)
         self.normalizations = output_norms(config.layer_normalization, config.num_layers, memory_size(config))
 
-    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
+    def forward(
+        self, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], characters: WordCharacters | None = None
+    ) -> Memory:
         """Encode sources. Ids beyond a row's length change nothing. Ids outside the table are read as UNK.
 
         Args:
             source: Ids of each source, features first.
             lengths: Number of real positions of each row, at least 1.
+            characters: Characters of the words of the sources; not read by an encoder without characters.
 
         Raises:
             ArgumentError: On the CPU: there are no rows, an id is negative, or a length is not from 1 to S; on every
-                device: the lengths are not one a row.
+                device: the lengths are not one a row, or the encoder needs the characters.
         """
         check_sources(source, lengths)
-        return self.forward_embedded(
-            self.table.embed(self.oov_to_unk(source), self.table.draw_dropped_tokens(len(source))), source, lengths
-        )
+        return self.forward_embedded(self.embed(source, characters), source, lengths)
+
+    def embed(self, source: Int[Tensor, "B S"], characters: WordCharacters | None = None) -> Inputs:
+        """Return the vectors of the ids, and with characters also those of the words, with dropout in training.
+
+        Args:
+            source: Ids of each source, features first.
+            characters: Characters of the words of the sources; not read by an encoder without characters.
+
+        Raises:
+            ArgumentError: The encoder needs the characters.
+        """
+        known = self.oov_to_unk(source)
+        if self.characters is None:
+            return self.table.embed(known, self.table.draw_dropped_tokens(len(source)))
+        if characters is None or characters.words.shape != source.shape:
+            raise ArgumentError(
+                f"characters: expected the word at each position of {len(source)} sources, which "
+                f"encoder.characters = {quote(self.config.characters)} reads"
+            )
+        is_word = known < self.symbols
+        if self.training:
+            is_dropped = torch.rand(source.shape, device=source.device) < self.config.word_dropout
+            known = torch.where(is_dropped & self.is_single[known], UNK, known)
+        vectors = self.table.embed(known, self.table.draw_dropped_tokens(len(source))).to_dense()
+        spelled = self._apply_dropout(self.characters(characters)) * is_word[:, :, None]
+        return Inputs(torch.cat([vectors, spelled], dim=2))
 
     def oov_to_unk(self, source: Int[Tensor, "B S"]) -> Int[Tensor, "B S"]:
         """Return the ids, with UNK for ids outside the table, which only a decoder with a pointer-generator reads.

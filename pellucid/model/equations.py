@@ -20,6 +20,8 @@ from pellucid.config.settings import (
     memory_size,
     output_layer_input_size,
 )
+from pellucid.data.vocabulary import NUM_SPECIAL
+from pellucid.model.character_encoder import CONVOLUTION_WIDTH
 
 
 class SymbolSize(NamedTuple):
@@ -68,6 +70,8 @@ class VocabularySizes(NamedTuple):
     """Source symbols and features."""
     target: int
     """Target symbols."""
+    characters: int = NUM_SPECIAL
+    """Characters of source words; special symbols alone for an encoder that reads none."""
 
 
 def _parameter(latex: str, meaning: str, *shape: int, copies: int = 1) -> SymbolSize:
@@ -201,24 +205,31 @@ def _list_gates(letter: str, gates: Sequence[str]) -> str:
 
 # Encoder
 
+WAYS = (("overrightarrow", "-"), ("overleftarrow", "+"))
+"""Arrow of each direction, and the sign of the step to the state before."""
 FINAL, MEAN = "m", r"\bar{h}"
 """Summaries of a source: the final state of the encoder, and the mean state."""
 
 
-def encoder_equations(encoder: EncoderConfig, num_symbols: int, summaries: Sequence[str]) -> EquationGroup:
+def encoder_equations(encoder: EncoderConfig, vocabularies: VocabularySizes, summaries: Sequence[str]) -> EquationGroup:
     """Return the equations of an encoder.
 
     Args:
         encoder: Configuration.
-        num_symbols: Number of source ids.
+        vocabularies: Numbers of source ids and of characters.
         summaries: Summaries that other parts read: `FINAL`, `MEAN`, both or none.
     """
+    num_symbols = vocabularies.source
     size = num_symbols if encoder.embedding == "one-hot" else encoder.embedding_size
-    input_equations, input_symbols, input_size = _convolution_equations(encoder, size)
+    character_equations, character_symbols, spelled_size = _character_equations(encoder, vocabularies.characters)
+    input_equations, input_symbols, input_size = _convolution_equations(encoder, size + spelled_size)
+    input_equations = [*character_equations, *input_equations]
     directions = 2 if encoder.bidirectional else 1
     stack = _Stack(encoder, input_size, memory_size(encoder), directions)
+    embedding = "w_s" if character_equations else "x_s"
     symbols = [
-        SymbolSize("x_s", "embedding of the source symbol at position s", (size,)),
+        SymbolSize(embedding, "embedding of the source symbol at position s", (size,)),
+        *character_symbols,
         *_embedding_symbol(
             "X", encoder.embedding, "embeddings of the source symbols and special ones", num_symbols, size
         ),
@@ -237,6 +248,34 @@ def _embedding_symbol(latex: str, kind: str, meaning: str, num_symbols: int, siz
         return []
     frozen = ", not trained" if kind == "frozen" else ""
     return [SymbolSize(latex, f"{meaning}{frozen}", (num_symbols, size), is_trained=not frozen)]
+
+
+def _character_equations(encoder: EncoderConfig, num_characters: int) -> tuple[list[str], list[SymbolSize], int]:
+    """Return equations and parameters of the characters of a word, and the size of their vector."""
+    size, word = encoder.character_size, "x_s = [w_s; d_s]"
+    symbols = [
+        SymbolSize("a_j", "embedding of character j of the word at position s, or of a mark", (size,)),
+        _parameter("C", "embeddings of the characters and special ones", num_characters, size),
+    ]
+    match encoder.characters:
+        case "none":
+            return [], [], 0
+        case "convolution":
+            equation = r"d_s = b_d + \mathrm{max}_j \sum_{k=-1}^{1} F_k a_{j+k}"
+            filters = _parameter("F_k", "filters over characters", size, size, copies=CONVOLUTION_WIDTH)
+            return [equation, word], [*symbols, filters, _parameter("b_d", "biases of the filters", size)], size
+        case "gru":
+            cells = [rf"\{way}{{d}}_j = \mathrm{{GRU}}(a_j, \{way}{{d}}_{{j{step}1}})" for way, step in WAYS]
+            gates = GATES["gru"]
+            copies, where = 2 * len(gates), " of characters, both directions"
+            weights = [
+                _parameter(_list_gates("W", gates), f"input weights{where}", size, size, copies=copies),
+                _parameter(_list_gates("U", gates), f"recurrent weights{where}", size, size, copies=copies),
+                _parameter(_list_gates("b", gates), f"biases of the input{where}", size, copies=copies),
+                _parameter(_list_gates("b'", gates), f"biases of the state{where}", size, copies=copies),
+            ]
+            ends = r"d_s = [\overrightarrow{d}_J; \overleftarrow{d}_1]"
+            return [*cells, ends, word], [*symbols, *weights], 2 * size
 
 
 def _convolution_equations(encoder: EncoderConfig, size: int) -> tuple[list[str], list[SymbolSize], int]:
@@ -654,6 +693,8 @@ def _with_cells(
 ) -> list[EquationGroup]:
     """Return the groups of a network, and those of its cells, each once."""
     kinds = dict.fromkeys((part.cell, _cell_normalization(part.layer_normalization)) for part in configs)
+    if any(isinstance(part, EncoderConfig) and part.characters == "gru" for part in configs):
+        kinds["gru", "none"] = None
     return [*parts, *(cell_equations(*kind) for kind in kinds)]
 
 
@@ -677,7 +718,7 @@ def _with_decoder(
     attention = attention_equations(config.attention, names.query, decoder.hidden_size, names.memory)
     steps = [attention, decoder_equations(names)]
     parts = [
-        encoder_equations(config.encoder, vocabularies.source, _used_summaries(config)),
+        encoder_equations(config.encoder, vocabularies, _used_summaries(config)),
         *(steps if names.attends_first else steps[::-1]),
         output_equations(names, last),
     ]
@@ -719,7 +760,7 @@ def tagger_equations(config: Config, vocabularies: VocabularySizes) -> list[Equa
         SymbolSize("p_s", "probabilities of all tags at position s", (vocabularies.target,)),
     ]
     output = EquationGroup("Output layer", [r"p_s = \mathrm{softmax}(W_o h_s + b_o)"], symbols)
-    return _with_cells([encoder_equations(config.encoder, vocabularies.source, []), output], [config.encoder])
+    return _with_cells([encoder_equations(config.encoder, vocabularies, []), output], [config.encoder])
 
 
 def tagging_classifier_equations(config: Config, vocabularies: VocabularySizes) -> list[EquationGroup]:
@@ -743,7 +784,7 @@ def tagging_classifier_equations(config: Config, vocabularies: VocabularySizes) 
     equations = [rf"p = \mathrm{{softmax}}(W_o {inputs} + b_o)", r"p_s = \mathrm{softmax}(W_t h_s + b_t)"]
     note = "There is one step, t = 1. Rows of tags in the first layer, and of classes in the second, have no effect."
     parts = [
-        encoder_equations(config.encoder, vocabularies.source, _used_summaries(config)),
+        encoder_equations(config.encoder, vocabularies, _used_summaries(config)),
         _query_equations(decoder, memory),
         attention_equations(config.attention, "q", size, memory),
         EquationGroup("Output layers", equations, symbols, note),
@@ -760,7 +801,7 @@ def pointer_equations(config: Config, vocabularies: VocabularySizes) -> list[Equ
     """
     size, memory = config.decoder.hidden_size, memory_size(config.encoder)
     parts = [
-        encoder_equations(config.encoder, vocabularies.source, _used_summaries(config)),
+        encoder_equations(config.encoder, vocabularies, _used_summaries(config)),
         _query_equations(config.decoder, memory),
         attention_equations(config.attention, "q", size, memory),
         EquationGroup("Output", [r"p(s) = \alpha_{1s}"], [], "There is one step, t = 1."),

@@ -15,6 +15,7 @@ from pellucid.errors import ConfigError
 
 SIZES = (
     *("encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "encoder.filters"),
+    "encoder.character_size",
     *("attention.size", "attention.filters", "attention.filter_radius"),
     *("decoder.hidden_size", "decoder.num_layers", "decoder.embedding_size", "training.averaged_checkpoints"),
 )

@@ -32,7 +32,7 @@ class LabelingNetwork(Network):
         """
         if not len(batch.source):
             return self._empty_output(batch)
-        return self.forward_memory(self.encoder(batch.source, batch.source_lengths))
+        return self.forward_memory(self.encoder(batch.source, batch.source_lengths, batch.characters))
 
     @abstractmethod
     def forward_memory(self, memory: Memory) -> NetworkOutput:

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, has_source_features, memory_size
 from pellucid.data.batches import Batch
-from pellucid.data.vocabulary import BOS, UNK, Vocabularies
+from pellucid.data.vocabulary import BOS, NUM_SPECIAL, UNK, Vocabularies
 from pellucid.errors import ArgumentError, InputError
+from pellucid.model.character_encoder import empty_words
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import NetworkOutput, SampledOutputs
@@ -48,7 +49,8 @@ class Network(nn.Module, ABC):
         """Return the output of a batch without rows: that of one row of the same width, without this row."""
         source, target = (ids.new_full((1, max(1, ids.shape[1])), UNK) for ids in (batch.source, batch.target))
         lengths = [ids.new_full((1,), ids.shape[1]) for ids in (source, target)]
-        logits, weights, state, *others = self(Batch(source, lengths[0], target, lengths[1]))
+        characters = None if batch.characters is None else empty_words(source)
+        logits, weights, state, *others = self(Batch(source, lengths[0], target, lengths[1], characters))
         state = state.index_select(target.new_empty(0))
         return NetworkOutput(logits[:0], weights[:0], state, *(None if part is None else part[:0] for part in others))
 
@@ -85,7 +87,7 @@ class EncoderDecoder(Network):
         self._check_target(batch)
         if not len(batch.source):
             return self._empty_output(batch)
-        memory = self.encoder(batch.source, batch.source_lengths)
+        memory = self.encoder(batch.source, batch.source_lengths, batch.characters)
         state, cache = self.decoder.init_state(memory), self.decoder.build_cache(memory)
         if sampled_symbols is not None:
             cache = cache._replace(sampled_outputs=SampledOutputs(batch.target, sampled_symbols))
@@ -147,7 +149,8 @@ def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
     """
     features = len(vocabularies.features) if has_source_features(config) else 0
     symbols = len(vocabularies.source)
-    encoder = Encoder(config.encoder, symbols + features, symbols)
+    single_words = [index for index, count in enumerate(vocabularies.source.counts, NUM_SPECIAL) if count == 1]
+    encoder = Encoder(config.encoder, symbols + features, symbols, len(vocabularies.characters), single_words)
     targets = copied_ids(vocabularies) if config.decoder.pointer_generator else None
     sizes = DecoderDims(memory_size(config.encoder), len(vocabularies.target), targets)
     return NetworkParts(config, encoder, sizes, vocabularies)

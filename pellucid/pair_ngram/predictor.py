@@ -101,7 +101,7 @@ def _count_examples(examples: EncodedExamples, max_cells: int) -> int:
 
     Each has at least one cell: its source is not empty.
     """
-    source, target = (column.first(max_cells).offsets for column in examples)
+    source, target = (column.first(max_cells).offsets for column in (examples.source, examples.target))
     total = 0
     for start in range(0, len(source) - 1, COUNTED_EXAMPLES):
         block = slice(start, start + COUNTED_EXAMPLES + 1)

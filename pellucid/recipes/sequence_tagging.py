@@ -1,7 +1,6 @@
 """Recipes for published tagging data sets: SNIPS (slots and intents) and protein secondary structure."""
 
 import gzip
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from pellucid.recipes.label_experiments import LabelPredictions, LabelScore, Lab
 from pellucid.recipes.recipe import RecipeRequest
 
 SNIPS_SPLITS = ("train", "valid", "test")
-MAX_RARE_COUNT = 1
-"""Words with at most this frequency in the training set are replaced by their signature."""
 SNIPS_PUBLISHED = {
     "slot F1": {"Attention BiRNN": 87.8, "slot-gated": 88.8},
     "intent accuracy": {"Attention BiRNN": 96.7, "slot-gated": 97.0},
@@ -27,8 +24,8 @@ Requests to a voice assistant in the split of Goo et al. (2018): 13,084 for trai
 testing. Every word has a slot tag (BIO), every request one of seven intents. One network predicts both: the intent from
 one attention step over the encoder states, each slot tag from the state at its word (task tag-and-classify).
 
-Words that are unseen or occur once in the training set are replaced by a signature: a number, or the last two
-letters. So the network learns from rare words how to treat unknown ones.
+Every word is read by its vector and by its characters. Words that occur once in the training set share the vector of
+unknown words, so the network learns from them how to read unknown words by their characters.
 
 Slot F1 counts chunks as conlleval does. A sentence is correct if its intent and all its tags are; one of 700 is 0.14
 points. Published: Goo et al. (2018), "Slot-Gated Modeling for Joint Slot Filling and Intent Prediction", the
@@ -63,7 +60,7 @@ def snips_suite() -> LabelSuite:
 
 
 def read_snips(folder: Path) -> DataSplits:
-    """Read the three splits, with rare words replaced by their signatures.
+    """Read the three splits.
 
     Args:
         folder: Data folder with a folder per split (`SNIPS_SPLITS`).
@@ -74,9 +71,7 @@ def read_snips(folder: Path) -> DataSplits:
     Raises:
         DataError: As in `read_snips_split`.
     """
-    splits = [read_snips_split(folder / name) for name in SNIPS_SPLITS]
-    counts = Counter(word for example in splits[0] for word in example.source.split())
-    return DataSplits(*([replace_rare_words(example, counts) for example in split] for split in splits))
+    return DataSplits(*(read_snips_split(folder / name) for name in SNIPS_SPLITS))
 
 
 def read_snips_split(folder: Path) -> list[Example]:
@@ -110,28 +105,6 @@ def read_snips_split(folder: Path) -> list[Example]:
             )
         examples.append(Example(" ".join(words), " ".join([*label, *tags])))
     return examples
-
-
-def replace_rare_words(example: Example, counts: Mapping[str, int]) -> Example:
-    """Return the example with words of at most `MAX_RARE_COUNT` occurrences replaced by their signatures.
-
-    Args:
-        example: Source words, separated by spaces.
-        counts: Word frequencies in the training set; a `Counter`, so that unknown words have 0.
-    """
-    words = example.source.split()
-    return example._replace(
-        source=" ".join(word if counts[word] > MAX_RARE_COUNT else word_signature(word) for word in words)
-    )
-
-
-def word_signature(word: str) -> str:
-    """Return the signature of a rare word: "<number>" if it has a digit, else its last two letters as "<ly>".
-
-    Args:
-        word: A word of the data.
-    """
-    return "<number>" if any(letter.isdigit() for letter in word) else f"<{word[-2:]}>"
 
 
 def snips_scores(predictions: LabelPredictions) -> Mapping[str, LabelScore]:

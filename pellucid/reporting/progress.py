@@ -502,6 +502,7 @@ def initialization_text(event: NetworkInitialized) -> str:
             ("source symbols", event.new_source),
             ("target symbols", event.new_target),
             ("features", event.new_features),
+            ("characters", event.new_characters),
         )
         if symbols
     ]

@@ -250,5 +250,7 @@ def _digest_vocabularies(vocabularies: Vocabularies) -> str:
     """Return a hash of everything in the vocabularies on which outputs depend, whatever the layout of their file."""
     columns = [vocabularies.source, vocabularies.target, vocabularies.features]
     lengths = [vocabularies.longest_source, vocabularies.longest_target]
+    if vocabularies.characters.symbols:
+        columns.append(vocabularies.characters)
     content = [[column.symbols for column in columns], [column.counts for column in columns], lengths]
     return hashlib.sha256(msgspec.json.encode([*content, vocabularies.pieces])).hexdigest()

@@ -94,6 +94,8 @@ class InitializedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="i
     """Number of target symbols that the initial run lacks."""
     new_features: Count
     """Number of features that the initial run lacks."""
+    new_characters: Count = 0
+    """Number of characters of source words that the initial run lacks."""
 
 
 class PairNgramRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="pair_ngram"):

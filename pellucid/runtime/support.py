@@ -2,7 +2,7 @@
 
 from pellucid.config.attention_types import is_custom_attention
 from pellucid.config.cell_types import is_custom_cell
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, has_characters
 from pellucid.config.task_settings import TRANSDUCE
 from pellucid.errors import InputError, quote
 
@@ -28,6 +28,8 @@ def unsupported_settings(config: Config) -> dict[str, str]:
     for section, cell in (("encoder", config.encoder.cell), ("decoder", config.decoder.cell)):
         if is_custom_cell(cell):
             reasons[f"{section}.cell"] = f"{quote(cell)} is of another package, which computes in PyTorch"
+    if has_characters(config):
+        reasons["encoder.characters"] = f"{quote(config.encoder.characters)} computes in PyTorch"
     return reasons
 
 

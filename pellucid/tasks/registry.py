@@ -9,9 +9,13 @@ import torch
 
 from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.config.extensions import check_name
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, has_characters
 from pellucid.config.task_settings import TASKS, TaskSettings
 from pellucid.config.toml import check_settings
+from pellucid.data.characters import encode_characters
+from pellucid.data.encoding import EncodedExamples
+from pellucid.data.examples import Example
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import join_members
 from pellucid.decoding.predictor import Predictor
@@ -113,6 +117,23 @@ def build_meta_network(config: Config, vocabularies: Vocabularies) -> Network:
     """
     with torch.device("meta"):
         return build_network(config, vocabularies)
+
+
+def encode_for_task(
+    examples: Sequence[Example], tokenizers: Tokenizers, vocabularies: Vocabularies, config: Config
+) -> EncodedExamples:
+    """Return examples as ids, as the task of a configuration encodes them, with characters if the encoder reads them.
+
+    Args:
+        examples: Examples.
+        tokenizers: Tokenizers of the run.
+        vocabularies: Vocabularies of the run.
+        config: Configuration.
+    """
+    encoded = get_task(config.task).encode_examples(examples, tokenizers, vocabularies, config)
+    if not has_characters(config):
+        return encoded
+    return encoded._replace(characters=encode_characters(examples, tokenizers, vocabularies.characters))
 
 
 def build_ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Predictor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from pellucid.config.cell_types import cell_title
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, has_characters
 from pellucid.config.task_settings import TaskSettings
 from pellucid.data.batches import Batch
 from pellucid.data.encoding import EncodedExamples, encode_labels
@@ -246,7 +246,7 @@ class LabelingTask(Task):
 def describe_encoder(config: Config) -> str:
     """Describe the encoder: "bidirectional GRU encoder of 1 layer(s) of 16 units per direction".
 
-    If it has convolutions, they stand first.
+    If it has convolutions or reads characters, they stand first.
 
     Args:
         config: Configuration.
@@ -254,6 +254,9 @@ def describe_encoder(config: Config) -> str:
     encoder = config.encoder
     widths = " and ".join(map(str, encoder.convolutions))
     before = f"convolutions of {widths} symbols ({encoder.filters} filters each), " if widths else ""
+    if has_characters(config):
+        kind = "a convolution" if encoder.characters == "convolution" else "a bidirectional GRU"
+        before = f"{kind} over the characters of each word ({encoder.character_size} units), {before}"
     direction = "bidirectional" if encoder.bidirectional else "unidirectional"
     layers = f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction"
     return f"{before}{direction} {cell_title(encoder.cell)} encoder of {layers}"

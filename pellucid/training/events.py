@@ -77,6 +77,8 @@ class NetworkInitialized(NamedTuple):
     """Target symbols that the initial run lacks."""
     new_features: tuple[str, ...]
     """Features that the initial run lacks."""
+    new_characters: tuple[str, ...] = ()
+    """Characters of source words that the initial run lacks; empty for an encoder that reads none."""
 
 
 class EmbeddingCoverage(NamedTuple):

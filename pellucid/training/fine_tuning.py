@@ -78,6 +78,7 @@ def extend_vocabularies(known: Vocabularies, learned: Vocabularies, config: Conf
         columns=learned.columns,
         classes=tuple(dict.fromkeys((*known.classes, *learned.classes))),
         tags=tuple(dict.fromkeys((*known.tags, *learned.tags))),
+        characters=extend_vocabulary(known.characters, learned.characters),
     )
 
 
@@ -110,30 +111,38 @@ def initialize_network(
     growths = _growths(predictor.config, predictor.vocabularies, config, vocabularies)
     with torch.no_grad():
         for name, values in old.items():
-            growth = growths["source" if name.startswith("encoder.") else "target"]
+            growth = growths[_ids_of(name)]
             if not _copy_parameter(new[name], values, growth, is_table=".table." in name):
                 raise RunError(
                     f"{initial.folder}: {name} has the shape {tuple(values.shape)}, and {tuple(new[name].shape)} with "
                     "the new symbols: the network cannot be extended; train on data without new symbols"
                 )
     before = predictor.vocabularies
-    source, target, features = (
+    source, target, features, characters = (
         getattr(vocabularies, name).symbols[len(getattr(before, name).symbols) :]
-        for name in ("source", "target", "features")
+        for name in ("source", "target", "features", "characters")
     )
-    return NetworkInitialized(initial.folder, initial.digest, source, target, features)
+    return NetworkInitialized(initial.folder, initial.digest, source, target, features, characters)
 
 
 def _growths(
     before: Config, known: Vocabularies, config: Config, vocabularies: Vocabularies
 ) -> Mapping[str, VocabularyGrowth]:
-    """Return the growth of the encoder's ids and of the target ids."""
+    """Return the growth of the encoder's ids, of the target ids, and of the ids of characters."""
     old_features = len(known.features) if has_source_features(before) else 0
     new_features = len(vocabularies.features) if has_source_features(config) else 0
     return {
         "source": VocabularyGrowth(len(known.source), old_features, len(vocabularies.source), new_features),
         "target": VocabularyGrowth(len(known.target), 0, len(vocabularies.target), 0),
+        "characters": VocabularyGrowth(len(known.characters), 0, len(vocabularies.characters), 0),
     }
+
+
+def _ids_of(name: str) -> str:
+    """Return the side of the network whose ids a parameter has, by its name."""
+    if name.startswith("encoder.characters."):
+        return "characters"
+    return "source" if name.startswith("encoder.") else "target"
 
 
 def _copy_parameter(new: Tensor, old: Tensor, growth: VocabularyGrowth, is_table: bool) -> bool:
@@ -223,7 +232,7 @@ def frozen_part_warnings(config: Config, initialized: NetworkInitialized) -> Ite
         embedding != "one-hot" for embedding in (config.encoder.embedding, config.decoder.embedding)
     )
     num_new = {
-        "embeddings": num_source * has_source_table + num_target * has_target_table,
+        "embeddings": num_source * has_source_table + num_target * has_target_table + len(initialized.new_characters),
         "encoder": num_source * (not has_source_table),
         "decoder": num_target * (not has_target_table),
         "output": num_target,

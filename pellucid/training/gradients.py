@@ -75,7 +75,7 @@ class GradientComputer:
         if self.graph_runner is None:
             loss = self.loss(batch.to(self.device), sampling_probability)
             return LossAndGradients(loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True))
-        loss, *gradients = self.graph_runner(pad_to_bucket(batch))
+        loss, *gradients = self.graph_runner(pad_to_bucket(batch).tensors())
         return LossAndGradients(loss, gradients)
 
     def loss(self, batch: Batch, sampling_probability: float = 0.0) -> Float[Tensor, ""]:
@@ -173,7 +173,8 @@ class GradientComputer:
 
     def _compute_for_graph(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the loss and the gradients of all parameters; no gradient stays on the parameters."""
-        loss = self.loss(Batch(*inputs))
+        source, source_lengths, target, target_lengths = inputs
+        loss = self.loss(Batch(source, source_lengths, target, target_lengths))
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
         return [loss.detach(), *gradients]
 

@@ -35,7 +35,7 @@ from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
 from pellucid.model.device import rng_devices, seed_generators
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.shapes import Int
-from pellucid.tasks.registry import get_task
+from pellucid.tasks.registry import encode_for_task, get_task
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import Average, Optimizer, averaged_weights, build_average, scheduled_learning_rate
@@ -101,9 +101,7 @@ class TrainingState:
     def encoded_validation_examples(self) -> EncodedExamples:
         """Validation examples in ids."""
         predictor = self.predictor
-        return get_task(self.config.task).encode_examples(
-            self.validation_examples, predictor.tokenizers, predictor.vocabularies, self.config
-        )
+        return encode_for_task(self.validation_examples, predictor.tokenizers, predictor.vocabularies, self.config)
 
     @property
     def epochs(self) -> float:

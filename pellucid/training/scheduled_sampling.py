@@ -67,7 +67,7 @@ def unroll_sampled(network: EncoderDecoder, batch: Batch, probability: float) ->
     References:
         Mihaylova & Martins 2019, "Scheduled Sampling for Transformers", section 3.
     """
-    memory = network.encoder(batch.source, batch.source_lengths)
+    memory = network.encoder(batch.source, batch.source_lengths, batch.characters)
     state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
     inputs = shift_right(batch.target)
     with torch.no_grad():

@@ -687,6 +687,8 @@ def _log_record_of_file(read: LoggedOnce) -> dict[str, Any]:
     """Return the log record of a data file with its bad lines, of augmentation, or of the initial run."""
     if isinstance(read, NetworkInitialized):
         counts = {name: len(getattr(read, name)) for name in ("new_source", "new_target", "new_features")}
+        if read.new_characters:
+            counts["new_characters"] = len(read.new_characters)
         return {"event": "initialized", "run": str(read.run), "sha256": read.digest, **counts}
     if isinstance(read, PairsMixedIn):
         counts = {"examples": read.examples, "per_epoch": read.per_epoch, "new_examples": read.new_examples}
@@ -719,7 +721,7 @@ def _changed_files(log: RunLog, reads: Sequence[FileRead]) -> list[str]:
 def _fingerprint(description: tuple[Config, Vocabularies, Sequence[Example]], encoded: EncodedExamples) -> str:
     """Return a hash of the settings and the data, which must be equal when a run is resumed."""
     digest = hashlib.sha256()
-    for column in encoded:
+    for column in encoded.columns().values():
         for start in range(0, len(column.values), HASH_BLOCK):
             digest.update(column.values[start : start + HASH_BLOCK].astype(np.int32).data)
         digest.update(column.offsets.data)

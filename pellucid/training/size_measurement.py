@@ -141,7 +141,7 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
     assert data.corpus is not None
     encoded = data.corpus.encoded
-    first = EncodedExamples(*(column.first(MEASURED_EXAMPLES) for column in encoded))
+    first = EncodedExamples(encoded.source.first(MEASURED_EXAMPLES), encoded.target.first(MEASURED_EXAMPLES))
     count = encoded.source.num_sequences
     return MeasuredData(count, data.corpus.vocabularies, first, data.validation_examples[:1])
 

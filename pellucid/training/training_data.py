@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.config.settings import Config, DataConfig, Format
+from pellucid.config.settings import Config, DataConfig, Format, has_characters
+from pellucid.data.characters import learn_characters
 from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.delimiters import has_effect
 from pellucid.data.encoding import EncodedExamples
@@ -49,7 +50,7 @@ from pellucid.errors import ConfigError, DataError, RunError, quote
 from pellucid.files import FileDigest, digest_bytes, digest_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.run_folder.run_files import pair_file_config
-from pellucid.tasks.registry import get_task
+from pellucid.tasks.registry import encode_for_task, get_task
 from pellucid.training.events import DataAugmented, EmbeddingCoverage, FileRead, PairsMixedIn
 from pellucid.training.fine_tuning import extend_vocabularies
 from pellucid.training.loop import num_drawn
@@ -676,9 +677,12 @@ def encode_texts(
     else:
         tokenizers = build_tokenizers(config.data, known.pieces)
     vocabularies = task.learn_vocabularies(examples, tokenizers, config)
+    if has_characters(config):
+        characters = learn_characters(examples, tokenizers.source)
+        vocabularies = msgspec.structs.replace(vocabularies, characters=characters)
     if known is not None:
         vocabularies = extend_vocabularies(known, vocabularies, config)
-    return vocabularies, task.encode_examples(examples, tokenizers, vocabularies, config)
+    return vocabularies, encode_for_task(examples, tokenizers, vocabularies, config)
 
 
 def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingInputs, config: DataConfig) -> EncodedCorpus:
@@ -697,7 +701,7 @@ def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingInputs, config
         The mapped corpus; the given one, in memory, if it has fewer than `MIN_CORPUS_SYMBOLS` symbols or cannot be
         written.
     """
-    if sum(len(column.values) for column in corpus.encoded) < MIN_CORPUS_SYMBOLS:
+    if sum(len(column.values) for column in corpus.encoded.columns().values()) < MIN_CORPUS_SYMBOLS:
         return corpus
     if corpus.key != _corpus_key(files, config):
         corpus = corpus._replace(key="")

@@ -383,7 +383,9 @@ def _formula_sections(task: Task, predictor: Predictor) -> list[FormulaSection]:
     """Return the equations of a network with their symbols, as MathML."""
     vocabularies, config = predictor.vocabularies, predictor.config
     num_features = len(vocabularies.features) if has_source_features(config) else 0
-    sizes = VocabularySizes(len(vocabularies.source) + num_features, len(vocabularies.target))
+    sizes = VocabularySizes(
+        len(vocabularies.source) + num_features, len(vocabularies.target), len(vocabularies.characters)
+    )
     return [
         FormulaSection(
             title=group.title,
