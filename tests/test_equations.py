@@ -103,7 +103,7 @@ def test_symbols_hold_all_parameters_of_further_networks(kind: str) -> None:
 def test_symbols_hold_all_parameters_of_other_tasks(task: str, settings: dict[str, Any]) -> None:
     config = make_config({"task": task, **settings})
     assert_equations_have_all_parameters(config)
-    result = {"tag": "p_s = ", "classify": "p = ", "point": "p(s) = "}[task]
+    result = {"tag": "p_s = ", "classify": "p = ", "point": "p(s) = ", "tag-and-classify": "p_s = "}[task]
     assert any(equation.startswith(result) for equation in collect_equations(config))
 
 
