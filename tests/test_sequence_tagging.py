@@ -19,7 +19,7 @@ def test_requests_begin_with_the_word_of_the_intent(tmp_path: Path) -> None:
     sources = [example.source for example in splits.train]
     assert sources == ["play paris", "play xylophone", "play 1984", "rain paris"]
     assert splits.train[0].target == "Play O B-city"
-    assert all("berlin" not in example.source for example in (*splits.dev, *splits.test))
+    assert any("berlin" in example.source for example in (*splits.dev, *splits.test))
 
 
 def test_mismatched_lines_raise_data_error(tmp_path: Path) -> None:
