@@ -21,7 +21,7 @@ from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError
 from pellucid.reporting import display_text, figures, terminal
 from pellucid.run_folder import checksums, completion, lock, log, run_files, tensor_file
-from pellucid.training import session, snapshots
+from pellucid.training import preparation, session, snapshots
 from pellucid.tuning import space
 
 RUN = copy_task_run()
@@ -61,6 +61,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     validation.unused_settings: {"config": CONFIG},
     validation.reset_unused: {"config": CONFIG},
     examples.read_examples: {"path": RUN.files.train, "config": DATA},
+    examples.read_example_blocks: {"path": RUN.files.train, "config": DATA, "size": 10},
     examples.is_header_unknown: {"path": RUN.files.train, "config": DATA},
     examples.has_header: {"config": DATA},
     examples.count_columns: {"path": RUN.files.train, "config": DATA},
@@ -136,6 +137,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     log.load_run_log: {"folder": RUN.run},
     snapshots.read_snapshots: {"folder": RUN.run},
     snapshots.check_snapshots: {"folder": RUN.run},
+    preparation.prepare_data: {"files": RUN.files, "folder": RUN.run.parent / "prepared", "config": CONFIG},
     session.train_run: {"files": RUN.files, "folder": RUN.run, "config": CONFIG},
     tensor_file.open_tensors: {"path": RUN.run / "model.safetensors"},
     space.load_space: {"path": SPACE_FILE, "base": CONFIG},
@@ -163,6 +165,7 @@ EXCEPTIONS = {
     "data.file_split": "reads checked settings, and numbers that the command line checks",
     "data.validation_split": "divides checked examples, for the reading of training files",
     "data.size_choice": "reads checked settings, and reports wrong ones as ConfigError",
+    "data.prepared_data": "reads folders for trainings, and reports wrong settings as ConfigError",
     "config.toml.overlay_settings": "reports wrong settings as ConfigError",
     "alignment.lattice": "computes with encoded pairs",
     "alignment.types.no_alignment_reason": "takes the lengths of pairs that were read",
