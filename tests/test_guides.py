@@ -227,6 +227,7 @@ EXTENSION_PROGRAMS = {
     "cell": r"1984 → [MDCLXVI]+",
     "metric": r"'higher_is_better': True",
     "optimizer": r"1984 → [MDCLXVI]+",
+    "task": r"MCMLXXXIV → (even|odd)",
     "callback": r"update,exact_match,symbol_error_rate,symbol_accuracy,loss\n\d+,",
 }
 """Text that the program of each page prints."""
