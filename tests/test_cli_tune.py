@@ -30,13 +30,13 @@ from trained_runs import (
 )
 
 from pellucid import cli
-from pellucid.config.settings import DataConfig
+from pellucid.config.settings import Config, DataConfig
 from pellucid.config.toml import flatten_config, load_config
 from pellucid.errors import OutOfMemoryError
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import TrainingJob
-from pellucid.training.training_data import TrainingData, TrainingFiles, read_files
+from pellucid.training.training_data import TrainingData, TrainingFiles, read_training_data
 from pellucid.viewer.report_schema import ReportTable
 from pellucid.worker_pool import WorkerChannel
 
@@ -441,11 +441,13 @@ def test_data_of_a_search_are_read_without_a_corpus(tmp_path: Path, monkeypatch:
 
     paths = list[Path | None]()
 
-    def recorded_read(files: TrainingFiles, config: DataConfig, corpus: Path | None) -> TrainingData:
+    def recorded_read(
+        files: TrainingFiles, config: Config, unresolved: DataConfig, corpus: Path | None = None
+    ) -> TrainingData:
         paths.append(corpus)
-        return read_files(files, config, corpus)
+        return read_training_data(files, config, unresolved, corpus)
 
-    monkeypatch.setattr(search, "read_files", recorded_read)
+    monkeypatch.setattr(search, "read_training_data", recorded_read)
     search.resolve_config(copy_task_run().config, write_copy_files(tmp_path))
     assert paths == [None]
 

@@ -179,10 +179,10 @@ def test_sources_of_similar_lengths_share_a_batch(monkeypatch: pytest.MonkeyPatc
     batch_lengths: list[list[int]] = []
 
     def record_lengths(
-        network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: LengthLimits
+        network: EncoderDecoder, source: Tensor, lengths: Tensor, limit: LengthLimits, characters: None
     ) -> list[Hypothesis]:
         batch_lengths.append(lengths.tolist())
-        return greedy(network, source, lengths, limit)
+        return greedy(network, source, lengths, limit, characters)
 
     monkeypatch.setattr(module, "greedy", record_lengths)
     transducer = transducer_of({"search": {"batch_size": 2, "beam_size": 1}})
