@@ -151,8 +151,8 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     given = _over_initial_run(given, initial, folder, train)
     receivers = convert_argument("callbacks", callbacks, Sequence[TrainingCallback])
     report = EventReceivers(convert_argument("progress", progress, bool), tuple(receivers))
-    if isinstance(given, Mapping) and isinstance(train, str | Path):
-        given = settings_over_prepared(given, Path(train))
+    if isinstance(given, Mapping) and issubclass(type(train), str | Path):
+        given = settings_over_prepared(given, convert_argument("train", train, str | Path))
     data = given.data if isinstance(given, Config) else build_config(given, "config").data
     source, target = _read_argument("train", train, "training", data)
     valid_source, valid_target = (None, None) if valid is None else _read_argument("valid", valid, "validation", data)

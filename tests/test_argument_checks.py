@@ -291,7 +291,7 @@ WRONG_SETTINGS: list[tuple[str, object, str]] = [
     ("decoder", None, "decoder: expected a DecoderConfig, got None"),
     ("search", PLAIN.config.data, "search: expected a SearchConfig, got "),
     ("search", search_with_beam_size("x"), "search.beam_size: expected a whole number, got 'x'"),
-    ("task", ["x"], "task: expected transduce, tag, classify or point, got ['x']"),
+    ("task", ["x"], "task: expected transduce, tag, classify, point or tag-and-classify, got ['x']"),
     ("seed", -1, "seed: expected a whole number of at least 0, got -1"),
 ]
 

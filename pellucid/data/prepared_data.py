@@ -3,9 +3,10 @@
 `training/preparation.py` writes it; a training reads it in place of a file of pairs, and maps its ids into memory.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, cast
 
 import msgspec
 from msgspec import Meta
@@ -81,13 +82,16 @@ class PreparedData(NamedTuple):
     validation_examples: list[Example]
 
 
-def is_prepared(path: object) -> bool:
+def is_prepared(path: object) -> TypeGuard[Path]:
     """Return whether a path is a folder of prepared data.
 
     Args:
         path: The path, or a table in memory, which is none.
     """
-    return isinstance(path, Path) and path.is_dir() and file_exists(path / DESCRIPTION)
+    if not issubclass(type(path), Path):  # isinstance would read __class__, which may raise anything
+        return False
+    folder = cast(Path, path)
+    return os.path.isdir(folder) and file_exists(folder / DESCRIPTION)  # Path.is_dir raises for a long name
 
 
 def read_description(folder: Path) -> PreparedDescription:
@@ -119,7 +123,7 @@ def settings_over_prepared(settings: Mapping[str, Any], train: object) -> dict[s
         DataError: As in `read_description`.
         ConfigError: The settings are no sections of settings.
     """
-    if not (isinstance(train, Path) and is_prepared(train)):
+    if not is_prepared(train):
         return dict(settings)
     description = read_description(train)
     defaults = msgspec.structs.asdict(DataConfig())

@@ -338,7 +338,7 @@ def prepared_folder(files: TrainingInputs) -> Path | None:
     Raises:
         ConfigError: A validation set or a file of targets is given as well.
     """
-    if not (isinstance(files.train, Path) and is_prepared(files.train)):
+    if not is_prepared(files.train):
         return None
     if any((files.valid, files.train_target, files.valid_target)):
         raise ConfigError(
