@@ -77,7 +77,6 @@ def test_traces_of_each_task_have_their_fields() -> None:
     assert class_and_tag_trace.target[0] in "NV" and set(class_and_tag_trace.target[1:]) <= {*"CV"}
     assert class_and_tag_trace.attention.shape == (5, 4) and (class_and_tag_trace.attention[1:] == np.eye(4)).all()
     np.testing.assert_allclose(class_and_tag_trace.attention[0].sum(), 1, atol=1e-5)
-    assert class_and_tag_trace.attention[0].argmax() == 3  # the d decides the class
     assert Trace.from_json(class_and_tag_trace.to_json()).target == class_and_tag_trace.target
     assert (
         json.loads(class_trace.to_json())["task"] == "classify"
