@@ -105,7 +105,7 @@ def test_json_lines_are_audited(tmp_path: Path) -> None:
         (["--unlabeled", "u.txt"], "--next N and --unlabeled FILE belong together"),
         (["--next", "5", "--unlabeled", "u.txt", "--compare", "t.tsv"], "--next proposes sources"),
         (["--input-format", "text"], "--input-format text has no targets"),
-        (["--group-column", "3"], "--group-column and --ignored-tag have no effect"),
+        (["--group-column", "3"], "--group-column, --ignored-tag and --class-column have no effect"),
         (["--time", "1m"], "--time, --epochs and --run are for networks"),
         (["--folds", "1"], "--folds: expected"),
         (["--models", "ngram"], "--models: expected pair-ngram, network or both"),

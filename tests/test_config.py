@@ -90,7 +90,7 @@ def consistent_settings(config: Config) -> Config:
         config = with_value(config, "search.min_length", 0)
     if config.cuda_graphs:
         config = with_value(config, "training.scheduled_sampling", "none")
-    config = consistent_sampled_softmax(config)
+    config = consistent_characters(consistent_sampled_softmax(config))
     config = with_value(config, "training.batch_size", max(1, config.training.batch_size))
     if config.attention.type == "none":
         config = with_value(with_value(config, "decoder.pointer_generator", False), "training.coverage_loss", 0.0)
@@ -114,6 +114,14 @@ def consistent_sampled_softmax(config: Config) -> Config:
     needs_all = config.decoder.pointer_generator or config.training.rdrop_alpha or config.cuda_graphs
     if needs_all or config.training.scheduled_sampling != "none":
         return with_value(config, "training.sampled_softmax", 0)
+    return config
+
+
+def consistent_characters(config: Config) -> Config:
+    """Return the configuration without characters of words if it has no words, no vectors of them, or CUDA graphs."""
+    has_words = config.data.source_symbols not in ("characters", "whole", "position")
+    if not has_words or config.encoder.embedding == "one-hot" or config.cuda_graphs:
+        return with_value(config, "encoder.characters", "none")
     return config
 
 

@@ -118,7 +118,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("TRAIN", "", "pairs: TSV, CSV, JSON lines or Parquet, also .gz"),
             OptionHelp("--valid", "FILE", "validation file (default: at most 2,000 sources of TRAIN)"),
             OptionHelp("--out", "DIR", "folder of the prepared data, created or continued"),
-            OptionHelp("--task", "TASK", "transduce (default), tag, classify; not point"),
+            OptionHelp("--task", "TASK", "transduce (default), tag, classify; not point or tag-and-classify"),
             _COLUMNS,
             OptionHelp("--source-symbols", "KIND", "characters (default), words, subwords, or a separator"),
             OptionHelp("--target-symbols", "KIND", "the same for targets"),

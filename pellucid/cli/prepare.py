@@ -41,7 +41,8 @@ class PrepareArguments:
     valid_target: Path | None = None
     """Targets of the validation set, one per line, if --valid holds sources only."""
     task: TaskName = DEFAULT_TASK
-    """Task of the trainings: transduce (a sequence), tag (a tag per source symbol) or classify (a class)."""
+    """Task of the trainings: transduce (a sequence), tag (a tag per source symbol) or classify (a class); not point or
+    tag-and-classify."""
     data: Annotated[DataConfig, tyro.conf.arg(name="")] = field(default_factory=DataConfig)
     config: Path | None = None
     """TOML file of settings, of which those of the data and the task matter; flags override it."""
