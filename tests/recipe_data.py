@@ -77,7 +77,10 @@ def write_snips(folder: Path) -> None:
         tags = [["B-city" if word in ("paris", "berlin") else "O" for word in sentence] for sentence in sentences]
         write_lines(folder / split / "seq.in", [" ".join(sentence) for sentence in sentences])
         write_lines(folder / split / "seq.out", [f"{' '.join(sentence)} " for sentence in tags])
-        write_lines(folder / split / "label", ["Play" if "play" in sentence else "Rain" for sentence in sentences])
+        labels = ["Play" if "play" in sentence else "Rain" for sentence in sentences]
+        if split == "test":  # so that an output is wrong
+            labels[0] = "Rain" if labels[0] == "Play" else "Play"
+        write_lines(folder / split / "label", labels)
 
 
 def write_structure(folder: Path) -> None:

@@ -16,6 +16,7 @@ from covering_arrays import Row, covering_array, list_pairs
 from small_networks import make_config, make_network, make_padded_ids, make_vocabularies
 
 from pellucid.config.attention_types import BUILT_IN_TYPES
+from pellucid.config.cell_types import BUILT_IN_CELLS
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, EncoderConfig, SearchConfig, memory_size
 from pellucid.config.validation import check_consistency
 from pellucid.data.batches import Batch
@@ -43,6 +44,7 @@ NORMALIZED_TOLERANCE = 2e-3
 
 # Values of the settings that are neither literals nor booleans. A new such setting needs its values here.
 SETTING_VALUES: dict[str, tuple[Hashable, ...]] = {
+    "cell": BUILT_IN_CELLS,
     "num_layers": (1, 2, 3),
     "dropout": (0.0, 0.5),
     "embedding_dropout": (0.0, 0.5),
@@ -59,6 +61,7 @@ EXCLUDED_SETTINGS = {
     *("encoder.hidden_size", "decoder.hidden_size"),  # set together below
     *("encoder.pretrained", "decoder.pretrained"),  # files of vectors, read before the network computes
     *("encoder.features", "decoder.num_hops"),  # need data with features, or another task
+    *("encoder.characters", "encoder.character_size", "encoder.word_dropout"),  # need sources that are cut into words
 }
 SEARCH_VALUES: dict[str, tuple[Hashable, ...]] = {
     "search.max_length": (4, 6),

@@ -91,7 +91,9 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
     task: TaskName = draw(st.sampled_from(list(BUILT_IN_SETTINGS)))
     S, T, k = draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.integers(1, 3))
     features = draw(st.integers(0, S))
-    T = S - features if task == "tag" else T  # each source position has a tag
+    if "tag" in task:  # each source position has a tag
+        T = S - features
+        T += task == "tag-and-classify" and T > 0
     likely = -np.sort(-draw_array(draw, (T, k), LOG_PROBABILITIES), axis=1)
     heads, hops = draw(st.none() | st.integers(1, 2)), draw(st.none() | st.integers(1, 3))
     target, finished = draw(st.lists(SYMBOLS, min_size=T, max_size=T)), draw(st.booleans())

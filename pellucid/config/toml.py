@@ -169,18 +169,19 @@ def named_extensions(settings: Mapping[str, Any]) -> Iterator[tuple[str, Extensi
     registries = _extension_settings()
     for key, value in _leaves(settings, ""):
         if key in registries:
-            items = value if isinstance(value, list | tuple) else [value]
-            yield from ((key, registries[key], name) for name in items if isinstance(name, str))
+            registry, takes_list = registries[key]
+            items = value if takes_list and isinstance(value, list | tuple) else [value]
+            yield from ((key, registry, name) for name in items if isinstance(name, str))
 
 
 @cache
-def _extension_settings() -> Mapping[str, ExtensionRegistry[Any]]:
-    """Return the registry of each setting that names extensions, by its full key."""
+def _extension_settings() -> Mapping[str, tuple[ExtensionRegistry[Any], bool]]:
+    """Return the registry of each setting that names extensions, by its full key, and whether it is a list of names."""
     sections = {field.name: field.type for field in msgspec.structs.fields(Config)}
     kinds = {f"{name}.{key}": kind for name in sections if is_section(sections[name])
              for key, kind in _field_types(sections[name]).items()}  # fmt: skip
-    found = {key: extension_registry(kind) for key, kind in {**sections, **kinds}.items()}
-    return {key: registry for key, registry in found.items() if registry is not None}
+    found = {key: (extension_registry(kind), get_origin(kind) is tuple) for key, kind in {**sections, **kinds}.items()}
+    return {key: (registry, takes_list) for key, (registry, takes_list) in found.items() if registry is not None}
 
 
 @check_arguments
