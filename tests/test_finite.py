@@ -124,7 +124,7 @@ def disable_kernels_in(decode: Callable[[Predictor], list[list[Trace]]]) -> Call
 def test_every_task_names_the_run_in_its_error(tmp_path: Path, task: TaskName) -> None:
     run = saturate_parameters(task_run(task).run, tmp_path / "run")
     model = load(run)
-    pairs = [Example("abc", {"tag": "VCC", "classify": "an a", "point": "1"}[task])]
+    pairs = [Example("abc", {"tag": "VCC", "classify": "an a", "point": "1", "tag-and-classify": "NVCC"}[task])]
     for predict in (model.predict_examples, model.score_examples, model.distributions):  # type: ignore[attr-defined]
         with pytest.raises(RunError, match="run gives numbers that are not finite"):
             predict(pairs)
