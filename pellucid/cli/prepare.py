@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import tyro
 
 from pellucid.cli.arguments import default_settings, given_settings, parse_arguments
@@ -12,6 +13,7 @@ from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.cli.sources import count_noun
 from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName
 from pellucid.config.toml import build_config
+from pellucid.data.prepared_data import BAD_LINES
 
 if TYPE_CHECKING:
     from pellucid.training.preparation import DataPrepared, PreparationProgress
@@ -49,9 +51,7 @@ class PrepareArguments:
 
     def build_config(self) -> Config:
         """Return the configuration, with default settings of the network."""
-        from msgspec.structs import asdict
-
-        return build_config({"task": self.task, "data": asdict(self.data)}, "flags")
+        return build_config({"task": self.task, "data": msgspec.structs.asdict(self.data)}, "flags")
 
 
 def main(arguments: list[str]) -> int:
@@ -112,7 +112,7 @@ def _report(folder: Path, event: "DataPrepared") -> None:
     for line in event.bad_lines:
         print_message(f"skipped {line}")
     if description.num_bad_lines:
-        print_message(f"{folder / 'bad-lines.txt'}: all {count_noun(description.num_bad_lines, 'bad line')}")
+        print_message(f"{folder / BAD_LINES}: all {count_noun(description.num_bad_lines, 'bad line')}")
     if description.num_blank_lines:
         print_message(f"{description.train.path}: {count_noun(description.num_blank_lines, 'blank line')}, skipped")
     if event.note:

@@ -119,15 +119,7 @@ def read_examples(path: str | Path, config: DataConfig, target_path: str | Path 
         ConfigError: A configured column or tokenizer is invalid, a column is selected by name but the file has no
             header, or the format "text" has no file of targets.
     """
-    path = Path(path)
-    target_path = None if target_path is None else Path(target_path)
-    columns = _selected_columns(config, PAIR_ROLES)
-    if target_path is not None:
-        _reject_class_column(config, target_path)
-        records = read_parallel_records(path, target_path, columns)
-        description = f"the pair {path} and {target_path}"
-        return _collect_examples(records, config, InputNames(str(path), description, target=str(target_path)))
-    return _read_pairs(path, config, columns)
+    return next(_read_blocks(Path(path), config, None if target_path is None else Path(target_path), sys.maxsize))
 
 
 @check_arguments
@@ -152,12 +144,17 @@ def read_example_blocks(
         HeaderError: As in `read_examples`.
         ConfigError: As in `read_examples`.
     """
-    path, columns = Path(path), _selected_columns(config, PAIR_ROLES)
+    yield from _read_blocks(Path(path), config, None if target_path is None else Path(target_path), size)
+
+
+def _read_blocks(path: Path, config: DataConfig, target_path: Path | None, size: int) -> Iterator[ExampleFile]:
+    """Yield the examples of a file, or of two parallel files, in blocks of at most `size` examples."""
+    columns = _selected_columns(config, PAIR_ROLES)
     if target_path is None:
         yield from _read_pair_blocks(path, config, columns, size)
         return
-    _reject_class_column(config, Path(target_path))
-    records = read_parallel_records(path, Path(target_path), columns)
+    _reject_class_column(config, target_path)
+    records = read_parallel_records(path, target_path, columns)
     names = InputNames(str(path), f"the pair {path} and {target_path}", target=str(target_path))
     yield from _collect_blocks(records, config, names, size)
 
