@@ -22,7 +22,7 @@ TRAINING_PACKAGES = (
 """Packages of the extra `train`, by the names under which they are imported, and those that they install."""
 DATA_PACKAGES = ("pooch", "requests")
 """Package of the extra `data`, and one that it installs."""
-Extra = Literal["train", "data", "hub", "onnx", "tune", "tensorboard", "mlflow"]
+Extra = Literal["train", "data", "hub", "onnx", "tune", "postgresql", "tensorboard", "mlflow", "ray"]
 """Extra of the distribution, of which optional packages are installed."""
 
 

@@ -4,21 +4,26 @@
 fails the other jobs of an executor and blocks a pool forever; an error is reported only after the running jobs;
 processes survive a killed parent; and they receive Ctrl-C. This pool uses plain `multiprocessing` processes, each with
 a pipe.
+
+Trainings, recipes, audits and searches open a pool with `open_pool`. Within a block of `use_pool` this is another one,
+such as that of a Ray cluster (`pellucid.cluster.ray_pool`).
 """
 
 import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from ctypes import c_bool
 from functools import partial
 from multiprocessing import current_process, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pellucid.errors import InputError, RunError
+from pellucid.launched_workers import refuse_launched_workers
 
 Job = TypeVar("Job")
 """Type of the argument with which a worker calls its task; a job is identified by a number."""
@@ -72,19 +77,35 @@ class WorkerDiedError(InputError):
     """A worker process that was killed during a job, by a user or by the system for lack of memory."""
 
 
+@runtime_checkable
+class MessageSender(Protocol):
+    """Connection that sends messages, such as that of a pipe."""
+
+    def send(self, message: Any, /) -> None:  # noqa: ANN401 (any picklable object)
+        """Send a message."""
+
+
+@runtime_checkable
+class StopFlag(Protocol):
+    """Flag that is set from outside the job, such as a value in shared memory."""
+
+    value: Any
+    """True if the job should stop."""
+
+
 class WorkerChannel(NamedTuple):
     """Connection of a running job to the parent process, as the task receives it."""
 
-    connection: "Connection[Any, Any]"
+    connection: MessageSender
     number: int
     """Number of the job."""
-    stop: Any
-    """Flag in shared memory, without a lock that a killed process could hold."""
+    stop: StopFlag | None
+    """Flag without a lock that a killed process could hold; None for a job that is never stopped."""
 
     @property
     def stop_requested(self) -> bool:
         """True after the parent has asked the job to stop early; the job should check it regularly."""
-        return bool(self.stop.value)
+        return self.stop is not None and bool(self.stop.value)
 
     def send_progress(self, content: object) -> None:
         """Send a message about the job to the parent.
@@ -93,6 +114,77 @@ class WorkerChannel(NamedTuple):
             content: The message, which must be picklable.
         """
         self.connection.send(ProgressMessage(self.number, content))
+
+
+@runtime_checkable
+class JobPool(Protocol):
+    """Pool of workers, in processes of this machine or elsewhere, that run jobs of one kind in parallel.
+
+    It is a context manager; at the end of the block, running jobs are killed.
+    """
+
+    max_workers: int
+    """Maximum number of parallel jobs; 0 for as many as there are cores, here or in a cluster."""
+
+    @property
+    def busy(self) -> Mapping[int, Any]:
+        """Workers of the jobs that are submitted and have not ended, by the numbers of the jobs."""
+
+    @property
+    def free_workers(self) -> int:
+        """Number of jobs that can be submitted now."""
+
+    def __enter__(self) -> "JobPool":
+        """Return the pool."""
+
+    def __exit__(self, *exception: object) -> None:
+        """Kill running jobs."""
+
+    def submit(self, number: int, job: Any) -> None:  # noqa: ANN401 (the argument of the task)
+        """Start a job."""
+
+    def request_stop(self, numbers: Iterable[int] | None = None) -> None:
+        """Ask jobs to stop early; each still has a last event. The result of a job that has not begun is None."""
+
+    def events(self) -> Iterator[JobEvent]:
+        """Wait up to `EVENT_TIMEOUT` for events, and yield those that have arrived."""
+
+
+PoolFactory = Callable[[Callable[[Any, WorkerChannel], Any], int], JobPool]
+"""Function that opens a pool for a task, with a maximum number of parallel jobs; 0 for as many as it has workers."""
+_POOL_FACTORY: ContextVar[PoolFactory | None] = ContextVar("pool_factory", default=None)
+
+
+@contextmanager
+def use_pool(factory: PoolFactory) -> Iterator[None]:
+    """Open other pools than those of this machine in the block: `open_pool` calls a function.
+
+    Args:
+        factory: The function.
+    """
+    token = _POOL_FACTORY.set(factory)
+    try:
+        yield
+    finally:
+        _POOL_FACTORY.reset(token)
+
+
+def uses_local_pool() -> bool:
+    """Return whether `open_pool` starts processes of this machine."""
+    return _POOL_FACTORY.get() is None
+
+
+def open_pool(task: Callable[[Any, WorkerChannel], Any], max_workers: int) -> JobPool:
+    """Return a pool for one kind of task: worker processes of this machine, except within a block of `use_pool`.
+
+    Args:
+        task: Function at the top level of a module, called with a job and the channel of the worker.
+        max_workers: Maximum number of parallel jobs; 0 for as many as there are cores, here or in a cluster.
+
+    Raises:
+        RunError: As in `WorkerPool`, or in the function of `use_pool`.
+    """
+    return (_POOL_FACTORY.get() or WorkerPool)(task, max_workers)
 
 
 class Worker:
@@ -154,11 +246,14 @@ class WorkerPool(Generic[Job]):
 
         Args:
             task: Function at the top level of a module, called with a job and the channel of the worker.
-            max_workers: Maximum number of processes, and so of parallel jobs; it may be changed later.
+            max_workers: Maximum number of processes, and so of parallel jobs; it may be changed later. 0 for one per
+                core.
 
         Raises:
             RunError: This process is daemonic, such as a worker of `multiprocessing.Pool`: it may start no process.
+            ConfigError: torchrun has started this process as one of several workers.
         """
+        refuse_launched_workers()
         if current_process().daemon:
             raise RunError(
                 "this process is daemonic, such as a worker of multiprocessing.Pool, and may start no process: start "
@@ -181,7 +276,7 @@ class WorkerPool(Generic[Job]):
     @property
     def free_workers(self) -> int:
         """Number of jobs that can be submitted now."""
-        return self.max_workers - len(self.busy)
+        return max(0, (self.max_workers or available_cores()) - len(self.busy))
 
     def submit(self, number: int, job: Job) -> None:
         """Start a job, in an idle process or a new one. The caller checks `free_workers` first.
@@ -232,7 +327,7 @@ def parallel_map(
 ) -> Iterator[Result]:
     """Yield the results of jobs in order; by default, as many jobs run in parallel processes as there are cores.
 
-    A single job, and all jobs of a single worker, run in this process.
+    A single job, and all jobs of a single worker, run in this process, except within a block of `use_pool`.
 
     Args:
         task: Function at the top level of a module, called with a job and a callback for its progress.
@@ -250,13 +345,13 @@ def parallel_map(
             process is raised as it is.
     """
     report = on_progress or (lambda job, content: None)
-    if len(jobs) == 1 or max_workers == 1:
+    if uses_local_pool() and (len(jobs) == 1 or max_workers == 1):
         for index, only_job in enumerate(jobs):
             yield task(only_job, partial(report, index))
         return
     results: dict[int, Result] = {}
     waiting = iter(enumerate(jobs))
-    with WorkerPool[Job](partial(_run_with_callback, task), max_workers or available_cores()) as pool:
+    with open_pool(partial(_run_with_callback, task), max_workers) as pool:
         for number in range(len(jobs)):
             while number not in results:
                 for _, job in zip(range(pool.free_workers), waiting, strict=False):
@@ -291,20 +386,30 @@ def _run_with_callback(task: Callable[[Job, ProgressCallback], Result], job: Job
     return task(job, channel.send_progress)
 
 
-def _run_worker(task: Callable[[Job, WorkerChannel], Any], connection: "Connection[Any, Any]", stop: object) -> None:
+def execute_job(task: Callable[[Job, WorkerChannel], Any], job: Job, channel: WorkerChannel) -> JobResult | JobFailure:
+    """Call a task with a job in a worker, and return the last event of the job.
+
+    Args:
+        task: Function that is called with the job and the channel.
+        job: The job.
+        channel: Channel of the worker, with the number of the job.
+    """
+    try:
+        return JobResult(channel.number, task(job, channel))
+    except InputError as error:
+        return JobFailure(channel.number, error)
+    except Exception:
+        return JobFailure(channel.number, WorkerError(f"error in a worker process:\n{traceback.format_exc()}"))
+
+
+def _run_worker(task: Callable[[Job, WorkerChannel], Any], connection: "Connection[Any, Any]", stop: StopFlag) -> None:
     """Run jobs one after another until the parent kills this process or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent has ended
         while True:
             number, job = connection.recv()
-            try:
-                event: JobEvent = JobResult(number, task(job, WorkerChannel(connection, number, stop)))
-            except InputError as error:
-                event = JobFailure(number, error)
-            except Exception:
-                event = JobFailure(number, WorkerError(f"error in a worker process:\n{traceback.format_exc()}"))
-            connection.send(event)
+            connection.send(execute_job(task, job, WorkerChannel(connection, number, stop)))
 
 
 def _exit_with_parent() -> None:

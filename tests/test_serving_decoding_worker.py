@@ -131,7 +131,7 @@ def make_runner(task: str) -> ModelRunner:
     ("task", "operation", "options", "text"),
     [
         ("classify", "predict", PredictRequest(rows=[], beam_size=7), "beam_size: "),
-        ("tag", "nbest", NBestRequest(rows=[], count=3), "count: "),
+        ("tag", "nbest", NBestRequest(rows=[], count=3), "count: expected 1, because"),
         ("tag", "align", AlignRequest(rows=[]), "align: "),
     ],
 )
@@ -154,3 +154,10 @@ def test_bad_rows_of_labels_are_named(task: str) -> None:
     job = BatchJob("predict", PredictRequest(rows=[]), [SourceRow(source="ab", prefix="x")], [0])
     (prefix,) = map(json.loads, runner(job, CHANNEL))
     assert prefix["error"]["message"].startswith("rows[0]: prefix: ")
+
+
+def test_a_long_prefix_is_refused_before_it_is_decoded(state: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding_worker, "decode_rows", lambda *_: pytest.fail("the row is decoded"))
+    job = BatchJob("predict", PredictRequest(rows=[]), [SourceRow(source="abc", prefix="a" * 11)], [0])
+    [result] = map(json.loads, state(job, CHANNEL))
+    assert result["error"]["message"] == "rows[0]: prefix: expected at most 10 symbols, got 11; divide the row"

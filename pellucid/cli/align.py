@@ -28,7 +28,6 @@ from pellucid.cli.sources import (
     DecodingNotes,
     InputLine,
     check_path_order,
-    count_noun,
     escape_text,
     first_bad_line,
     is_run,
@@ -38,7 +37,7 @@ from pellucid.config.settings import DataConfig, Device
 from pellucid.data.examples import Example, InputFormat, pair_config, parse_pairs, read_pairs
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.trace_schema import encode_json
-from pellucid.errors import ConfigError, DataError, InputError
+from pellucid.errors import ConfigError, DataError, InputError, count_noun
 
 if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor

@@ -12,14 +12,16 @@ from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pellucid.cli.evaluation_blocks import EvaluationCluster, decode_examples
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
-from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
+from pellucid.cli.search_flags import SearchFlags, apply_search_flags, read_lexicon
 from pellucid.cli.sources import lexicon_count_message
 from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks
 from pellucid.data.examples import STANDARD_INPUT, Example, ExampleFile, read_row_ids
+from pellucid.decoding.streaming import decode_in_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError
 from pellucid.reporting.tables import short_names
@@ -75,6 +77,8 @@ class AssessmentOptions(NamedTuple):
     """Device for decoding."""
     metrics: tuple[str, ...] = ()
     """Names of further metrics, of other packages."""
+    cluster: EvaluationCluster | None = None
+    """Cluster that decodes; None for this process."""
 
 
 class AssessmentInputs(NamedTuple):
@@ -232,7 +236,8 @@ def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCac
     from pellucid.decoding.options import DecodingOptions
     from pellucid.run_folder.predictor_loader import load
 
-    predictor = apply_search_flags(load(path, options.device), options.search)
+    device: Device = options.device if options.cluster is None else "cpu"  # this process decodes nothing then
+    predictor = apply_search_flags(load(path, device), options.search)
     key = predictor.config.data, predictor.vocabularies.columns
     if key not in lexicons:
         lexicons[key] = read_lexicon(predictor, options.search)
@@ -242,11 +247,14 @@ def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCac
 
 def _decode(predictor: "Predictor", examples: Sequence[Example], options: AssessmentOptions) -> list[list[Trace]]:
     """Return the outputs of each example: the best, the n best, or samples."""
-    if options.sampling is not None:
-        return decode_samples(predictor, examples, options.sampling)
-    if options.search.nbest is None:
-        return [[trace] for trace in predictor.predict_examples(examples)]
-    return decode_nbest(predictor, examples, options.search.nbest)
+    search, sampling = options.search, options.sampling
+    if options.cluster is not None:
+        return options.cluster.decode(predictor, examples, search, sampling)
+
+    def decode_chunk(chunk: Sequence[Example], first: int) -> list[list[Trace]]:
+        return decode_examples(predictor, chunk, first, search.nbest, sampling)
+
+    return decode_in_chunks(decode_chunk, examples)
 
 
 def _read_pairs(

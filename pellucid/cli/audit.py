@@ -3,9 +3,9 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import tyro
@@ -13,22 +13,22 @@ from msgspec import Meta
 
 from pellucid.auditing.types import AuditModels, AuditOptions, DictionaryEntry, NumFolds, NumJobs
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
 from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
-from pellucid.cli.sources import count_noun
 from pellucid.config.settings import Config, DataConfig, Delimiter, Device, Epochs, Seed, Size
 from pellucid.config.toml import build_config
 from pellucid.data.examples import (
+    OtherColumns,
     describe_used_columns,
-    empty_text_error,
     file_delimiter,
-    read_examples,
     read_other_columns,
+    read_partially_labeled,
     read_row_ids,
 )
 from pellucid.data.readers import BadLine
-from pellucid.errors import ConfigError, InputError
+from pellucid.errors import ConfigError, InputError, count_noun
 from pellucid.files import write_text
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ MAX_LISTED_LINES = 20
 """Maximum number of bad lines that are named."""
 MAX_PAGE_ROWS = 1_000
 """Default number of rows of a page."""
+NETWORK_FIELDS = ("size", "time", "epochs", "run", "device")
+"""Fields of the arguments that only networks need."""
+WORKLIST_FIELDS = ("html", "page_rows", "compare", "decided", "folds", "jobs", "on")
+"""Fields that only a worklist needs."""
+APPLY_UNUSED = ("next", "unlabeled", *WORKLIST_FIELDS, "models", "seed", *NETWORK_FIELDS)
+"""Fields that have no effect where decisions are applied."""
 OtherFiles = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")]
 
 
@@ -51,30 +57,35 @@ class AuditArguments:
     an irregular word that is right is suspicious, too, and an error that many rows share is not.
 
     Every row is in the worklist, the most suspicious first. Decisions are written into the columns decision (replace,
-    keep, remove) and new_target of the worklist, or exported by the page, and applied by --apply.
+    keep, remove), new_target and new_source of the worklist, or exported by the page, and applied by --apply. Rows that
+    were kept are left out of later worklists by --decided.
     """
 
     file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
     """Pairs to audit: TSV, CSV, JSON lines or Parquet, with the columns of a training file."""
     output: Path | None = None
     """CSV file of the worklist; with --apply, the corrected file; with --next, the proposed sources. Default: standard
-    output; --apply requires it."""
+    output; --apply requires it. A file that exists is replaced, except a worklist with decisions."""
     html: Path | None = None
     """Also write the worklist as a page, on which rows are decided; one file that needs no network."""
     page_rows: Annotated[int, Meta(ge=1, le=20_000)] = MAX_PAGE_ROWS
-    """Maximum number of rows of the page, the most suspicious ones."""
-    apply: Annotated[Path | None, tyro.conf.arg(metavar="DECISIONS")] = None
-    """Apply the decisions of a file to FILE, and write the result to --output. No model is trained."""
+    """Maximum number of rows of the page, the most suspicious ones; the first 200 of each kind of reason are added."""
+    apply: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="DECISIONS")] = ()
+    """Apply the decisions of a file to FILE, and write the result to --output. No model is trained. Repeat the flag for
+    several files, such as those of several editors; different decisions on one row are an error."""
     compare: OtherFiles = ()
     """Other file, such as the test set of this training set: sources that occur in both are reported. Repeat the flag
     for several files."""
+    decided: OtherFiles = ()
+    """File of earlier decisions: rows that it keeps, with the same source and target, are left out of the worklist.
+    Repeat the flag for several files."""
     next: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     """Propose N sources of --unlabeled to label next, the least certain first; 0: audit FILE."""
     unlabeled: Path | None = None
     """Sources without targets, for --next: text with one source per line, or a file with the source column of FILE."""
     models: AuditModels = "pair-ngram"
-    """Models. pair-ngram: pair n-gram models (seconds); network: networks (minutes to hours); both: a row is as
-    suspicious as the model that objects less holds it."""
+    """Models. pair-ngram: pair n-gram models (seconds); network: networks (minutes to hours); both: the suspicion of a
+    row is the smaller of both."""
     folds: NumFolds = 5
     """Number of cross-validation folds, and so of models of each kind."""
     size: Size = "small"
@@ -83,8 +94,12 @@ class AuditArguments:
     """Maximum time of the training of each network: 90s, 10m, 2h; empty for no limit."""
     epochs: Epochs = 0.0
     """Maximum number of epochs of each network; 0: by the number of pairs."""
-    jobs: NumJobs = 1
-    """Number of folds that are computed in parallel; 0: one per core."""
+    jobs: NumJobs | None = None
+    """Number of folds that are computed in parallel; 0: one per core, or as many as a cluster has CPUs for. Default: 1,
+    or 0 with --on ray."""
+    on: OnFlag = None
+    """Compute the folds on the machines of a Ray cluster, as many at once as it has CPUs for. Networks then need --run,
+    a folder that all machines share."""
     seed: Seed = 1
     """Random seed of the folds and of the networks."""
     run: Path | None = None
@@ -96,9 +111,8 @@ class AuditArguments:
     def build_config(self) -> Config:
         """Return the configuration of the networks."""
         training = {"time_limit": self.time, "epochs": self.epochs, "pair_ngram": False}
-        data = {name: value for name, value in msgspec.structs.asdict(self.data).items()}
         settings: dict[str, Any] = {"size": self.size, "seed": self.seed, "device": self.device}
-        return build_config({**settings, "data": data, "training": training}, "flags")
+        return build_config({**settings, "data": msgspec.structs.asdict(self.data), "training": training}, "flags")
 
 
 def main(arguments: list[str]) -> int:
@@ -116,8 +130,8 @@ def main(arguments: list[str]) -> int:
     args = parse_arguments(AuditArguments, "audit", arguments)
     _check_arguments(args)
     _check_files(args)
-    if args.apply is not None:
-        _apply(args, args.apply)
+    if args.apply:
+        _apply(args)
     elif args.next:
         _propose(args)
     else:
@@ -130,10 +144,12 @@ def _check_files(args: AuditArguments) -> None:
 
     With --apply, --output may be FILE itself.
     """
-    inputs = [args.apply, args.unlabeled, *args.compare, *([] if args.apply else [args.file])]
+    inputs = [*args.apply, args.unlabeled, *args.compare, *args.decided, *([] if args.apply else [args.file])]
     check_output_file("--output", args.output, inputs)
     check_output_file("--html", args.html, inputs, ending=".html")
-    is_worklist = args.apply is None and not args.next
+    if args.html is not None and args.output is not None and args.html.resolve() == args.output.resolve():
+        raise InputError(f"--output and --html are one file, {args.html}: name another file for the page")
+    is_worklist = not args.apply and not args.next
     if is_worklist and args.output is not None and args.output.exists() and args.output.stat().st_size:
         _check_decisions(args.output)
 
@@ -156,51 +172,82 @@ def _check_decisions(path: Path) -> None:
 
 
 def _check_arguments(args: AuditArguments) -> None:
-    """Raise `ConfigError` for contradicting options."""
-    if args.apply is not None and args.output is None:
+    """Raise `ConfigError` for contradicting options, and for options without effect."""
+    if args.apply and args.output is None:
         raise ConfigError("--apply needs --output, the corrected file, which may be FILE itself")
-    if args.apply is not None and (args.html or args.compare or args.next):
-        raise ConfigError("--apply trains no model and makes no worklist: leave out --html, --compare and --next")
-    if bool(args.next) != (args.unlabeled is not None):
+    if not args.apply and bool(args.next) != (args.unlabeled is not None):
         raise ConfigError("--next N and --unlabeled FILE belong together: give both or none")
-    if args.next and (args.html or args.compare):
-        raise ConfigError("--next proposes sources and makes no worklist: leave out --html and --compare")
     if args.data.input_format == "text":
         raise ConfigError("--input-format text has no targets: audit one file of pairs")
     if args.data.group_column or args.data.ignored_tag or args.data.class_column:
         raise ConfigError("--group-column, --ignored-tag and --class-column have no effect in an audit: leave them out")
-    if args.models == "pair-ngram" and (args.time or args.epochs or args.run is not None):
-        raise ConfigError("--time, --epochs and --run are for networks: give --models network or both")
+    uses_networks = args.models != "pair-ngram"
+    if args.on and uses_networks and args.run is None:
+        raise ConfigError("--on ray: networks need --run DIR, a folder that all machines of the cluster share")
+    for is_unused, names, reason in (
+        (bool(args.apply), APPLY_UNUSED, "--apply trains no model and makes no worklist: leave out {flags}"),
+        (bool(args.next), WORKLIST_FIELDS, "--next proposes sources and makes no worklist: leave out {flags}"),
+        (args.html is None, ("page_rows",), "{flags} is for the page: give --html"),
+        (not uses_networks, NETWORK_FIELDS, "{flags}: only for networks; give --models network or both"),
+        (bool(args.next) and not uses_networks, ("seed",), "{flags}: --next has random numbers only for networks"),
+    ):
+        if is_unused and (given := _given_flags(args, names)):
+            raise ConfigError(reason.format(flags=given))
 
 
-def _apply(args: AuditArguments, decisions_file: Path) -> None:
+def _given_flags(args: AuditArguments, names: Sequence[str]) -> str:
+    """Return the flags among some whose values are not the defaults, as text: "--time and --epochs"; "" if none is."""
+    defaults = {each.name: each.default for each in fields(args)}
+    flags = [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) != defaults[name]]
+    return " and ".join(filter(None, [", ".join(flags[:-1]), *flags[-1:]]))
+
+
+def _apply(args: AuditArguments) -> None:
     """Apply decisions to FILE."""
-    from pellucid.auditing.decisions import apply_decisions, read_decisions
+    from pellucid.auditing.decisions import apply_decisions, read_all_decisions
 
     assert args.output is not None
-    counts = apply_decisions(args.file, args.data, read_decisions(decisions_file), args.output)
+    counts = apply_decisions(args.file, args.data, read_all_decisions(args.apply), args.output)
+    for warning in counts.warnings:
+        print_message(f"warning: {warning}")
+    sources = f"{count_noun(counts.new_sources, 'source')} replaced, " if counts.new_sources else ""
     print_message(
-        f"{args.output}: {count_noun(counts.replaced, 'target')} replaced, {count_noun(counts.removed, 'row')} "
-        f"removed, {counts.kept:,} marked as right, {counts.undecided:,} without a decision"
+        f"{args.output}: {count_noun(counts.replaced, 'target')} replaced, {sources}"
+        f"{count_noun(counts.removed, 'row')} removed, {count_noun(counts.kept, 'row')} kept, "
+        f"{counts.undecided:,} without a decision"
     )
 
 
-def _read_entries(path: Path, data: DataConfig) -> list[DictionaryEntry]:
+class AuditedFile(NamedTuple):
+    """Entries of a file."""
+
+    entries: list[DictionaryEntry]
+    open_entries: list[DictionaryEntry]
+    """Entries whose targets are empty: nobody has filled them yet."""
+
+
+def _read_entries(path: Path, data: DataConfig) -> AuditedFile:
     """Return the entries of a file; bad lines are counted and named on standard error."""
-    reading = read_examples(path, data)
+    from pellucid.auditing.rules import list_lines
+
+    reading, without_target = read_partially_labeled(path, data)
     identifiers = read_row_ids(path, data)
     note = describe_used_columns(path, data)
     print_message(f"{path}: {count_noun(len(reading.examples), 'pair')}{f'; {note}' if note else ''}")
-    others = [line for line in reading.bad_lines if line.reason != empty_text_error("target")]
-    _report_bad_lines(others)
-    if num_open := len(reading.bad_lines) - len(others):  # rows that nobody has filled yet
-        print_message(f"{count_noun(num_open, 'row')} without a target: not audited")
+    _report_bad_lines(reading.bad_lines)
+    if without_target:
+        lines = list_lines([line for line, _ in without_target])
+        print_message(f"{path}: {count_noun(len(without_target), 'row')} without a target: not audited ({lines})")
     if reading.num_blank_lines:
         print_message(f"{path}: {count_noun(reading.num_blank_lines, 'blank line')}, skipped")
-    return [
+    entries = [
         DictionaryEntry(line, example, identifiers.get(line, ""))
         for line, example in zip(reading.line_numbers, reading.examples, strict=True)
     ]
+    return AuditedFile(
+        entries,
+        [DictionaryEntry(line, example, identifiers.get(line, "")) for line, example in without_target],
+    )
 
 
 def _report_bad_lines(bad_lines: Sequence[BadLine]) -> None:
@@ -215,49 +262,61 @@ def _report_bad_lines(bad_lines: Sequence[BadLine]) -> None:
 
 def _options(args: AuditArguments) -> AuditOptions:
     """Return the options of the models."""
-    return AuditOptions(models=args.models, folds=args.folds, seed=args.seed, jobs=args.jobs, run=args.run)
+    jobs = args.jobs if args.jobs is not None else 0 if args.on else 1
+    return AuditOptions(models=args.models, folds=args.folds, seed=args.seed, jobs=jobs, run=args.run)
 
 
 def _audit(args: AuditArguments) -> None:
     """Audit FILE and write its worklist."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
-    from pellucid.auditing.audit import audit_entries
+    from pellucid.auditing.audit import audit_entries, record_without_target
+    from pellucid.auditing.decisions import read_kept_pairs, without_kept
     from pellucid.auditing.worklist import worklist_csv
+    from pellucid.training.training_data import spaced_symbol_warnings
 
     config = args.build_config()
-    entries = _read_entries(args.file, config.data)
-    others = {str(path): _read_entries(path, config.data) for path in args.compare}
-    audited = audit_entries(entries, config, _options(args), others, print_message)
+    kept = read_kept_pairs(args.decided)
+    entries, open_entries = _read_entries(args.file, config.data)
+    for warning in spaced_symbol_warnings([entry.example for entry in entries], config.data):
+        print_message(f"warning: {warning}")
+    others = {str(path): _read_entries(path, config.data).entries for path in args.compare}
+    run = None if args.models == "pair-ngram" else args.run
+    with run_jobs_on(args.on, run, config.threads, config.device):
+        audited = audit_entries(entries, config, _options(args), others, print_message)
     for note in audited.notes:
         print_message(f"note: {note}")
+    all_records = [*audited.records, *map(record_without_target, open_entries)]
+    records = without_kept(all_records, kept)
+    if args.decided:
+        print_message(f"{count_noun(len(all_records) - len(records), 'row')} left out, kept by earlier decisions")
     bom = byte_order_mark(args.file)
     delimiter, columns = file_delimiter(args.file, config.data), read_other_columns(args.file, config.data)
-    _write(args.output, bom + worklist_csv(audited.records, columns, delimiter))
+    _write(args.output, bom + worklist_csv(records, columns, delimiter))
     if args.html is not None:
-        _write_page(args, args.html, audited.records, delimiter)
-    counts = Counter(kind for record in audited.records for kind in record.kinds)
+        _write_page(args, args.html, records, columns, delimiter)
+    counts = Counter(kind for record in records for kind in record.kinds)
     listed = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
     print_message(f"rows by reason: {listed or 'none'}")
     if args.output is not None:
         print_message(
-            f"{args.output}: {count_noun(len(audited.records), 'row')}. Next: write replace, keep or remove into the "
+            f"{args.output}: {count_noun(len(records), 'row')}. Next: write replace, keep or remove into the "
             "column decision, and apply the file with --apply"
         )
 
 
-def _write_page(args: AuditArguments, path: Path, records: Sequence["AuditRecord"], delimiter: Delimiter) -> None:
+def _write_page(
+    args: AuditArguments, path: Path, records: Sequence["AuditRecord"], columns: OtherColumns, delimiter: Delimiter
+) -> None:
     """Write the page of a worklist."""
-    from pellucid.auditing.worklist_page import worklist_page
+    from pellucid.auditing.worklist_page import describe_page_rows, page_records, worklist_page
 
-    write_text(path, worklist_page(records[: args.page_rows], args.file.name, len(records), delimiter))
-    shown = min(args.page_rows, len(records))
-    if shown < len(records):
-        print_message(
-            f"{path}: the {shown:,} most suspicious of {len(records):,} rows; --page-rows sets their number, and "
-            "--output has all"
-        )
+    write_text(path, worklist_page(records, args.file.name, args.page_rows, columns, delimiter))
+    num_shown = len(page_records(records, args.page_rows))
+    if num_shown < len(records):
+        rows = describe_page_rows(num_shown, len(records), args.page_rows)
+        print_message(f"{path}: {rows}; --page-rows sets their number, and --output has all")
     else:
-        print_message(f"{path}: all {count_noun(shown, 'row')}")
+        print_message(f"{path}: all {count_noun(num_shown, 'row')}")
 
 
 def _write(path: Path | None, text: str) -> None:
@@ -270,14 +329,22 @@ def _write(path: Path | None, text: str) -> None:
 
 def _propose(args: AuditArguments) -> None:
     """Write the sources that should be labeled next."""
-    from pellucid.auditing.label_proposals import proposals_csv, propose_sources, read_unlabeled
+    from pellucid.auditing.label_proposals import count_labeled, proposals_csv, propose_sources, read_unlabeled
 
     assert args.unlabeled is not None
     config = args.build_config()
-    entries = _read_entries(args.file, config.data)
+    entries = _read_entries(args.file, config.data).entries
     unlabeled = read_unlabeled(args.unlabeled, config.data)
+    for note in unlabeled.notes:
+        print_message(f"note: {note}")
     _report_bad_lines(unlabeled.bad_lines)
+    if num_labeled := count_labeled(entries, unlabeled.entries):
+        have = "has a target" if num_labeled == 1 else "have targets"
+        print_message(
+            f"{args.unlabeled}: {count_noun(num_labeled, 'source')} left out, which {have} in {args.file} already"
+        )
     proposals = propose_sources(entries, unlabeled.entries, args.next, config, _options(args))
     if len(proposals) < args.next:
         print_message(f"only {count_noun(len(proposals), 'source')} of {args.unlabeled} are new and different")
-    _write(args.output, proposals_csv(proposals))
+    delimiter = file_delimiter(args.file, config.data)
+    _write(args.output, byte_order_mark(args.file) + proposals_csv(proposals, delimiter))

@@ -6,11 +6,17 @@ decodes a line with a pair n-gram model faster, which saves more time than loadi
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from pellucid.config.settings import Device
+from pellucid.data.examples import Example
 from pellucid.decoding.base_predictor import BasePredictor
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.dependencies import has_package, require_pytorch
 from pellucid.runtime.support import UnsupportedError
 
@@ -58,13 +64,17 @@ class PredictionBackend:
         Args:
             count: Number of sources in the chunk.
         """
-        from pellucid.runtime.predictor import RuntimePredictor
-
         self.num_sources += count
-        is_runtime = isinstance(self.predictor, RuntimePredictor)
-        if is_runtime and self.has_pytorch and self.num_sources >= MIN_SOURCES_TO_LOAD:
+        if not self.is_pytorch and self.has_pytorch and self.num_sources >= MIN_SOURCES_TO_LOAD:
             self.predictor = self._load_pytorch("")
         return self.predictor
+
+    @property
+    def is_pytorch(self) -> bool:
+        """True if the predictor is that of PyTorch."""
+        from pellucid.runtime.predictor import RuntimePredictor
+
+        return not isinstance(self.predictor, RuntimePredictor)
 
     def _needs_pytorch(self, reason: str) -> bool:
         """Return whether an option or the device needs PyTorch, or this process has loaded it already."""
@@ -73,10 +83,8 @@ class PredictionBackend:
 
     def _load_runtime(self) -> BasePredictor:
         """Return the predictor in NumPy; that of PyTorch for a run that the runtime does not support."""
-        from pellucid.runtime.loader import load
-
         try:
-            return self.configure(load(self._run(), self.device))
+            return _load_runtime(self.runs, self.device, self.configure)
         except UnsupportedError as error:
             return self._load_pytorch(str(error))
 
@@ -84,13 +92,128 @@ class PredictionBackend:
         """Return the predictor in PyTorch, with its threads."""
         if not self.has_pytorch:
             raise require_pytorch(reason or f"--device {self.device}")
-        from pellucid.model.device import use_threads
-        from pellucid.run_folder.predictor_loader import load
+        return _load_pytorch(self.runs, self.device, self.configure)
 
-        predictor = self.configure(load(self._run(), self.device))
-        use_threads(predictor.config.threads)
-        return predictor
 
-    def _run(self) -> Path | list[Path]:
-        """Return the argument of `load`."""
-        return self.runs[0] if len(self.runs) == 1 else list(self.runs)
+class BackendChoice(msgspec.Struct, frozen=True):
+    """Backend that computes a chunk of the input."""
+
+    pytorch: bool
+    """PyTorch in place of NumPy."""
+    kernels: bool
+    """Whether PyTorch uses the compiled kernels on a CPU."""
+
+
+class BackendPlan:
+    """Backends of the chunks of an input, as one process chooses them that decodes one chunk after the other.
+
+    Processes that share the input compute each chunk with the same one, so that their numbers are equal.
+    """
+
+    def __init__(self, uses_pytorch: bool, has_pytorch: bool = True) -> None:
+        """Begin before the first chunk.
+
+        Args:
+            uses_pytorch: Whether the first chunk is computed in PyTorch, however short the input.
+            has_pytorch: Whether PyTorch is installed; True by default.
+        """
+        self.uses_pytorch, self.has_pytorch = uses_pytorch, has_pytorch
+        self.num_sources, self.uses_kernels = 0, False
+
+    def choose(self, num_sources: int, num_hypotheses: int) -> BackendChoice:
+        """Return the backend of the next chunk.
+
+        Args:
+            num_sources: Number of its sources.
+            num_hypotheses: Number of hypotheses that are searched for them.
+        """
+        self.num_sources += num_sources
+        self.uses_pytorch |= self.has_pytorch and self.num_sources >= MIN_SOURCES_TO_LOAD
+        if self.uses_pytorch:
+            from pellucid.kernels.dispatch import are_kernels_worth_loading
+
+            self.uses_kernels |= are_kernels_worth_loading(num_hypotheses, "cpu")
+        return BackendChoice(self.uses_pytorch, self.uses_kernels)
+
+
+def count_hypotheses(
+    predictor: BasePredictor, examples: Sequence[Example], nbest: int, sampling: SamplingConfig | None
+) -> int:
+    """Return the number of hypotheses that are searched for examples, without those of the lexicon.
+
+    Args:
+        predictor: Predictor of the runs.
+        examples: Examples.
+        nbest: Maximum number of outputs per source of a search.
+        sampling: Settings of sampling; None for a search.
+    """
+    beam_size = predictor.config.search.beam_size if predictor.autoregressive else 1
+    per_source = max(nbest, beam_size) if sampling is None else sampling.samples
+    lexicon, normalize = predictor.options.lexicon, predictor.tokenizers.source.normalize
+    searched = [example.source for example in examples if example.source]
+    if lexicon is None:
+        return per_source * len(searched)
+    return per_source * sum(normalize(source) not in lexicon.targets for source in searched)
+
+
+class ChosenBackends:
+    """Predictors of some runs in the backends that another process has chosen, each loaded when it is first needed."""
+
+    def __init__(self, runs: Sequence[Path], device: Device, configure: Configure, threads: int) -> None:
+        """Set what is loaded.
+
+        Args:
+            runs: Run folder, or several, which are loaded as one ensemble.
+            device: Device of PyTorch.
+            configure: Function that sets the options of the command line.
+            threads: Number of threads of PyTorch, in place of that of the run.
+        """
+        self.load = {
+            False: partial(_load_runtime, runs, device, configure),
+            True: partial(_load_pytorch, runs, device, configure, threads),
+        }
+        self.loaded: dict[bool, BasePredictor] = {}
+
+    @contextmanager
+    def predictor(self, choice: BackendChoice) -> Iterator[BasePredictor]:
+        """Yield the predictor of a backend; within the block, it uses the chosen kernels.
+
+        Args:
+            choice: The backend.
+
+        Raises:
+            InputError: A run cannot be loaded.
+        """
+        if choice.pytorch not in self.loaded:
+            self.loaded[choice.pytorch] = self.load[choice.pytorch]()
+        if not choice.pytorch:
+            yield self.loaded[False]
+            return
+        from pellucid.kernels.dispatch import choose_kernels
+
+        with choose_kernels(choice.kernels):
+            yield self.loaded[True]
+
+
+def _load_runtime(runs: Sequence[Path], device: Device, configure: Configure) -> BasePredictor:
+    """Return the predictor of some runs in NumPy; `UnsupportedError` for a run that the runtime does not support."""
+    from pellucid.runtime.loader import load
+
+    return configure(load(_run(runs), device))
+
+
+def _load_pytorch(
+    runs: Sequence[Path], device: Device, configure: Configure, threads: int | None = None
+) -> BasePredictor:
+    """Return the predictor of some runs in PyTorch, with its threads, or another number of them."""
+    from pellucid.model.device import use_threads
+    from pellucid.run_folder.predictor_loader import load
+
+    predictor = configure(load(_run(runs), device))
+    use_threads(predictor.config.threads if threads is None else threads)
+    return predictor
+
+
+def _run(runs: Sequence[Path]) -> Path | list[Path]:
+    """Return the argument of `load`."""
+    return runs[0] if len(runs) == 1 else list(runs)

@@ -74,7 +74,14 @@ class CsvOutput:
     delimiter is that of the input.
     """
 
-    def __init__(self, cells: TableCells, result_names: Sequence[str], escape: bool = False, bom: str = "") -> None:
+    def __init__(
+        self,
+        cells: TableCells,
+        result_names: Sequence[str],
+        escape: bool = False,
+        bom: str = "",
+        names: Sequence[str] = (),
+    ) -> None:
         """Set the columns of the results.
 
         Args:
@@ -84,12 +91,21 @@ class CsvOutput:
                 "predicted_".
             escape: Whether to escape control characters, for a terminal; False by default, which changes no cell.
             bom: Byte order mark at the beginning (`byte_order_mark`); none by default.
+            names: Names of the columns of the input, if the row of names is written already (`begin`); empty by
+                default.
         """
         self.cells = cells
         self.result_names = result_names
         self.escape = escape
         self.bom = bom
-        self.names: list[str] = []
+        self.names = list(names)
+
+    def begin(self) -> str:
+        """Return the byte order mark and the row of names, and keep the names of the columns.
+
+        The cells of the first lines determine the names of an input without header.
+        """
+        return self.bom + self._format([self._header()])
 
     def rows(self, item: InputLine, results: Sequence[Sequence[str]]) -> str:
         """Return the rows of the next input line; before those of the first line, the row of names.
@@ -105,7 +121,7 @@ class CsvOutput:
         Raises:
             DataError: Without header, a line has more columns than the first lines, which determined the names.
         """
-        bom, header = ("", []) if self.names else (self.bom, [self._header()])
+        header = "" if self.names else self.begin()
         width = len(self.names)
         cells = list(self.cells.rows.popleft()) if self.cells.rows else []
         if not cells and isinstance(item, Example):
@@ -119,7 +135,7 @@ class CsvOutput:
             )
         cells = (cells + [""] * width)[:width]
         empty = [[""] * len(self.result_names)]
-        return bom + self._format([*header, *([*cells, *result] for result in results or empty)])
+        return header + self._format([[*cells, *result] for result in results or empty])
 
     def _header(self) -> list[str]:
         """Return the names of all columns, and keep those of the input."""

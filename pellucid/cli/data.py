@@ -14,7 +14,7 @@ from tyro.conf import Positional, arg
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
-from pellucid.errors import DataError, InputError
+from pellucid.errors import DataError, InputError, count_noun
 from pellucid.recipes.published_data import (
     PublishedDataSet,
     data_folder,
@@ -114,7 +114,7 @@ def _download(name: str, data_set: PublishedDataSet, folder: Path) -> None:
     with _progress(name, total) as advance:
         wait = f"{name}: another process downloads this data set; waiting for it"
         count = fetch_data_set(name, data_set, folder, DownloadEvents(advance, lambda: print_message(wait)))
-    print(f"{name}: {count} files downloaded and checked, in {folder / name}", flush=True)
+    print(f"{name}: {count_noun(count, 'file')} downloaded and checked, in {folder / name}", flush=True)
 
 
 @contextmanager

@@ -12,16 +12,17 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.cluster_flags import ClusterFlags, FolderFlag, absolute_paths, check_blocks_flag
 from pellucid.cli.csv_output import byte_order_mark, format_csv
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
 from pellucid.cli.search_flags import PathFlag, SearchFlags, check_nbest, sampling_config
-from pellucid.cli.sources import check_path_order, count_noun, is_run
+from pellucid.cli.sources import check_path_order, is_run
 from pellucid.config.settings import Delimiter, Device, Format, MetricName
 from pellucid.data.examples import file_delimiter
 from pellucid.decoding.trace_schema import encode_json
-from pellucid.errors import InputError, quote
+from pellucid.errors import InputError, count_noun, quote
 from pellucid.files import write_text
 from pellucid.run_folder.run_files import ENSEMBLE
 
@@ -37,7 +38,7 @@ NUM_PAGE_ERRORS = 100
 
 
 @dataclass(frozen=True)
-class EvaluateArguments(SearchFlags, PairFileFlags):
+class EvaluateArguments(ClusterFlags, SearchFlags, PairFileFlags):
     """Evaluate trained models on pairs, with 95 % confidence intervals and significance tests between runs.
 
     {} in the paths of FILE and the runs is a placeholder for a name, such as a language: every matching file is scored
@@ -81,6 +82,8 @@ class EvaluateArguments(SearchFlags, PairFileFlags):
     """Format of FILE. auto: by the file name; for an unknown ending, the format of the training file."""
     device: Device = "cpu"
     """Device for decoding: cpu, cuda (one GPU), or auto (a GPU if there is one)."""
+    blocks: FolderFlag = None
+    """Folder in which --on ray keeps finished blocks of outputs until all runs are decoded. --on ray requires it."""
 
 
 class TableConsole(Console):
@@ -108,15 +111,31 @@ def main(arguments: list[str]) -> int:
     sampling = sampling_config(args)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.cli.assessment import AssessmentOptions, assess_runs
-    from pellucid.reporting.tables import assessment_tables, comparison_tables, group_comparison_table, seed_table
-    from pellucid.run_evaluation import MAX_LISTED_ERRORS, compare_evaluations
+    from pellucid.cli.evaluation_blocks import evaluation_cluster
 
     paths = _paths(args)
     options = AssessmentOptions(
         *(args.target, args.multi_reference, args.group, args.texts, args.input_format),
         *(args, args, sampling, args.device, args.metrics),
     )
-    runs = assess_runs(paths[:-1], paths[-1], options)
+    with evaluation_cluster(args.blocks, args.device) as cluster:
+        if cluster is None:
+            runs = assess_runs(paths[:-1], paths[-1], options)
+        else:
+            with cluster.connected():
+                options = options._replace(search=absolute_paths(args), cluster=cluster)
+                runs = assess_runs(paths[:-1], paths[-1], options)
+        _write_results(args, paths, runs)
+        if cluster is not None:
+            cluster.remove()  # the last: if a result cannot be written, the same command decodes nothing again
+    return 0
+
+
+def _write_results(args: EvaluateArguments, paths: tuple[Path, ...], runs: "Sequence[RunEvaluation]") -> None:
+    """Compare the runs, write the files of --html and --errors, and print the tables or JSON."""
+    from pellucid.reporting.tables import assessment_tables, comparison_tables, group_comparison_table, seed_table
+    from pellucid.run_evaluation import MAX_LISTED_ERRORS, compare_evaluations
+
     results, width = compare_evaluations(runs), TableConsole().width
     for line in runs[0].bad_lines:
         print_message(f"skipped {line}")
@@ -139,7 +158,7 @@ def main(arguments: list[str]) -> int:
         assessment = runs[0].assessment
         _print_tables(assessment_tables(assessment, _shown_counts(runs[0]), runs[0].seconds, max_errors, width))
     _print_notes(runs, paths[:-1])
-    return 0
+    sys.stdout.flush()  # a closed pipe is noticed here
 
 
 def _shown_counts(run: "RunEvaluation") -> dict[str, int]:
@@ -287,6 +306,7 @@ def _check_arguments(args: EvaluateArguments) -> None:
     if args.worst is not None and args.worst < 0:
         raise InputError(f"--worst: expected 0 or more, got {args.worst}")
     check_nbest(args)
+    check_blocks_flag(args, args.blocks, args.more[-1] if args.more else args.file)
     check_columns_of_pairs(args, args.target)
     inputs = [args.run, args.file, *args.more, args.target]
     check_output_file("--html", args.html, inputs, ending=".html")

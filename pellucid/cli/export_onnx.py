@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import count_noun, is_run
+from pellucid.cli.sources import is_run
 from pellucid.data.examples import Example, pair_config
 from pellucid.data.tokenizers import build_tokenizers
-from pellucid.errors import InputError
+from pellucid.errors import InputError, count_noun
 from pellucid.export.export_check import (
     METRIC_NAMES,
     ExportScore,

@@ -65,6 +65,7 @@ _BEAM = OptionHelp("--beam-size", "K", "beam size (that of the run: 5 unless set
 _NBEST = OptionHelp("--nbest", "N", "write the N best outputs of each source")
 _INPUT = OptionHelp("--input-format", "FORMAT", "tsv, csv, jsonl, parquet, text (by the file name)")
 _INPUT_PAIRS = OptionHelp("--input-format", "FORMAT", "auto, tsv, csv, jsonl, parquet (by the file name)")
+_ON_RAY = OptionHelp("--on", "ray", "decode on a Ray cluster, to --output FILE")
 _DEVICE = OptionHelp("--device", "DEVICE", "cpu, cuda (one GPU) or auto (cpu by default)")
 _HEADER = OptionHelp("--header, --no-header", "", "whether the first line of FILE names columns")
 _SOURCE_COLUMN = OptionHelp("--source-column", "NAME", "column of the sources; also --features-column")
@@ -172,6 +173,8 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--trials", "N", "total number of trials (30 by default)"),
             OptionHelp("--minutes", "M", "time limit; the next call continues"),
             OptionHelp("--jobs", "N", "number of trials trained in parallel"),
+            OptionHelp("--shared", "", "search together with other commands in the same --run"),
+            OptionHelp("--storage", "URL", "PostgreSQL database through which commands search together"),
             OptionHelp("--space", "FILE", "TOML file with the search space"),
             OptionHelp("--prune", "KIND", "median, halving or none (median by default)"),
             OptionHelp("--metric", "METRIC", "exact_match (default), symbol_error_rate, symbol_accuracy or loss"),
@@ -206,6 +209,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--text", "", "decode the words of running text"),
             _BAD_LINE,
             _DEVICE,
+            _ON_RAY,
         ),
         (
             "predict runs/a words.txt > outputs.txt",
@@ -227,6 +231,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             _HEADER,
             _BAD_LINE,
             _DEVICE,
+            _ON_RAY,
         ),
         ("score runs/a test.tsv", "score runs/a test.tsv --output-format tsv"),
     ),
@@ -267,6 +272,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--output", "FILE", "worklist, the most suspicious first (standard output)"),
             OptionHelp("--html", "FILE", "also a page on which rows are decided"),
             OptionHelp("--apply", "DECISIONS", "write FILE with decisions applied to --output"),
+            OptionHelp("--decided", "FILE", "leave out rows that earlier decisions keep"),
             OptionHelp("--compare", "FILE", "report sources that are in this file, too"),
             OptionHelp("--next", "N", "propose N sources of --unlabeled FILE to label"),
             OptionHelp("--models", "MODELS", "pair-ngram (default; seconds), network (hours), both"),
@@ -307,6 +313,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             _HEADER,
             _BAD_LINE,
             _DEVICE,
+            OptionHelp("--on", "ray", "decode on a Ray cluster; also --blocks DIR"),
         ),
         (
             "evaluate runs/a test.tsv",

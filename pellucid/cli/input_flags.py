@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from tyro.conf import arg
 
-from pellucid.config.settings import DataConfig, Delimiter, Format, Header
+from pellucid.config.settings import DataConfig, Delimiter, Format, Header, reads_features
 from pellucid.data.delimiters import has_effect
 from pellucid.data.headers import with_header
 from pellucid.data.readers import has_known_suffix, resolve_format
@@ -28,7 +28,8 @@ class FileFlags:
     """
     features_column: ColumnFlag = ""
     """Column of the features in FILE: its name in the header, or its number from 1. Default: that of the training file.
-    Only for a model that was trained with features."""
+    Only for a model that was trained with features. For one that was trained with --context-words, the column holds the
+    words around each source, in place of the neighboring lines."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """At a line that cannot be read: stop with an error, or skip it and report it (predict and score write an empty
     output)."""
@@ -75,7 +76,7 @@ def file_data_config(
     if flags.delimiter != "auto":
         check_delimiter_format(flags.delimiter, file, input_format)
         trained = msgspec.structs.replace(trained, delimiter=flags.delimiter, input_format="csv")
-    if flags.features_column and not trained.features_column:
+    if flags.features_column and not reads_features(trained):
         raise ConfigError(
             "--features-column selects the features of the sources, but the model was trained without features "
             "(data.features_column)"

@@ -21,7 +21,7 @@ from pellucid.config.settings import DataConfig, Device, Limit
 from pellucid.data.examples import SKIP_HINT, STANDARD_INPUT, Example, InputFormat, parse_sources, read_sources
 from pellucid.data.readers import BadLine, has_known_suffix
 from pellucid.error_messages import describe_suffix
-from pellucid.errors import DataError, InputError
+from pellucid.errors import DataError, InputError, count_noun
 from pellucid.files import write_text
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
         if missing:  # told before any example is decoded
             raise missing_model_error(missing[0].folder, missing[0].log)
     for file in files:
-        print_message(f"decoding {len(file.examples):,} examples of {file.name}")
+        print_message(f"decoding {count_noun(len(file.examples), 'example')} of {file.name}")
         if file.note:
             print_message(f"{file.name}: {file.note}")
     max_examples = MAX_PAGE_EXAMPLES if args.max_examples is None else args.max_examples

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pellucid.cli.csv_output import byte_order_mark, format_confidence, format_csv, name_result_columns
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import DecodingNotes, InputLine, count_noun, escape_text, first_bad_line
+from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line
 from pellucid.config.settings import Format
 from pellucid.data.examples import Example
 from pellucid.data.lines import open_data_file
-from pellucid.data.readers import TableCells
+from pellucid.data.readers import BadLine, TableCells
 from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.trace import Trace
-from pellucid.errors import ConfigError, DataError, quote, suggest
+from pellucid.errors import ConfigError, DataError, count_noun, quote, suggest
 
 if TYPE_CHECKING:
     from pellucid.cli.backend import PredictionBackend
 
 MAX_FIRST_ROW = 2**20
 """Maximum number of bytes of the first row, whose line end is that of all rows."""
+MAX_LISTED = 20
+"""Maximum number of rows that cannot be read and are listed."""
 
 
 class FillOptions(NamedTuple):
@@ -38,7 +40,7 @@ class FilledTable:
     """A table in which outputs fill the empty cells of one column; all other cells stay as they are.
 
     Columns are added at its end: the confidence of the output, and on request its origin. They are empty in rows whose
-    cell was not empty. Delimiter, byte order mark and line ends are those of the input.
+    cell was not empty. Blank lines stay blank. Delimiter, byte order mark and line ends are those of the input.
     """
 
     def __init__(self, cells: TableCells, options: FillOptions, file: Path, format: Format) -> None:
@@ -61,8 +63,8 @@ class FilledTable:
         self.num_filled = self.num_empty = self.num_kept = 0
         """Numbers of filled cells, of cells that stay empty, and of cells that were not empty."""
 
-    def take_rows(self, count: int) -> list[list[str]]:
-        """Return the cells of the next rows, as many in each as the header has.
+    def pop_rows(self, count: int) -> list[list[str]]:
+        """Remove the next rows, and return their cells: as many in each as the header has, none in a blank line.
 
         Args:
             count: Number of rows.
@@ -74,41 +76,54 @@ class FilledTable:
             self.position = self._find_column()
         rows = [list(self.cells.rows.popleft()) for _ in range(count)]
         width = len(self.cells.names)
-        return [row + [""] * (width - len(row)) for row in rows]
+        return [row and row + [""] * (width - len(row)) for row in rows]
 
     def is_empty(self, row: Sequence[str]) -> bool:
-        """Return whether the cell of a row in the column to fill is empty, or has spaces only.
+        """Return whether the cell of a row in the column to fill is empty, or has spaces only; False for a blank line.
 
         Args:
             row: Cells of the row.
         """
-        return not row[self.position].strip()
+        return bool(row) and not row[self.position].strip()
 
     def header_row(self) -> str:
         """Return the line with the names of the columns."""
         names = ["confidence", *(["origin"] if self.options.has_origin else [])]
-        return self.bom + self._format_row([*self.cells.names, *name_result_columns(names, self.cells.names)])
+        return self.bom + self.format_row([*self.cells.names, *name_result_columns(names, self.cells.names)])
 
-    def filled_row(self, row: Sequence[str], trace: Trace | None) -> str:
-        """Return the line of a row.
+    def fill_row(self, row: Sequence[str], trace: Trace | None) -> list[str]:
+        """Return the cells of a row with those of the added columns, and count its cell.
 
         Args:
-            row: Cells of the row.
+            row: Cells of the row; none for a blank line, which has no cell to count.
             trace: Output for its source; None if the cell was not empty.
         """
+        if not row:
+            return []
         cells, has_origin = list(row), self.options.has_origin
         if trace is None or not trace.source:
             self.num_kept += trace is None
             self.num_empty += trace is not None
-            return self._format_row([*cells, "", *([""] if has_origin else [])])
+            return [*cells, "", *([""] if has_origin else [])]
         lowest = self.options.min_confidence
-        if lowest is None or reaches_confidence(trace, lowest):
+        if trace.output and (lowest is None or reaches_confidence(trace, lowest)):
             # TSV has no quotes: a tab or a line break in an output would end the cell.
             cells[self.position] = escape_text(trace.output) if self.format == "tsv" else trace.output
         is_filled = bool(cells[self.position].strip())
         self.num_filled += is_filled
         self.num_empty += not is_filled
-        return self._format_row([*cells, format_confidence(trace), *([trace.origin] if has_origin else [])])
+        return [*cells, format_confidence(trace), *([trace.origin] if has_origin else [])]
+
+    def format_row(self, row: Sequence[str]) -> str:
+        """Return a row as a line of the format of the input.
+
+        Args:
+            row: Cells of the row.
+        """
+        cells = [escape_text(cell) for cell in row] if self.escape else row
+        if self.format == "tsv":
+            return "\t".join(cells) + self.line_end
+        return format_csv([cells], self.cells.delimiter, self.line_end)
 
     def describe(self) -> str:
         """Return a message with the numbers of cells."""
@@ -125,17 +140,12 @@ class FilledTable:
             )
         if column not in names:
             raise ConfigError(f"--fill: the file has no column {quote(column)}{suggest(column, names)}")
+        if names.count(column) > 1:
+            raise ConfigError(f"--fill: {names.count(column)} columns are named {quote(column)}: rename all but one")
         position = names.index(column)
         if position == self.cells.source_position:
             raise ConfigError(f"--fill: {quote(column)} is the column of the sources; name that of the targets")
         return position
-
-    def _format_row(self, row: Sequence[str]) -> str:
-        """Return a row as a line of the format of the input."""
-        cells = [escape_text(cell) for cell in row] if self.escape else row
-        if self.format == "tsv":
-            return "\t".join(cells) + self.line_end
-        return format_csv([cells], self.cells.delimiter, self.line_end)
 
 
 def _line_end(file: Path) -> str:
@@ -148,6 +158,30 @@ def _line_end(file: Path) -> str:
             line = stream.readline(MAX_FIRST_ROW)
             row += line
         return "\r\n" if row.endswith(b"\r\n") else "\n"
+
+
+def check_rows(lines: Iterable[InputLine], file: Path) -> None:
+    """Refuse a file with rows that cannot be read, before anything is written: every row must be in the output.
+
+    Args:
+        lines: Rows of the file.
+        file: The file, for the message.
+
+    Raises:
+        DataError: A row cannot be read. The first such rows are printed.
+    """
+    num_bad = 0
+    for line in lines:
+        if isinstance(line, BadLine):
+            num_bad += 1
+            if num_bad <= MAX_LISTED:
+                print_message(str(line))
+    if num_bad:
+        listed = "" if num_bad <= MAX_LISTED else f"; the first {MAX_LISTED} are listed"
+        raise DataError(
+            f"{file}: {count_noun(num_bad, 'row')} cannot be read{listed}. --fill writes every row, so nothing is "
+            "written: correct them first"
+        )
 
 
 def write_filled_table(
@@ -170,18 +204,20 @@ def write_filled_table(
     for chunk in chunks:
         bad_index = first_bad_line(chunk)
         lines = [item for item in chunk[:bad_index] if isinstance(item, Example)]
-        rows = table.take_rows(len(lines))
+        rows = table.pop_rows(len(lines))
         if is_first:
             sys.stdout.write(table.header_row())
             is_first = False
         traces = _decode_empty(table, lines, rows, backend)
         for line, row, trace in zip(lines, rows, traces, strict=True):
             notes.count_line(line, trace)
-            sys.stdout.write(table.filled_row(row, trace))
+            sys.stdout.write(table.format_row(table.fill_row(row, trace)))
         sys.stdout.flush()
-        table.cells.rows.clear()
         if bad_index is not None:
-            raise DataError(f"{chunk[bad_index]} (--fill writes every row, and stops at one that it cannot read)")
+            raise DataError(
+                f"{chunk[bad_index]} (--fill writes every row, and stops at one that it cannot read: the output ends "
+                "before it)"
+            )
     if is_first:
         raise DataError(
             "--fill: the input has no row. A shell that writes the output to the file of the input empties it first: "

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import DecodingNotes, arrived_chunks, count_noun, escape_text, standard_input
+from pellucid.cli.sources import DecodingNotes, arrived_chunks, escape_text, standard_input
 from pellucid.data.examples import STANDARD_INPUT
 from pellucid.data.lines import RecordError, check_lines, decode_line, read_lines, strip_newline
 from pellucid.data.readers import BadLine
 from pellucid.decoding.streaming import chunked
 from pellucid.decoding.trace_schema import encode_json
-from pellucid.errors import DataError
+from pellucid.errors import DataError, count_noun
 
 if TYPE_CHECKING:
     from pellucid.decoding.text_decoder import DecodedText, TextDecoder, TextWord
@@ -43,19 +43,18 @@ def write_decoded_text(
         decoder: Decoder of the words.
         file: Text file, or "-" for standard input.
         output_format: Output format.
-        on_bad_line: Action at a line that is not UTF-8: stop, or write an empty line for it (text), its error (jsonl),
-            or no row (csv, tsv).
+        on_bad_line: Action at a line that is not UTF-8, or has a word of too many symbols: stop, or write an empty line
+            for it (text), its error (jsonl), or no row (csv, tsv).
         notes: Counts of the input, which this function increases.
 
     Raises:
-        DataError: The file cannot be read, or a line is not UTF-8 and the action is "stop". The lines before it are
-            written.
+        DataError: The file cannot be read, or a line is bad and the action is "stop". The lines before it are written.
     """
     format_line = _line_formatter(output_format, decoder.min_confidence is not None)
     if output_format == "text":
         sys.stdout.write(byte_order_mark(file))
-    line_number = num_words = 0
-    for group in _line_groups(file):
+    line_number = num_words = num_accepted = 0
+    for group in _line_groups(file, decoder.line_error):
         bad_index = next((index for index, line in enumerate(group) if isinstance(line, BadLine)), None)
         lines = group if on_bad_line == "skip" else group[:bad_index]
         decoded = iter(decoder.decode([line for line in lines if isinstance(line, str)]))
@@ -65,29 +64,39 @@ def write_decoded_text(
             words = () if isinstance(item, BadLine) else item.words
             notes.count_text(item if isinstance(item, BadLine) else None, [word.output for word in words])
             num_words += len(words)
+            num_accepted += sum(word.output.is_accepted for word in words)
             sys.stdout.write(format_line(line_number, item))
         sys.stdout.flush()
         if bad_index is not None and on_bad_line == "stop":
             raise DataError(f"{group[bad_index]} (--on-bad-line skip leaves such lines out and reports them)")
     print_message(f"{count_noun(num_words, 'word')} in {count_noun(line_number, 'line')}")
+    if decoder.min_confidence is not None:
+        rest = num_words - num_accepted
+        print_message(
+            f"{num_accepted:,} of {num_words:,} words are accepted, with a confidence of at least "
+            f"{decoder.min_confidence:g}" + (f"; the other {rest:,} stay as they are" if rest else "")
+        )
 
 
-def _line_groups(file: Path) -> Iterator[list[TextLine]]:
+def _line_groups(file: Path, line_error: Callable[[str], str]) -> Iterator[list[TextLine]]:
     """Return lines in groups that are decoded together; on standard input, a group ends where no line has arrived."""
     if str(file) == "-":
         stream = standard_input()
-        lines = _decode_lines(check_lines(stream, STANDARD_INPUT), STANDARD_INPUT)
+        lines = _decode_lines(check_lines(stream, STANDARD_INPUT), STANDARD_INPUT, line_error)
         return arrived_chunks(stream, lines, 1, _count_characters)
-    return chunked(_decode_lines(read_lines(file), str(file)), 1, _count_characters)
+    return chunked(_decode_lines(read_lines(file), str(file), line_error), 1, _count_characters)
 
 
-def _decode_lines(lines: Iterable[bytes], name: str) -> Iterator[TextLine]:
-    """Yield lines as text, with their ends; a line that is not UTF-8 as a bad line."""
+def _decode_lines(lines: Iterable[bytes], name: str, line_error: Callable[[str], str]) -> Iterator[TextLine]:
+    """Yield lines as text, with their ends; one that is not UTF-8 or has too long a word as a bad line."""
     for number, line in enumerate(lines, 1):
         try:
-            yield decode_line(line)
+            text = decode_line(line)
         except RecordError as error:
             yield BadLine(name, number, str(error))
+            continue
+        reason = line_error(text)
+        yield BadLine(name, number, reason) if reason else text
 
 
 def _count_characters(line: TextLine) -> int:

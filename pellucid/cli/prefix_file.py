@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pellucid.data.lines import RecordError, line_text, read_lines
-from pellucid.errors import DataError, InputError
+from pellucid.errors import DataError, InputError, count_noun
 
 if TYPE_CHECKING:
     from pellucid.decoding.base_predictor import BasePredictor
@@ -47,7 +47,8 @@ class PrefixFile:
         self.num_used += len(prefixes)
         if len(prefixes) < count:
             raise DataError(
-                f"{self.path} ends after {self.num_used} lines: input line {self.num_used + 1} has no prefix"
+                f"{self.path} ends after {count_noun(self.num_used, 'line')}: input line {self.num_used + 1:,} has no "
+                "prefix"
             )
         return prefixes
 

@@ -9,11 +9,11 @@ import msgspec
 import tyro
 
 from pellucid.cli.arguments import default_settings, given_settings, parse_arguments
-from pellucid.cli.messages import handle_sigint, print_message
-from pellucid.cli.sources import count_noun
+from pellucid.cli.messages import print_message
 from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName
 from pellucid.config.toml import build_config
-from pellucid.data.prepared_data import BAD_LINES
+from pellucid.data.prepared_data import BAD_LINES_FILE
+from pellucid.errors import count_noun
 
 if TYPE_CHECKING:
     from pellucid.training.preparation import DataPrepared, PreparationProgress
@@ -27,8 +27,9 @@ class PrepareArguments:
     """Encode a training set of any size into a folder, from which trainings read it without loading it into memory.
 
     TRAIN is read twice, in blocks: to count its symbols and choose the validation set, and to encode its examples.
-    Memory does not grow with the number of pairs. An interrupted preparation continues with the same command. Then
-    "pellucid train DIR --run RUN" trains on the folder, with its settings of the data.
+    Memory does not grow with the number of pairs; without --valid, it holds the pairs of 2,000 sources. An interrupted
+    preparation continues with the same command. Then "pellucid train DIR --run RUN" trains on the folder, with its
+    settings of the data.
     """
 
     train: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRAIN")]
@@ -74,18 +75,17 @@ def main(arguments: list[str]) -> int:
 
     files = TrainingFiles(args.train, args.valid, args.train_target, args.valid_target)
     reported_at = time.monotonic()
-    with handle_sigint() as interrupt:
+    try:
         for event in prepare_data(files, args.out, config):
             if isinstance(event, DataPrepared):
                 _report(args.out, event)
-                return 0
-            if interrupt.requested:
-                print_message(f"interrupted; the same command continues in {args.out}")
-                return 130
-            if time.monotonic() - reported_at > REPORT_SECONDS:
+            elif time.monotonic() - reported_at > REPORT_SECONDS:
                 _report_progress(event)
                 reported_at = time.monotonic()
-    raise AssertionError("the last event is DataPrepared")
+    except KeyboardInterrupt:
+        print_message(f"interrupted; the same command continues in {args.out}")
+        return 130
+    return 0
 
 
 def _parse(arguments: list[str]) -> PrepareArguments:
@@ -112,16 +112,16 @@ def _report(folder: Path, event: "DataPrepared") -> None:
     for line in event.bad_lines:
         print_message(f"skipped {line}")
     if description.num_bad_lines:
-        print_message(f"{folder / BAD_LINES}: all {count_noun(description.num_bad_lines, 'bad line')}")
+        print_message(f"{folder / BAD_LINES_FILE}: all {count_noun(description.num_bad_lines, 'bad line')}")
     if description.num_blank_lines:
         print_message(f"{description.train.path}: {count_noun(description.num_blank_lines, 'blank line')}, skipped")
     if event.note:
         print_message(f"{description.train.path}: {event.note}")
     if vocabularies is None:
-        print_message(f"{folder} is complete, prepared before from the same files and settings")
+        print_message(f"{folder} is already complete: it was prepared from the same files and settings")
     else:
         source, target = len(vocabularies.source.symbols), len(vocabularies.target.symbols)
-        print_message(f"{source:,} source symbols, {target:,} target symbols")
+        print_message(f"{count_noun(source, 'source symbol')}, {count_noun(target, 'target symbol')}")
     held_out = "held out" if description.valid is None else description.valid.path
     print(
         f"{folder}: {count_noun(description.num_examples, 'training pair')}, "

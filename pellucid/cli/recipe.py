@@ -2,6 +2,7 @@
 pellucid recipe NAME --run DIR [--seeds N] [--max-train-samples N] [--data DIR] [--only A,B] [--words FILE]
 """
 
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
 from pellucid.cli.messages import print_message
 from pellucid.config.toml import check_settings
 from pellucid.errors import ConfigError, InputError, quote
@@ -45,6 +47,9 @@ class RecipeArguments:
     Can be repeated. For the recipes on published data sets."""
     words: Path | None = None
     """File with one word per line, for the typo recipes. Default: /usr/share/dict/words."""
+    on: OnFlag = None
+    """Run the trainings on the machines of a Ray cluster, as many at once as it has CPUs for. --run and --data must be
+    in folders that all machines share."""
 
 
 def main(arguments: list[str]) -> int:
@@ -76,9 +81,10 @@ def main(arguments: list[str]) -> int:
     if args.words is not None:
         request = request._replace(words=args.words)
     try:
-        with multi_progress() as progress:
+        output = sys.stdout  # --on ray redirects other output
+        with run_jobs_on(args.on, args.run, threads=1), multi_progress() as progress:
             for line in run_recipe(request._replace(progress=progress)):
-                print(line, flush=True)
+                print(line, flush=True, file=output)
     except ReproductionError as error:
         print_message(str(error))
         return 1

@@ -1,21 +1,37 @@
 """Subcommand score: pellucid score RUN [RUN ...] [FILE|-] [--output-format text|csv|tsv|jsonl]"""
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from math import exp
-from typing import Literal, TypeGuard
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard
 
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.cluster_flags import OUTPUT_INDEPENDENT, OutputFlags, check_output_flags, output_to_file
 from pellucid.cli.csv_output import CsvOutput, byte_order_mark
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
+from pellucid.cli.output_files import check_output_file
 from pellucid.cli.search_flags import MoreRuns, RunFolder
-from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line, read_chunks, split_paths
+from pellucid.cli.sources import (
+    Acceptance,
+    DecodingNotes,
+    InputLine,
+    LineChunk,
+    escape_text,
+    number_chunks,
+    read_chunks,
+    split_paths,
+)
 from pellucid.config.settings import Device
 from pellucid.data.examples import Example, InputFormat, pair_config, parse_pairs, read_pairs
 from pellucid.data.readers import TableCells
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
-from pellucid.errors import DataError
+
+if TYPE_CHECKING:
+    from pellucid.cli.backend import PredictionBackend
+    from pellucid.decoding.base_predictor import BasePredictor
 
 ScoreFormat = Literal["text", "csv", "tsv", "jsonl"]
 PairFormat = Literal["auto", "tsv", "csv", "jsonl", "parquet"]
@@ -25,7 +41,7 @@ CSV_NAMES = ("log_probability", "probability", "log_probability_per_symbol")
 
 
 @dataclass(frozen=True)
-class ScoreArguments(PairFileFlags):
+class ScoreArguments(OutputFlags, PairFileFlags):
     """Compute the natural log-probabilities of given targets (forced decoding). Each input line has exactly one output
     line, blank lines included."""
 
@@ -46,7 +62,7 @@ class ScoreArguments(PairFileFlags):
 
 
 def main(arguments: list[str]) -> int:
-    """Write the scores of targets to standard output, and remarks on the input to standard error.
+    """Write the scores of targets to standard output or a file, and remarks on the input to standard error.
 
     Args:
         arguments: Command line of the subcommand.
@@ -55,37 +71,167 @@ def main(arguments: list[str]) -> int:
         Exit code 0.
 
     Raises:
-        InputError: An argument, a run folder or an input line is invalid. The scores of earlier lines are written.
+        InputError: An argument, a run folder or an input line is invalid. The scores of earlier lines are written to
+            standard output; a file is not written.
     """
     args = parse_arguments(ScoreArguments, "score", arguments)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.cli.backend import PredictionBackend
 
     runs, file = split_paths(args.run, args.more, "score")
-    backend = PredictionBackend(runs, args.device, lambda predictor: predictor)
-    predictor = backend.predictor
-    notes, data = DecodingNotes(), file_data_config(pair_config(predictor.config.data), args, file, args.input_format)
-    cells = table = None
-    if args.output_format == "csv":
-        cells = TableCells()
-        table = CsvOutput(cells, CSV_NAMES, escape=sys.stdout.isatty(), bom=byte_order_mark(file))
-    input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
-    for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):
-        bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
-        pairs = [item for item in chunk[:bad_index] if _is_pair(item)]
-        traces = iter(backend.for_sources(len(pairs)).score_examples(pairs))
-        for item in chunk[:bad_index]:
-            trace = next(traces) if _is_pair(item) else None
-            notes.count_line(item, trace)
-            if table is not None:
-                sys.stdout.write(table.rows(item, [] if trace is None else [_csv_values(trace)]))
-            else:
-                sys.stdout.write(_format_score(trace, item, args.output_format) + "\n")
-        sys.stdout.flush()
-        if bad_index is not None:
-            raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
-    notes.report(bool(data.features_column))
+    check_output_flags(args, file)
+    check_output_file("--output", args.output, [file])
+    device = args.device if args.on is None else "cpu"  # of this process, which scores nothing
+    backend = PredictionBackend(runs, device, lambda predictor: predictor)
+    pairs = PairInput(backend.predictor, args, file)
+    if args.on is None:
+        with output_to_file(args.output):
+            scorer = PairScorer(args.output_format, pairs.build_table(sys.stdout.isatty()))
+            _score_lines(backend, scorer, pairs)
+    else:
+        scorer = PairScorer(args.output_format, pairs.build_table(escape=False))
+        _score_on_cluster(backend, scorer, pairs)
+    scorer.notes.report(bool(pairs.data.features_column))
     return 0
+
+
+class PairInput:
+    """Input of score: its lines in chunks, and the cells of its rows."""
+
+    def __init__(self, predictor: "BasePredictor", args: ScoreArguments, file: Path) -> None:
+        """Set how the input is read.
+
+        Args:
+            predictor: Predictor of the runs.
+            args: Parsed flags.
+            file: Input file, or "-" for standard input.
+
+        Raises:
+            InputError: A flag does not fit the input or the model.
+        """
+        self.args, self.file = args, file
+        self.data = file_data_config(pair_config(predictor.config.data), args, file, args.input_format)
+        self.cells = TableCells() if args.output_format == "csv" else None
+        columns = predictor.vocabularies.columns
+        self.format = InputFormat(args.input_format, args.header, columns, cells=self.cells)
+
+    def chunks(self) -> Iterator[LineChunk]:
+        """Yield the lines in chunks.
+
+        Raises:
+            DataError: The input cannot be read, or a line is bad and bad lines are not skipped.
+        """
+        chunks = read_chunks(self.file, self.data, self.format, read_pairs, parse_pairs)
+        yield from number_chunks(chunks, self.args.on_bad_line)
+
+    def build_table(self, escape: bool) -> CsvOutput | None:
+        """Return the output as CSV; None for other formats.
+
+        Args:
+            escape: Whether to escape control characters, for a terminal.
+        """
+        return None if self.cells is None else CsvOutput(self.cells, CSV_NAMES, escape, byte_order_mark(self.file))
+
+
+class PairScorer:
+    """Scores chunks of pairs and formats the scores, with counts for the notes at the end."""
+
+    def __init__(self, output_format: ScoreFormat, table: CsvOutput | None) -> None:
+        """Begin with the first line.
+
+        Args:
+            output_format: Output format.
+            table: Output as CSV; None for other formats.
+        """
+        self.output_format, self.table, self.notes = output_format, table, DecodingNotes()
+        self.acceptance: Acceptance | None = None
+
+    def count_sources(self, chunk: LineChunk) -> int:
+        """Return the number of pairs of a chunk.
+
+        Args:
+            chunk: Lines.
+        """
+        return sum(map(_is_pair, chunk.items))
+
+    def count_hypotheses(self, predictor: "BasePredictor", chunk: LineChunk) -> int:
+        """Return the number of targets of a chunk.
+
+        Args:
+            predictor: Predictor of the runs.
+            chunk: Lines.
+        """
+        return self.count_sources(chunk)
+
+    def decode_lines(self, predictor: "BasePredictor", chunk: LineChunk) -> Iterator[str]:
+        """Score a chunk, and yield the output line of each of its lines.
+
+        Args:
+            predictor: Predictor of the runs.
+            chunk: Lines.
+
+        Raises:
+            InputError: A pair cannot be scored, or has more columns than those before it.
+        """
+        traces = iter(predictor.score_examples([item for item in chunk.items if _is_pair(item)]))
+        for item in chunk.items:
+            trace = next(traces) if _is_pair(item) else None
+            self.notes.count_line(item, trace)
+            if self.table is not None:
+                yield self.table.rows(item, [] if trace is None else [_csv_values(trace)])
+            else:
+                yield _format_score(trace, item, self.output_format) + "\n"
+
+
+class ScoreCommand(NamedTuple):
+    """Arguments of score as the machines of a cluster get them (`LineCommand`)."""
+
+    output_format: ScoreFormat
+    device: Device
+    runs: tuple[Path, ...]
+    """Run folders, as absolute paths."""
+
+    def configure(self, predictor: "BasePredictor") -> "BasePredictor":
+        """Return the predictor, which has no options.
+
+        Args:
+            predictor: Predictor of the runs.
+        """
+        return predictor
+
+    def build_decoder(self, predictor: "BasePredictor", cells: TableCells, names: Sequence[str]) -> PairScorer:
+        """Return the scorer of a block.
+
+        Args:
+            predictor: Predictor of the runs.
+            cells: Cells of the lines of the block.
+            names: Names of the columns of the input, whose row is written already.
+        """
+        table = CsvOutput(cells, CSV_NAMES, names=names) if self.output_format == "csv" else None
+        return PairScorer(self.output_format, table)
+
+
+def _score_lines(backend: "PredictionBackend", scorer: PairScorer, pairs: PairInput) -> None:
+    """Score one pair per line to standard output."""
+    for chunk in pairs.chunks():
+        for line in scorer.decode_lines(backend.for_sources(scorer.count_sources(chunk)), chunk):
+            sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+def _score_on_cluster(backend: "PredictionBackend", scorer: PairScorer, pairs: PairInput) -> None:
+    """Score one pair per line on a Ray cluster, to a file."""
+    from pellucid.cli.fingerprint import command_fingerprint, file_checksum
+    from pellucid.cli.line_blocks import ClusterOutput, decode_on_cluster
+
+    args, runs = pairs.args, tuple(run.absolute() for run in backend.runs)
+    options = [field.name for field in fields(args) if field.name not in OUTPUT_INDEPENDENT]
+    command = ScoreCommand(args.output_format, args.device, runs)
+    assert args.output is not None
+    output = ClusterOutput(
+        args.output, {**command_fingerprint(args, options, runs), "the input": file_checksum(pairs.file)}
+    )
+    decode_on_cluster(command, pairs.chunks(), scorer, backend, output)
 
 
 def _is_pair(item: InputLine) -> TypeGuard[Example]:

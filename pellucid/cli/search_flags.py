@@ -225,7 +225,7 @@ def check_nbest(flags: SearchFlags) -> None:
 
 
 def read_lexicon(predictor: "BasePredictor", flags: SearchFlags) -> "Lexicon | None":
-    """Read the file of --lexicon, and print a message for each skipped line.
+    """Read the file of --lexicon, and print a message for each skipped line and each note.
 
     Args:
         predictor: Predictor, whose columns, tokenizers and length limits apply to the pairs.
@@ -237,15 +237,20 @@ def read_lexicon(predictor: "BasePredictor", flags: SearchFlags) -> "Lexicon | N
     Raises:
         DataError: The file cannot be read, contains no pair or has other columns, or a line is bad (unless bad lines
             are skipped).
+        ConfigError: The task has no lexicons.
     """
-    from pellucid.decoding.constraints import load_lexicon
+    from pellucid.decoding.constraints import Lexicon, load_lexicon
+    from pellucid.decoding.options import DecodingOptions
 
     if flags.lexicon is None:
         return None
+    predictor.with_options(DecodingOptions(lexicon=Lexicon({})))  # refused before the file is read
     data = msgspec.structs.replace(predictor.config.data, on_bad_line=flags.on_bad_line)
     lexicon = load_lexicon(flags.lexicon, data, predictor.vocabularies.columns)
     for line in lexicon.bad:
         print_message(f"skipped {line}")
+    for note in lexicon.notes:
+        print_message(f"note: {note}")
     return lexicon
 
 

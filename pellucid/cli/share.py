@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
 from pellucid.decoding.pretrained import CardOptions, HubRequest
-from pellucid.errors import ArgumentError, ConfigError
+from pellucid.errors import ArgumentError, ConfigError, count_noun
 from pellucid.files import read_bytes
 from pellucid.run_folder.completion import find_unfinished
 
@@ -124,7 +124,8 @@ def _write(run: Path, folder: Path, card: CardOptions) -> None:
 
     manifest = write_shared_folder(ShareRequest(run, folder.resolve().name, card), folder)
     size = sum(file.size for file in manifest.files.values())
-    print(f"{folder}: {len(manifest.files)} files of the model, {size / 1e6:.2f} MB, with README.md and {MANIFEST}")
+    files = count_noun(len(manifest.files), "file")
+    print(f"{folder}: {files} of the model, {size / 1e6:.2f} MB, with README.md and {MANIFEST}")
 
 
 def _push(run: Path, request: HubRequest, card: CardOptions) -> None:

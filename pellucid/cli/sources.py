@@ -5,10 +5,12 @@ Also the paths of run folders and texts for the terminal, which other subcommand
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from io import BufferedIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+import msgspec
 
 from pellucid.cli.messages import print_message
 from pellucid.config.settings import DataConfig
@@ -16,9 +18,10 @@ from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, check_f
 from pellucid.data.headers import with_header
 from pellucid.data.lines import LineStream
 from pellucid.data.readers import BadLine
+from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.streaming import ChunkCounter, Item, chunked, count_characters
 from pellucid.decoding.trace import Trace
-from pellucid.errors import DataError, InputError, quote
+from pellucid.errors import DataError, InputError, count_noun, quote
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
@@ -204,6 +207,111 @@ def escape_text(text: str, tabs: bool = True) -> str:
     return text.translate(ESCAPES if tabs else ESCAPES_EXCEPT_TABS)
 
 
+class LineChunk(NamedTuple):
+    """Lines of an input that are decoded together."""
+
+    items: list[InputLine]
+    first_line: int = 0
+    """Number of lines before the first one."""
+    first_source: int = 0
+    """Number of examples in these lines, blank ones included."""
+    prefixes: list[str] | None = None
+    """Target prefix of each example; None for none of their own."""
+
+    @property
+    def examples(self) -> list[Example]:
+        """Lines that can be read, blank ones included."""
+        return [item for item in self.items if isinstance(item, Example)]
+
+
+def number_chunks(chunks: Iterable[list[InputLine]], on_bad_line: Literal["stop", "skip"]) -> Iterator[LineChunk]:
+    """Yield chunks of lines with their numbers.
+
+    Args:
+        chunks: Lines in their order.
+        on_bad_line: "stop" ends with an error at the first bad line, after a chunk of the lines before it.
+
+    Raises:
+        DataError: A line is bad, and `on_bad_line` is "stop".
+    """
+    first_line = first_source = 0
+    for items in chunks:
+        bad_index = first_bad_line(items) if on_bad_line == "stop" else None
+        chunk = LineChunk(items[:bad_index], first_line, first_source)
+        yield chunk
+        first_line, first_source = first_line + len(chunk.items), first_source + len(chunk.examples)
+        if bad_index is not None:
+            raise DataError(f"{items[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
+
+
+class Acceptance:
+    """Threshold of --min-confidence, with the number of outputs that it accepted."""
+
+    def __init__(self, min_confidence: float) -> None:
+        """Set the threshold.
+
+        Args:
+            min_confidence: Lowest confidence of an accepted output, 0 to 1.
+        """
+        self.min_confidence = min_confidence
+        self.total = 0
+        self.accepted = 0
+
+    def accepts(self, trace: Trace) -> bool:
+        """Return whether an output is accepted, and count it; to be called once per output.
+
+        Args:
+            trace: Best output of a source.
+        """
+        is_accepted = reaches_confidence(trace, self.min_confidence)
+        self.total += 1
+        self.accepted += is_accepted
+        return is_accepted
+
+    def describe(self, leaves_lines_empty: bool) -> str:
+        """Return a message with the number of accepted outputs.
+
+        Args:
+            leaves_lines_empty: Whether other outputs are empty lines.
+        """
+        rest = self.total - self.accepted
+        other = ""
+        if rest:
+            other = f"; the lines of the other {rest:,} are empty" if leaves_lines_empty else f"; {rest:,} are not"
+        return (
+            f"{self.accepted:,} of {self.total:,} outputs are accepted, with a confidence of at least "
+            f"{self.min_confidence:g}{other}"
+        )
+
+
+class NoteCounts(msgspec.Struct, frozen=True):
+    """Counts of `DecodingNotes` as plain values, which a file can hold."""
+
+    num_lines: int
+    num_bad_lines: int
+    bad_lines: list[BadLine]
+    unknown: dict[str, int]
+    unknown_targets: dict[str, int]
+    num_truncated: int
+    num_without_features: int
+    num_from_lexicon: int
+    num_without_required: int
+
+
+MAX_UNKNOWN_SYMBOLS = 100_000
+"""Maximum number of different unknown symbols that are counted: those of a stream of words have no end."""
+OTHER_SYMBOLS = "other symbols"
+"""Name under which all further ones are counted."""
+
+
+def _count_symbols(counts: "Counter[str]", symbols: Iterable[str] | Mapping[str, int]) -> None:
+    """Count symbols, or add their counts; beyond `MAX_UNKNOWN_SYMBOLS` different ones under one name."""
+    for symbol in symbols:
+        number = symbols[symbol] if isinstance(symbols, Mapping) else 1
+        is_counted = symbol in counts or len(counts) < MAX_UNKNOWN_SYMBOLS
+        counts[symbol if is_counted else OTHER_SYMBOLS] += number
+
+
 class DecodingNotes:
     """Counts of input lines and outputs that deserve a note, such as unknown symbols; reported once after decoding."""
 
@@ -215,7 +323,9 @@ class DecodingNotes:
         """
         self.num_lines = 0
         self.required = set(required)
+        self.num_bad_lines = 0
         self.bad_lines: list[BadLine] = []
+        """The first `MAX_LISTED` ones: a stream may have any number of them."""
         self.unknown: Counter[str] = Counter()
         self.unknown_targets: Counter[str] = Counter()
         self.num_truncated = 0
@@ -232,13 +342,13 @@ class DecodingNotes:
         """
         self.num_lines += 1
         if isinstance(item, BadLine):
-            self.bad_lines.append(item)
+            self._count_bad_line(item)
         if trace is None:
             return
         self.num_from_lexicon += trace.origin == "lexicon"
         if trace.origin != "lexicon":
-            self.unknown.update(trace.source[index] for index in trace.unknown)
-            self.unknown_targets.update(trace.target[index] for index in trace.unknown_target)
+            _count_symbols(self.unknown, (trace.source[index] for index in trace.unknown))
+            _count_symbols(self.unknown_targets, (trace.target[index] for index in trace.unknown_target))
             self.num_without_features += bool(trace.source) and not (trace.features or trace.added)
         self.num_truncated += not trace.finished
         self.num_without_required += bool(trace.source) and not self.required <= set(trace.target)
@@ -252,11 +362,35 @@ class DecodingNotes:
         """
         self.num_lines += 1
         if bad_line is not None:
-            self.bad_lines.append(bad_line)
+            self._count_bad_line(bad_line)
         for output in outputs:
             self.num_from_lexicon += output.origin == "lexicon"
-            self.unknown.update(output.unknown)
+            _count_symbols(self.unknown, output.unknown)
             self.num_truncated += not output.finished
+
+    def _count_bad_line(self, line: BadLine) -> None:
+        """Count a bad line, and store it if it is one of the first."""
+        self.num_bad_lines += 1
+        if len(self.bad_lines) < MAX_LISTED:
+            self.bad_lines.append(line)
+
+    def counts(self) -> NoteCounts:
+        """Return the counts as plain values."""
+        return NoteCounts(**{name: getattr(self, name) for name in NoteCounts.__struct_fields__})
+
+    def add(self, counts: NoteCounts) -> None:
+        """Add the counts of further lines, which follow those that are counted.
+
+        Args:
+            counts: Counts of these lines.
+        """
+        for name in NoteCounts.__struct_fields__:
+            before, added = getattr(self, name), getattr(counts, name)
+            if isinstance(before, Counter):
+                _count_symbols(before, added)
+            else:
+                setattr(self, name, before + added)
+        del self.bad_lines[MAX_LISTED:]
 
     def report(self, has_features: bool, known_symbols: Container[str] = ()) -> None:
         """Print a message on standard error for each count above zero, for the first bad lines, and for an empty input.
@@ -268,10 +402,10 @@ class DecodingNotes:
         """
         if not self.num_lines:
             print_message("the input is empty")
-        for line in self.bad_lines[:MAX_LISTED]:
+        for line in self.bad_lines:
             print_message(f"no output for {line}")
-        if len(self.bad_lines) > MAX_LISTED:
-            print_message(f"no output for {count_noun(len(self.bad_lines) - MAX_LISTED, 'more bad line')}")
+        if self.num_bad_lines > MAX_LISTED:
+            print_message(f"no output for {count_noun(self.num_bad_lines - MAX_LISTED, 'more bad line')}")
         _report_unknown(self.unknown, "source symbol", "not in the vocabulary (encoded as the unknown symbol)")
         if advice := _lower_case_advice(self.unknown, known_symbols):
             print_message(advice if has_features else f"{advice}, or use --text, which does so for such words")
@@ -300,16 +434,6 @@ def lexicon_count_message(count: int, lexicon: "Lexicon", path: Path | None) -> 
         f"{message}: none equals a source of {path} with an allowed target; the file has "
         f"{count_noun(len(lexicon.targets), 'source')}, the first is {first}"
     )
-
-
-def count_noun(number: int, noun: str) -> str:
-    """Return a count with its noun: "1 output", "1,200 outputs".
-
-    Args:
-        number: Count.
-        noun: Noun in the singular, whose plural ends in s.
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _lower_case_advice(unknown: "Counter[str]", known_symbols: Container[str]) -> str:

@@ -13,14 +13,16 @@ import tyro
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import ColumnFlag, check_delimiter_format
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import count_noun
 from pellucid.config.settings import DataConfig, Delimiter, Format, Header, Seed
-from pellucid.data.examples import describe_used_columns, first_cells
+from pellucid.config.task_settings import TAG_AND_CLASSIFY
+from pellucid.data.examples import describe_used_columns, empty_text_error, first_cells
 from pellucid.data.file_split import SplitPart, SplitSizes, split_file, write_split
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, count_noun
 
 SizeFlag = Annotated[float, tyro.conf.arg(metavar="SIZE")]
 OptionalSizeFlag = Annotated[float | None, tyro.conf.arg(metavar="SIZE")]
+COLUMN_FLAGS = ("source_column", "target_column", "features_column", "class_column")
+"""Flags of columns that the commands after a split need as well."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ class SplitArguments:
     unlabeled."""
     features_column: ColumnFlag = ""
     """Column of the features, which has no effect on the split, for the commands that are printed."""
+    class_column: ColumnFlag = ""
+    """Column of the classes beside tags (--task tag-and-classify), which has no effect on the split, for the commands
+    that are printed."""
     group_column: ColumnFlag = ""
     """Column of groups, such as documents or lemmas: all rows of a group are in one file, and so are all rows of groups
     that share a source."""
@@ -104,14 +109,15 @@ def main(arguments: list[str]) -> int:
         ending = " without a target" if part == "unlabeled" else ""
         print(f"{path!s:<{width}}  {split.num_rows[part]:>9,} rows{ending}")
     print("\nNext, for example:")
-    for command in _next_commands(args, paths):
+    is_fillable = all(line.reason == empty_text_error("source") for line in split.bad_lines)
+    for command in _next_commands(args, paths, split.spaced_sides, is_fillable):
         print(f"  {command}")
     return 0
 
 
 def _data_config(args: SplitArguments) -> DataConfig:
     """Return the data settings of the flags."""
-    names = ("source_column", "target_column", "features_column", "group_column", "header", "on_bad_line")
+    names = (*COLUMN_FLAGS, "group_column", "header", "on_bad_line")
     config = msgspec.structs.replace(
         DataConfig(), input_format=args.input_format, **{name: getattr(args, name) for name in names}
     )
@@ -121,20 +127,31 @@ def _data_config(args: SplitArguments) -> DataConfig:
     return msgspec.structs.replace(config, delimiter=args.delimiter, input_format="csv")
 
 
-def _next_commands(args: SplitArguments, paths: Mapping[SplitPart, Path]) -> list[str]:
-    """Return the commands that train, evaluate and predict with the files."""
+def _next_commands(
+    args: SplitArguments, paths: Mapping[SplitPart, Path], spaced_sides: Sequence[str], is_fillable: bool
+) -> list[str]:
+    """Return the commands that train, evaluate and predict with the files.
+
+    Args:
+        args: Parsed flags.
+        paths: File of each part.
+        spaced_sides: Sides whose texts are symbols between spaces.
+        is_fillable: Whether `predict --fill` can read every row of the file that was split.
+    """
     stem = args.file.name.removesuffix(".gz").removesuffix(Path(args.file.name.removesuffix(".gz")).suffix)
     run = f"runs/{stem}"
     valid = ["--valid", str(paths["valid"])] if "valid" in paths else []
-    train = ["train", str(paths["train"]), *valid, "--run", run, *_training_flags(args, has_valid=bool(valid))]
+    symbols = [part for side in spaced_sides for part in (f"--{side}-symbols", "words")]
+    flags = [*_training_flags(args, has_valid=bool(valid)), *symbols]
+    train = ["train", str(paths["train"]), *valid, "--run", run, *flags]
     commands = [train, ["evaluate", run, str(paths["test"])]]
     lines = [join(["pellucid", *command]) for command in commands]
     if "unlabeled" not in paths:
         return lines
     unlabeled, column = paths["unlabeled"], _target_name(args)
-    if unlabeled.suffix in (".csv", ".tsv") and column:
-        filled = f"filled{unlabeled.suffix}"
-        return [*lines, f"{join(['pellucid', 'predict', run, str(args.file), '--fill', column])} > {filled}"]
+    if unlabeled.suffix in (".csv", ".tsv") and column and not args.class_column:  # --fill fills one column
+        filled, table = f"filled{unlabeled.suffix}", args.file if is_fillable else unlabeled
+        return [*lines, f"{join(['pellucid', 'predict', run, str(table), '--fill', column])} > {filled}"]
     format = "jsonl" if unlabeled.suffix in (".jsonl", ".ndjson") else "csv"
     predict = join(["pellucid", "predict", run, str(unlabeled), "--output-format", format])
     return [*lines, f"{predict} > outputs.{format}"]
@@ -151,9 +168,8 @@ def _target_name(args: SplitArguments) -> str:
 
 def _training_flags(args: SplitArguments, has_valid: bool) -> Sequence[str]:
     """Return the flags of the columns and the format, as train needs them."""
-    names = ["source_column", "target_column", "features_column", "input_format", "delimiter"]
-    names += [] if has_valid else ["group_column"]
-    flags = list[str]()
+    names = [*COLUMN_FLAGS, "input_format", "delimiter", *([] if has_valid else ["group_column"])]
+    flags = ["--task", TAG_AND_CLASSIFY.name] if args.class_column else []
     for name in names:
         if getattr(args, name) != getattr(DataConfig(), name):
             flags += [f"--{name.replace('_', '-')}", getattr(args, name)]

@@ -15,7 +15,7 @@ from pellucid.cli.evaluate import EvaluateArguments
 from pellucid.cli.export import ExportArguments
 from pellucid.cli.flag_suggestions import unknown_flag_error
 from pellucid.cli.look import LookArguments
-from pellucid.cli.predict import PredictArguments
+from pellucid.cli.predict_arguments import PredictArguments
 from pellucid.cli.prepare import PrepareArguments
 from pellucid.cli.score import ScoreArguments
 from pellucid.cli.serve import ServeArguments

@@ -1,18 +1,27 @@
 """Subcommand train: pellucid train TRAIN [--valid VALID] --run DIR [--config FILE] [--ensemble N] [flags]"""
 
+import signal
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_from_flags
-from pellucid.cli.messages import handle_sigint, print_message
+from pellucid.cli.cluster_jobs import OnFlag, connected_cluster, job_resources, run_jobs_on
+from pellucid.cli.messages import InterruptHandler, handle_sigint, print_message
+from pellucid.cluster.ray_pool import JobResources
 from pellucid.config.settings import Config, Limit
 from pellucid.config.validation import reject_unused
 from pellucid.errors import ConfigError, RunError
+from pellucid.launched_workers import launched_workers, worker_rank
+
+if TYPE_CHECKING:
+    from pellucid.reporting.progress import ProgressReporter
+    from pellucid.training.events import RunEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +40,11 @@ class TrainArguments(TrainingFlags):
     jobs: Limit = 0
     """Number of ensemble members trained in parallel; 0: the number of cores divided by --threads (one on a GPU).
     Requires --ensemble."""
+    workers: Annotated[int, Meta(ge=1, le=1000)] = 1
+    """Number of processes that train one network together; the batch size is that of all of them."""
+    on: OnFlag = None
+    """Train on the machines of a Ray cluster: one network by --workers processes, or the members of an ensemble, as
+    many at once as the cluster has CPUs for. --run must be in a folder that all machines share."""
 
 
 def main(arguments: list[str]) -> int:
@@ -47,15 +61,46 @@ def main(arguments: list[str]) -> int:
         DivergenceError: A loss, gradient or parameter is not finite.
     """
     started_at = time.monotonic()
+    if worker_rank():
+        return _serve_updates()
     parser = TrainingFlagParser(TrainArguments, "train", arguments)
     args = parser.parse()
     config = config_from_flags(args)
     reject_unused(config)
     if args.jobs and not args.ensemble:
         raise ConfigError("--jobs requires --ensemble")
+    if args.workers > 1 and args.ensemble:
+        raise ConfigError("--workers trains a single run: leave out --ensemble, whose members are trained in parallel")
+    if args.workers > 1 and not args.on:
+        if (launched := launched_workers()) == 1:
+            return _train_in_workers(args, arguments)
+        if args.workers != launched:
+            raise ConfigError(
+                f"--workers is {args.workers}, and torchrun has started {launched} processes: leave out --workers"
+            )
     if config.training.time_limit and not parser.is_size_given:
         config = _config_within_time(args, parser)
     return _train_ensemble(args, config) if args.ensemble else _train_single(args, config, started_at)
+
+
+def _train_in_workers(args: TrainArguments, arguments: list[str]) -> int:
+    """Train a single run in several processes, each of which gets the same command line."""
+    from pellucid.training.local_workers import train_in_workers
+
+    return train_in_workers(arguments, args.workers)
+
+
+def _serve_updates() -> int:
+    """Take part in the training of worker 0, which stops this one after Ctrl-C, too."""
+    from pellucid.training.data_parallel import serve_updates
+    from pellucid.training.worker_group import connected_workers
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # worker 0 may end before it connects
+    with connected_workers() as workers:
+        assert workers is not None, "expected several workers"
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        serve_updates(workers)
+    return 0
 
 
 def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainArguments]) -> Config:
@@ -73,20 +118,52 @@ def _train_single(args: TrainArguments, config: Config, started_at: float) -> in
     """Train a single run; `started_at` is the start of the command."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.reporting.progress import training_progress
-    from pellucid.training.events import CallbackInterrupted, TrainingStarted, TrainingStopped
     from pellucid.training.session import train_run
 
-    with handle_sigint() as interrupt, training_progress() as reporter:
-        events = train_run(args.training_files(), args.run, config, started_at)
-        for event in events:
+    with (
+        connected_cluster(args.on, config.threads) as cluster,
+        handle_sigint() as interrupt,
+        training_progress() as reporter,
+    ):
+        events: Generator[RunEvent | None] = (
+            train_run(args.training_files(), args.run, config, started_at)
+            if cluster is None
+            else _train_on_cluster(args, config, job_resources(cluster, config.threads, config.device))
+        )
+        try:
+            with closing(events):  # while this process is connected to the cluster
+                is_interrupted = _report_events(events, reporter, interrupt)
+        except KeyboardInterrupt:  # the second Ctrl-C
+            if not interrupt.is_training:
+                raise
+            is_interrupted = True
+    return report_interruption(args.run) if is_interrupted else 0
+
+
+def _report_events(
+    events: "Generator[RunEvent | None]", reporter: "ProgressReporter", interrupt: InterruptHandler
+) -> bool:
+    """Report the events of a training until its end or an interruption; return whether it was interrupted."""
+    from pellucid.training.events import CallbackInterrupted, TrainingStarted, TrainingStopped
+
+    for event in events:
+        if event is not None:
             reporter.report(event)
-            interrupt.is_training = interrupt.is_training or isinstance(event, TrainingStarted)
-            if isinstance(event, CallbackInterrupted):
-                return report_interruption(args.run)
-            if interrupt.requested and not isinstance(event, TrainingStopped):
-                events.close()
-                return report_interruption(args.run)
-    return 0
+        interrupt.is_training = interrupt.is_training or isinstance(event, TrainingStarted)
+        is_stopping = interrupt.requested and not isinstance(event, TrainingStopped)
+        if is_stopping or isinstance(event, CallbackInterrupted):
+            return True
+    return False
+
+
+def _train_on_cluster(args: TrainArguments, config: Config, resources: JobResources) -> "Generator[RunEvent | None]":
+    """Return the events of a single run that workers of a Ray cluster train; None where none has arrived."""
+    from pellucid.cluster.ray_group import GroupTasks, run_in_group
+    from pellucid.training.data_parallel import serve_connected
+    from pellucid.training.ensemble_training import TrainingJob, run_job
+
+    job = TrainingJob(args.training_files(), args.run, config)
+    return run_in_group(GroupTasks(run_job, serve_connected), job, args.run, args.workers, resources)
 
 
 def _train_ensemble(args: TrainArguments, config: Config) -> int:
@@ -101,25 +178,31 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
     removed_members = list[str]()
     with suppress(RunError):  # a damaged list is written anew, and one that cannot be read is reported below
         removed_members = [folder.name for folder in member_folders(args.run) if folder not in folders]
-    num_parallel = min(args.ensemble, num_parallel_trainings(args.jobs, config))
-    with handle_sigint() as interrupt, multi_progress() as progress:
+    num_parallel = args.jobs if args.on else min(args.ensemble, num_parallel_trainings(args.jobs, config))
+    with (
+        run_jobs_on(args.on, args.run, config.threads, config.device) as cluster,
+        handle_sigint() as interrupt,
+        multi_progress() as progress,
+    ):
         last_seed = training_jobs[-1].config.seed
         description = (
             f"{args.ensemble} runs, seeds {config.seed} to {last_seed}"
             if len(training_jobs) > 1
             else f"1 run, seed {last_seed}"
         )
-        advice = "; --jobs 1 trains one at a time" if num_parallel > 1 else ""
-        progress.print_line(f"{description}, {num_parallel} in parallel{advice}")
+        progress.print_line(f"{description}, {_describe_parallel(num_parallel, cluster)}")
         interrupt.is_training = True
         events = train_ensemble(training_jobs, args.run, num_parallel)
-        for worker_event in events:
-            if worker_event is not None:
-                progress.report(worker_event.folder.name, worker_event.event)
-            is_stopped = worker_event is not None and isinstance(worker_event.event, CallbackInterrupted)
-            if interrupt.requested or is_stopped:
-                events.close()
-                return report_interruption(args.run)
+        try:
+            for worker_event in events:
+                if worker_event is not None:
+                    progress.report(worker_event.folder.name, worker_event.event)
+                is_stopped = worker_event is not None and isinstance(worker_event.event, CallbackInterrupted)
+                if interrupt.requested or is_stopped:
+                    events.close()
+                    return report_interruption(args.run)
+        except KeyboardInterrupt:  # the second Ctrl-C
+            return report_interruption(args.run)
         mean = (
             f"; pellucid evaluate {args.run}/seed-* FILE reports the mean over its seeds" if args.ensemble > 1 else ""
         )
@@ -129,6 +212,13 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
                 f"{', '.join(removed_members)}: no longer members of the ensemble; their folders are kept"
             )
     return 0
+
+
+def _describe_parallel(num_parallel: int, cluster: str) -> str:
+    """Return how many trainings run in parallel, and where, as text."""
+    if cluster:
+        return f"{f'at most {num_parallel} in parallel ' if num_parallel else ''}on {cluster}"
+    return f"{num_parallel} in parallel{'; --jobs 1 trains one at a time' if num_parallel > 1 else ''}"
 
 
 def report_interruption(folder: Path) -> int:

@@ -1,27 +1,39 @@
-"""Subcommand tune: pellucid tune TRAIN [--valid VALID] --run DIR [--trials N] [--minutes M] [--space FILE] [flags]"""
+"""Subcommand tune: pellucid tune TRAIN [--valid VALID] --run DIR [--trials N] [--minutes M] [--space FILE] [flags]
 
-from collections.abc import Collection, Mapping
+Several commands work on one search with --shared (one folder) or --storage (a database).
+"""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import arg
 
 from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_from_flags
+from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
 from pellucid.cli.messages import handle_sigint, print_message
-from pellucid.cli.sources import count_noun
 from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
 from pellucid.config.toml import flatten_config, size_preset
 from pellucid.config.validation import unused_settings
 from pellucid.dependencies import require_package
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, count_noun, quote
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import MultiProgress
-    from pellucid.tuning.search import StudyFinished, StudyRequest, TuneEvent
+    from pellucid.tuning.search import StudyFinished, StudyOpened, StudyRequest, TuneEvent
     from pellucid.tuning.space import SearchSpace
+    from pellucid.tuning.storage import StudyStorage
+    from pellucid.tuning.study import EndedTrial
 
 MAX_LISTED = 5
 """Maximum number of listed trials and settings."""
+STUDY_NAME = "pellucid"
+"""Default name of a study in a database."""
+MAX_STUDY_NAME_LENGTH = 512
+"""Maximum length of the name of a study, that of Optuna's tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +49,22 @@ class TuneArguments(TrainingFlags):
     run: Path
     """Folder of the search; created, or resumed. It receives best.toml, trials.json and report.html."""
     trials: Count = 30
-    """Total number of trials, including those of earlier calls."""
+    """Total number of trials, including those of earlier calls and of other commands that work on the same search."""
     minutes: Amount = 0.0
     """Time limit in minutes, after which running trials are stopped; the next call resumes them. 0: no limit."""
+    shared: bool = False
+    """Work on the search together with other commands with the same --run, on this machine or on others that share the
+    folder; all of them have this flag."""
+    storage: Annotated[str | None, arg(metavar="URL")] = None
+    """PostgreSQL database of the search, such as postgresql://USER@HOST/DATABASE, with which commands on any machines
+    work on it together. Each keeps its trials in its own --run."""
+    study_name: str = STUDY_NAME
+    """Name of the search in the database of --storage."""
     jobs: Limit = 0
     """Number of trials trained in parallel; 0: the number of cores divided by --threads (one on a GPU)."""
+    on: OnFlag = None
+    """Train the trials on the machines of a Ray cluster, as many at once as it has CPUs for. --run must be in a folder
+    that all machines share."""
     space: Path | None = None
     """TOML file with the search space: for each searched setting its choices, range or multiples. Default: built-in
     search space."""
@@ -65,22 +88,49 @@ def main(arguments: list[str]) -> int:
     args = TrainingFlagParser(TuneArguments, "tune", arguments).parse()
     config = config_from_flags(args)
     require_package("optuna", "tune", "pellucid tune")
+    storage = _open_storage(args)
     from pellucid.reporting.progress import multi_progress
     from pellucid.tuning.search import StudyFinished, tune
 
-    with handle_sigint() as interrupt, multi_progress() as progress:
-        request = _study_request(args, config, progress)
+    with (
+        run_jobs_on(args.on, args.run, config.threads, config.device) as cluster,
+        handle_sigint() as interrupt,
+        multi_progress() as progress,
+    ):
+        request = _study_request(args, config, progress)._replace(shared=args.shared, storage=storage)
         interrupt.is_training = True
         events = tune(request)
         for event in events:
             if event is not None:
-                _report_event(progress, event, request)
+                _report_event(progress, event, request, cluster)
             if isinstance(event, StudyFinished):
                 finished = event
             elif interrupt.requested:
                 events.close()
                 return report_interruption(args.run)
     return _print_results(finished, request)
+
+
+def _open_storage(args: TuneArguments) -> "StudyStorage | None":
+    """Return the storage of --storage, without a connection; None for the journal in the folder."""
+    if args.shared and args.on is not None:
+        raise ConfigError("--on ray lets one command use all machines of the cluster: leave out --shared")
+    if args.storage is None:
+        if args.study_name != STUDY_NAME:
+            raise ConfigError("--study-name names a search in a database: give --storage, too")
+        if args.shared and os.name == "nt":
+            raise ConfigError("--shared needs shared locks of files, which Windows does not have: give --storage")
+        return None
+    if args.shared:
+        raise ConfigError("--storage is for several commands already: leave out --shared")
+    if not 0 < len(args.study_name) <= MAX_STUDY_NAME_LENGTH:
+        raise ConfigError(
+            f"--study-name: expected 1 to {MAX_STUDY_NAME_LENGTH} characters, got {quote(args.study_name)}"
+        )
+    require_package("psycopg", "postgresql", "--storage")
+    from pellucid.tuning.database import DatabaseStorage, parse_database_url
+
+    return DatabaseStorage(parse_database_url(args.storage), args.study_name)
 
 
 def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress") -> "StudyRequest":
@@ -100,26 +150,26 @@ def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress
         progress.print_line(f"{requirement.message(config)}: trials without it ignore that setting")
     space = load_space(args.space, base) if args.space else default_space(base, _explicit_settings(config))
     _check_space(space, base)
-    num_parallel = min(args.trials, num_parallel_trainings(args.jobs, config))
+    num_parallel = args.jobs if args.on else min(args.trials, num_parallel_trainings(args.jobs, config))
     return StudyRequest(files, args.run, base, space, args.trials, args.minutes * 60, num_parallel, args.prune)
 
 
-def _report_event(progress: "MultiProgress", event: "TuneEvent", request: "StudyRequest") -> None:
-    """Report an event of the search."""
-    from pellucid.tuning.search import StudyOpened, TrialProgress, TrialStarted, format_score
+def _report_event(progress: "MultiProgress", event: "TuneEvent", request: "StudyRequest", cluster: str) -> None:
+    """Report an event of the search; `cluster` describes the machines of a cluster."""
+    from pellucid.tuning.results import format_score
+    from pellucid.tuning.search import (
+        StudyOpened,
+        StudyUnreachable,
+        TrialLost,
+        TrialProgress,
+        TrialsAwaited,
+        TrialStarted,
+    )
     from pellucid.tuning.study import EndedTrial
 
     match event:
         case StudyOpened():
-            for line in event.space:
-                progress.print_line(f"  {line}")
-            resumed = event.ended or event.unfinished or event.num_retried
-            status = f"{event.ended} ended, {event.unfinished} to resume" if resumed else "a new study"
-            retried = f", {event.num_retried} failed and retried" if event.num_retried else ""
-            num_trials = count_noun(request.trials, "trial")
-            progress.print_line(
-                f"{request.out}: {status}{retried}; {num_trials} in total, {request.max_parallel} in parallel"
-            )
+            _report_opened(progress, event, request, cluster)
         case TrialStarted() if progress.is_live:
             progress.print_line(f"trial {event.number}: {_format_settings(event.values)}")
         case TrialProgress():
@@ -129,33 +179,56 @@ def _report_event(progress: "MultiProgress", event: "TuneEvent", request: "Study
             score = format_score(event.score, request.config.training.metric)
             reason = f" ({event.reason})" if event.reason else ""
             progress.print_line(f"trial {event.number}: {event.state}{reason}, {score}, {event.seconds:,.0f} s")
+        case TrialLost():
+            progress.remove_row(f"trial {event.number}")
+            progress.print_line(f"trial {event.number}: another command has taken it over; it is stopped here")
+        case TrialsAwaited():
+            progress.print_line(f"waiting for {count_noun(event.num_trials, 'trial')} of other commands")
+        case StudyUnreachable():
+            progress.print_line(f"{event.reason}; the trials continue, and this command tries again")
+
+
+def _report_opened(progress: "MultiProgress", event: "StudyOpened", request: "StudyRequest", cluster: str) -> None:
+    """Report the state of the study that a command opens."""
+    for line in event.space:
+        progress.print_line(f"  {line}")
+    resumed = event.ended or event.unfinished or event.num_retried or event.num_elsewhere
+    status = f"{event.ended} ended, {event.unfinished} to resume" if resumed else "a new study"
+    retried = f", {event.num_retried} failed and retried" if event.num_retried else ""
+    elsewhere = f", {event.num_elsewhere} running in other commands" if event.num_elsewhere else ""
+    num_trials = count_noun(request.trials, "trial")
+    parallel = f", {request.max_parallel} in parallel" if request.max_parallel else ""
+    place = f" on {cluster}" if cluster else ""
+    progress.print_line(f"{request.out}: {status}{retried}{elsewhere}; {num_trials} in total{parallel}{place}")
 
 
 def _print_results(finished: "StudyFinished", request: "StudyRequest") -> int:
     """Print the best trials and the importance of hyperparameters; return 1 if all trials failed, else 0."""
-    from pellucid.tuning.search import format_score, rank_trials
+    from pellucid.tuning.results import format_score, rank_trials
 
     metric = request.config.training.metric
-    for trial in rank_trials(finished.study.ended_trials(), metric)[:MAX_LISTED]:
+    results = finished.results
+    for trial in rank_trials(results.ended, metric)[:MAX_LISTED]:
         if trial.state == "finished":
             print(f"{format_score(trial.score, metric):>9}  trial {trial.number}: {_format_settings(trial.values)}")
-    weights = list(finished.study.importances().items())[:MAX_LISTED]
+    weights = list(results.importances.items())[:MAX_LISTED]
     if weights:
         print("hyperparameter importance: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
     if finished.unfinished:
         print(f"{count_noun(finished.unfinished, 'trial')} unfinished; the same command resumes them")
-    if finished.study.best_trial() is None:
-        return _report_no_result(finished)
+    if finished.num_elsewhere:
+        print(f"{count_noun(finished.num_elsewhere, 'trial')} running in other commands")
+    if results.best is None:
+        return _report_no_result(results.ended)
     print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
     print(f"the best settings: pellucid train … --config {request.out / 'best.toml'}")
     return 0
 
 
-def _report_no_result(finished: "StudyFinished") -> int:
+def _report_no_result(ended: Sequence["EndedTrial"]) -> int:
     """Report why there is no result; return the exit code."""
     from pellucid.tuning.study import MAX_TRIES
 
-    ended = finished.study.ended_trials()
     if not ended or any(trial.state != "failed" for trial in ended):
         print("no trial has finished yet")
         return 0

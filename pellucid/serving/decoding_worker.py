@@ -150,6 +150,7 @@ class ModelRunner:
         if isinstance(row, SourceRow):
             if row.prefix and not self.predictor.autoregressive:
                 raise self.predictor.unsupported_error("prefix")
+            self._check_length("prefix", row.prefix, tokenizers.target)
             return
         self._check_length("target", row.target, tokenizers.target)
         if not self.predictor.autoregressive and (reason := pair_error(row.source, row.target, tokenizers, config)):
@@ -212,7 +213,7 @@ def apply_options(predictor: "Predictor", operation: OperationName, options: Dec
         if operation == "align":
             predictor.check_alignment()
     except InputError as error:
-        raise OptionsError(f"{name}: {error}") from error
+        raise OptionsError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from error
     return predictor
 
 
