@@ -157,6 +157,20 @@ def test_temporary_files_of_killed_trials_are_removed(tmp_path: Path, monkeypatc
         write_temporaries()  # by a search that was killed together with its trial
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no shared locks")
+def test_search_of_one_shared_command_is_that_of_a_command_alone(
+    finished_search: tuple[Path, str, str], tmp_path: Path
+) -> None:
+    """test_tuning_processes.py has searches of several commands."""
+    command = [*tune_command(copy_task_run(), tmp_path / "out", 4), "--jobs", 1]
+    result = run_pellucid(*command, "--shared")
+    assert result.code == 0 and result.out.replace(str(tmp_path / "out"), str(finished_search[0])) == finished_search[1]
+    assert read_trials(tmp_path / "out") == read_trials(finished_search[0])
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+        path.name for path in finished_search[0].iterdir()
+    )
+
+
 def test_same_seed_gives_the_same_trials(finished_search: tuple[Path, str, str], tmp_path: Path) -> None:
     assert run_pellucid(*tune_command(copy_task_run(), tmp_path / "out", 2), "--jobs", 1).code == 0
     assert run_pellucid(*tune_command(copy_task_run(), tmp_path / "out", 3), "--jobs", 1).code == 0
@@ -304,19 +318,38 @@ def test_invalid_searches_are_refused(tmp_path: Path) -> None:
     assert "study.journal" in usage_error_message(run_pellucid(*command, tmp_path / "out"))
 
 
-def test_missing_optuna_is_an_error_with_the_install_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--shared", "--storage", "postgresql:///a"], "--storage is for several commands already: leave out --shared"),
+        (["--shared", "--on", "ray"], "leave out --shared"),
+        (["--study-name", "a"], "give --storage, too"),
+        (["--storage", "postgresql:///a", "--study-name", ""], "--study-name: expected 1 to 512 characters"),
+    ],
+)
+def test_flags_of_several_commands_that_contradict_each_other_are_refused(
+    tmp_path: Path, flags: list[str], message: str
+) -> None:
+    files = copy_task_run().files
+    result = run_pellucid("tune", files.train, "--valid", files.valid, "--run", tmp_path / "out", *flags)
+    assert message in usage_error_message(result) and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("package", "extra"), [("optuna", "tune"), ("psycopg", "postgresql")])
+def test_missing_package_is_an_error_with_the_install_command(tmp_path: Path, package: str, extra: str) -> None:
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "sitecustomize.py").write_text(
         "import importlib.util as u\nfound = u.find_spec\n"
-        "u.find_spec = lambda name, *rest: None if name == 'optuna' else found(name, *rest)\n"
+        f"u.find_spec = lambda name, *rest: None if name == '{package}' else found(name, *rest)\n"
     )
-    arguments = build_command("tune", *_write_pair_files(tmp_path), "--run", tmp_path / "out")
+    storage = ("--storage", "postgresql:///name") if package == "psycopg" else ()
+    arguments = build_command("tune", *_write_pair_files(tmp_path), "--run", tmp_path / "out", *storage)
     path = os.pathsep.join([str(tmp_path / "without"), str(Path(cli.__file__).parents[2])])
     result = subprocess.run(
         arguments, env=build_environment({"PYTHONPATH": path}), capture_output=True, text=True, check=False
     )
     assert result.returncode == 2 and result.stderr.count("\n") == 1
-    assert "pip install 'pellucid[tune]'" in result.stderr and not (tmp_path / "out").exists()
+    assert f"pip install 'pellucid[{extra}]'" in result.stderr and not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")

@@ -73,6 +73,18 @@ def test_every_form_of_a_dimension_is_parsed(tmp_path: Path) -> None:
         ("[encoder]\nnum_layers = {from = 2, to = 1}", "expected from < to"),
         ("[encoder]\ndropout = {from = 0, to = 0.5, scale = 'log'}", "requires from > 0 and no step"),
         ("[encoder]\ndropout = {from = 0, to = 1.5}", "encoder.dropout: .*got 1.5"),
+        ("[training]\nlearning_rate = {from = 0.1, to = inf}", "training.learning_rate: expected from < to"),
+        *(
+            (
+                f"[encoder]\ndropout = {{from = 0.0, to = 0.5, step = {step}}}",
+                "dropout: step: expected a number above 0",
+            )
+            for step in ("nan", "inf", "1e-320", "0", "-0.1", "0.6")
+        ),
+        *(
+            (f"[encoder]\nhidden_size = {{from = 8, to = 64, step = {step}}}", "step: expected a whole number")
+            for step in ("0.5", "1.5", "8.0")
+        ),
         (
             '[encoder]\nnum_layers = {like = "encoder.layer"}',
             "unknown key 'encoder.layer'; did you mean 'encoder.num_layers'",

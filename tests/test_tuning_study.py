@@ -1,4 +1,7 @@
-"""A study of a search: it continues after any line of its journal, and refuses a damaged journal with its line."""
+"""A study of a search: it continues after any line of its journal, and refuses a damaged journal with its line.
+
+test_tuning_processes.py has studies of several processes, test_tuning_database.py those in a database.
+"""
 
 import json
 import warnings
@@ -12,6 +15,7 @@ pytest.importorskip("optuna")
 
 from pellucid.tuning.journal import JOURNAL
 from pellucid.tuning.space import ChoiceDimension, RangeDimension, SearchSpace, Value, describe_space
+from pellucid.tuning.storage import FolderStorage
 from pellucid.tuning.study import EndedTrial, PruneDecision, Pruning, StudySettings, SuggestedTrial, TuningStudy
 
 SPACE = SearchSpace(
@@ -26,9 +30,10 @@ SPACE = SearchSpace(
 NUM_VALIDATIONS = 4
 
 
-def open_study(folder: Path, pruning: Pruning = "median") -> TuningStudy:
+def open_study(folder: Path, pruning: Pruning = "median", shared: bool = False) -> TuningStudy:
     """Open the study of a folder, as a search does."""
-    study = TuningStudy(folder, StudySettings(SPACE, "loss", 3, pruning, NUM_VALIDATIONS))
+    settings = StudySettings(SPACE, "loss", 3, pruning, NUM_VALIDATIONS)
+    study = TuningStudy(FolderStorage(folder, shared), settings)
     description = {"data": "0", "settings": {"seed": 3}, "space": describe_space(SPACE)}
     assert study.check_description(description) == []
     study.enqueue_first({"training.learning_rate": 0.01})
@@ -55,32 +60,38 @@ def run_trial(study: TuningStudy, suggested: SuggestedTrial) -> None:
     study.record_end(EndedTrial(suggested.number, state, score, reason, 1.0, suggested.values))  # type: ignore[arg-type]
 
 
-def run_search(folder: Path, pruning: Pruning, trials: int) -> list[EndedTrial]:
+def claim_trial(study: TuningStudy, trials: int = 99) -> SuggestedTrial | None:
+    """Take a trial of a study, as a search does."""
+    return study.claim_trial(trials, lambda number: False)
+
+
+def run_search(folder: Path, pruning: Pruning, trials: int, shared: bool = False) -> list[EndedTrial]:
     """Run or resume a simulated search of one job, and return its trials."""
-    study = open_study(folder, pruning)
-    for suggested in study.unfinished_trials():
+    study = open_study(folder, pruning, shared)
+    while suggested := claim_trial(study, trials):
         run_trial(study, suggested)
-    while study.num_started < trials:
-        run_trial(study, study.ask())
+    study.storage.close()
     return study.ended_trials()
 
 
-@pytest.mark.parametrize("pruning", ["median", "halving"])
-def test_search_killed_after_any_line_continues_with_the_same_trials(tmp_path: Path, pruning: Pruning) -> None:
+@pytest.mark.parametrize(("pruning", "shared"), [("median", False), ("halving", False), ("halving", True)])
+def test_search_killed_after_any_line_continues_with_the_same_trials(
+    tmp_path: Path, pruning: Pruning, shared: bool
+) -> None:
     (tmp_path / "whole").mkdir()
-    whole = run_search(tmp_path / "whole", pruning, 11)
+    whole = run_search(tmp_path / "whole", pruning, 11, shared)
     assert {trial.state for trial in whole} == {"finished", "pruned"}
     lines = (tmp_path / "whole" / JOURNAL).read_bytes().splitlines(keepends=True)
     assert any(b"tpe:relative_params" in line for line in lines)  # the sampler has suggested, not only random trials
     for count in (*range(1, 40, 5), *range(len(lines) - 40, len(lines))):
         (tmp_path / str(count)).mkdir()
         (tmp_path / str(count) / JOURNAL).write_bytes(b"".join(lines[:count]) + lines[count][:9])
-        assert run_search(tmp_path / str(count), pruning, 11) == whole, f"killed after line {count}"
+        assert run_search(tmp_path / str(count), pruning, 11, shared) == whole, f"killed after line {count}"
 
 
 def test_values_of_a_trial_are_independent(tmp_path: Path) -> None:
     space = SearchSpace(tuple(RangeDimension(f"training.{name}", 0.0, 1.0, None, False) for name in "ab"), ())
-    study = TuningStudy(tmp_path, StudySettings(space, "loss", 3, "none", NUM_VALIDATIONS))
+    study = TuningStudy(FolderStorage(tmp_path), StudySettings(space, "loss", 3, "none", NUM_VALIDATIONS))
     for values in (study.ask().values for _ in range(5)):
         assert values["training.a"] != values["training.b"]
 
@@ -94,7 +105,7 @@ def test_recorded_decision_to_prune_is_kept(tmp_path: Path) -> None:
         ]
     assert decisions[0] == PruneDecision(1, "worse than the best third so far at validation 1")
     resumed = open_study(tmp_path, "none")
-    resumed.unfinished_trials()
+    assert [claim_trial(resumed) is not None for _ in range(8)] == [True] * 8
     assert [resumed.report(7, validation, 0.0) for validation in (1, 2)] == [decisions[0]] * 2
     assert resumed.report(0, 1, 9.0) is None  # the first trial was the best
 
@@ -172,6 +183,15 @@ def test_line_that_is_no_operation_is_refused(journal: bytes, tmp_path: Path, li
         assert (tmp_path / JOURNAL).read_text() == content
 
 
+def test_a_long_line_is_refused_before_it_is_parsed(journal: bytes, tmp_path: Path) -> None:
+    """Python needs 24 bytes for each byte of such a list, and msgspec skips an unknown key."""
+    lines = journal.splitlines(keepends=True)
+    lines[2] = lines[2].rstrip(b"\n}") + b',"x":[' + b"[]," * 2**19 + b"[]]}\n"
+    (tmp_path / JOURNAL).write_bytes(b"".join(lines))
+    with pytest.raises(RunError, match=r"study\.journal:3: the line is damaged.*: it has more than 1,048,576 bytes"):
+        open_study(tmp_path, "halving")
+
+
 def test_journal_with_another_last_line_is_not_cut(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).write_text("my notes")
     with pytest.raises(RunError, match=r"study\.journal:1: the line is damaged"):
@@ -219,7 +239,7 @@ def test_equal_scores_give_no_importance_and_no_warning(tmp_path: Path) -> None:
 def test_small_choices_are_not_rounded(tmp_path: Path) -> None:
     """Values of a range have ten decimals; a choice is stored, used and reported as the user gave it."""
     space = SearchSpace((ChoiceDimension("training.weight_decay", (1.5e-12, 2.5e-12)),), ())
-    study = TuningStudy(tmp_path, StudySettings(space, "loss", 3, "none", NUM_VALIDATIONS))
+    study = TuningStudy(FolderStorage(tmp_path), StudySettings(space, "loss", 3, "none", NUM_VALIDATIONS))
     assert study.check_description({"data": "0", "settings": {}, "space": describe_space(space)}) == []
     suggested = study.ask()
     assert suggested.values["training.weight_decay"] in (1.5e-12, 2.5e-12)

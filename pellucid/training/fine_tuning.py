@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import Config, NetworkPart, has_source_features
 from pellucid.data.vocabulary import Vocabularies, extend_vocabulary
-from pellucid.errors import ConfigError, RunError, quote
+from pellucid.errors import ConfigError, RunError, count_noun, quote
 from pellucid.model.network import Network
 from pellucid.run_folder.initial_run import InitialRun
 from pellucid.shapes import Int
@@ -239,7 +239,8 @@ def frozen_part_warnings(config: Config, initialized: NetworkInitialized) -> Ite
     }
     for part in config.training.freeze:
         if num_new.get(part):
-            yield f"training.freeze = {part}: the parameters of the {num_new[part]:,} new symbols there stay random"
+            symbols = count_noun(num_new[part], "new symbol")
+            yield f"training.freeze = {part}: the parameters of the {symbols} there stay random"
 
 
 def _trained_parts(network: nn.Module) -> dict[NetworkPart, list[nn.Parameter]]:

@@ -1,9 +1,11 @@
 """The journal of a study: every operation of the study as one JSON object per line, in Optuna's format.
 
-Optuna replays the lines without checking their content, so that all lines are checked before it reads them.
+Optuna replays the lines without checking their content, so that all lines are checked before it reads them. Lines of
+several processes follow each other in any order: each is written as a whole, under the lock of the journal.
 """
 
 from datetime import datetime
+from os import SEEK_END
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,18 +13,24 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from pellucid.errors import RunError, abbreviate_reason
-from pellucid.files import NESTING_ERROR, file_exists, parse_json, read_bytes, write_atomic
+from pellucid.files import NESTING_ERROR, file_exists, open_regular, parse_json, read_bytes, write_atomic
 from pellucid.tuning.space import Value
 
 JOURNAL = "study.journal"
 """Name of the journal."""
 STUDY_NAME = "pellucid"
 """Name of the only study in a journal."""
+MAX_JOURNAL_SIZE = 2**27
+"""Maximum size of a journal in bytes: a trial has some kilobytes."""
+MAX_LINE_SIZE = 2**20
+"""Maximum length of a line in bytes: Python needs many times the memory of the JSON that it parses."""
 LINE_START = b'{"op_code"'
 """Start of every line."""
 Number = Annotated[int, Meta(ge=0, lt=2**31)]
 StudyNumber = Literal[0]
 Empty = Annotated[dict[str, Any], Meta(max_length=0)]
+ProcessId = Annotated[str, Meta(pattern=r"^([0-9a-f]{32})?$")]
+"""Identifier of the process that runs a trial; empty for none."""
 SystemKey = Annotated[str, Meta(pattern=r"^(tpe:relative_params:|completed_rung_)[0-9]{1,4}$")]
 """Key that Optuna's sampler or pruner adds to a trial."""
 
@@ -128,10 +136,13 @@ class _TrialAttributes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     score: float | UnsetType | None = UNSET
     prune: PruneRecord | UnsetType = UNSET
+    process: ProcessId | UnsetType = UNSET
+    deaths: Number | UnsetType = UNSET
+    """Number of processes that died while they ran the trial."""
 
 
 class TrialAttributeSet(_TrialEntry, frozen=True, kw_only=True, tag=8):
-    """A trial receives a part of its result."""
+    """A trial receives a part of its result, or the process that runs it."""
 
     user_attr: _TrialAttributes
 
@@ -155,18 +166,19 @@ JournalEntry = (
 
 
 def read_journal(journal: Path) -> list[JournalEntry]:
-    """Return the entries of a journal, one per line. An incomplete last line is removed from the file.
+    """Return the entries of a journal, one per line. An incomplete last line of a killed process is removed.
 
     Args:
-        journal: The journal; a missing or empty one has no entries.
+        journal: The journal; a missing or empty one has no entries. The caller holds its lock, so that no process is
+            writing the last line.
 
     Raises:
-        RunError: The file is not a regular file, or cannot be read; or a line is damaged, or is none that a study of
-            Pellucid writes. The file is then unchanged.
+        RunError: The file is not a regular file, cannot be read, or has more than `MAX_JOURNAL_SIZE` bytes; or a line
+            is damaged, or is none that a study of Pellucid writes. The file is then unchanged.
     """
     if not file_exists(journal):
         return []
-    content = read_bytes(journal)
+    content = read_bytes(journal, limit=MAX_JOURNAL_SIZE)
     *lines, rest = content.split(b"\n")
     entries = [_parse_line(journal, number, line) for number, line in enumerate(lines, 1)]
     num_trials = 0
@@ -181,11 +193,32 @@ def read_journal(journal: Path) -> list[JournalEntry]:
     if rest:
         if rest[: len(LINE_START)] != LINE_START[: len(rest)]:
             raise journal_error(journal, len(lines) + 1, "expected a JSON object with the key op_code first")
-        write_atomic(journal, content[: len(content) - len(rest)])
+        cut_incomplete_line(journal)
     return entries
 
 
-def journal_error(journal: Path, line: int, reason: str) -> RunError:
+def cut_incomplete_line(journal: Path) -> None:
+    """Remove the incomplete last line that a killed process left. The caller holds the lock of the journal.
+
+    The file is replaced, not shortened: another process may be reading it without the lock, and would join the start of
+    that line and the end of the next one.
+
+    Args:
+        journal: The journal, which exists.
+
+    Raises:
+        RunError: The file cannot be read or written.
+    """
+    with open_regular(journal) as file:
+        size = file.seek(0, SEEK_END)
+        file.seek(max(0, size - 1))
+        if file.read(1) in (b"", b"\n"):
+            return
+    content = read_bytes(journal)
+    write_atomic(journal, content[: content.rfind(b"\n") + 1])
+
+
+def journal_error(journal: Path | str, line: int, reason: str) -> RunError:
     """Return the error of a journal with a damaged line.
 
     Args:
@@ -201,9 +234,11 @@ def journal_error(journal: Path, line: int, reason: str) -> RunError:
 
 def _parse_line(journal: Path, number: int, line: bytes) -> JournalEntry:
     """Return the entry of a line."""
+    if len(line) > MAX_LINE_SIZE:
+        raise journal_error(journal, number, f"it has more than {MAX_LINE_SIZE:,} bytes")
     try:
-        parse_json(line)  # msgspec silently takes the last value of a repeated key
         entry: JournalEntry = msgspec.json.decode(line, type=JournalEntry)
+        parse_json(line)  # msgspec silently takes the last value of a repeated key
     except RecursionError:
         raise journal_error(journal, number, NESTING_ERROR) from None
     except (ValueError, msgspec.MsgspecError) as error:

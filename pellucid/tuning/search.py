@@ -1,6 +1,9 @@
 """Hyperparameter search: parallel trials, each a training in its own process; a generator of events.
 
-study.journal   the study in Optuna's journal format
+Several processes may work on one search, in a folder that they share, or each in its own folder with a database.
+
+study.journal   the study in Optuna's journal format; without it,
+study.id        identifier of the study in a database
 space.txt       the search space
 trials/0000 …   the run folder of each trial; only the best trial keeps its model
 best.toml       the best configuration, for `pellucid train --config`
@@ -8,36 +11,35 @@ trials.json     every finished, pruned or failed trial
 report.html     the same data as a page
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from pellucid.config.settings import Config, MetricName
-from pellucid.config.toml import to_toml
-from pellucid.config.training_types import format_metric, metric_sign
-from pellucid.files import write_json, write_text
-from pellucid.viewer.report_schema import ReportTable
-from pellucid.viewer.reports import Report, write_report
-
-if TYPE_CHECKING:
-    from pellucid.tuning.study import EndedTrial, TuningStudy
 import hashlib
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from pellucid.config.settings import Config
 from pellucid.config.toml import flatten_config
-from pellucid.errors import ConfigError, DataError, DivergenceError, OutOfMemoryError, RunError
-from pellucid.files import file_exists, open_regular_file, remove_file, unexpected_files, wrap_os_errors
-from pellucid.kernels.dispatch import will_compile
+from pellucid.errors import ConfigError, DataError, DivergenceError, FolderInUseError, OutOfMemoryError, RunError
+from pellucid.files import (
+    file_exists,
+    open_regular_file,
+    read_bytes,
+    remove_file,
+    remove_temporaries,
+    unexpected_files,
+    wrap_os_errors,
+    write_text,
+)
 from pellucid.run_folder.initialization import refuse_links
-from pellucid.run_folder.lock import in_use, lock_run_folder
+from pellucid.run_folder.lock import in_use, lock_run_folder, share_run_folder
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.run_files import CHECKPOINT, CORPUS, LOCK, MODEL, SNAPSHOTS
-from pellucid.training.ensemble_training import TrainingJob, run_job, shutdown
+from pellucid.training.ensemble_training import TrainingJob, first_trainings, run_job, shutdown
 from pellucid.training.events import FileRead, RunEvent, UpdateCompleted, ValidationCompleted
 from pellucid.training.loop import derived_epochs
 from pellucid.training.snapshots import remove_run_temporaries
@@ -48,117 +50,45 @@ from pellucid.training.training_data import (
     resolve_auto_settings,
 )
 from pellucid.tuning.journal import JOURNAL
+from pellucid.tuning.processes import PROCESSES
+from pellucid.tuning.results import write_results
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
-from pellucid.tuning.study import EndedTrial, PruneDecision, Pruning, StudySettings, SuggestedTrial, TuningStudy
-from pellucid.worker_pool import JobEvent, JobFailure, JobResult, ProgressMessage, WorkerDiedError, WorkerPool
+from pellucid.tuning.storage import JOURNAL_LOCK, FolderStorage, StudyStorage, StudyUnreachableError
+from pellucid.tuning.study import (
+    EndedTrial,
+    PruneDecision,
+    Pruning,
+    StudyResults,
+    StudySettings,
+    SuggestedTrial,
+    TrialLostError,
+    TuningStudy,
+)
+from pellucid.worker_pool import (
+    EVENT_TIMEOUT,
+    JobEvent,
+    JobFailure,
+    JobPool,
+    JobResult,
+    ProgressMessage,
+    WorkerDiedError,
+    open_pool,
+)
 
-INTRODUCTION = """\
-Each trial trains with its own settings; its score is that of its best validation. A difference of a point or two
-between the first trials may be chance. The score of the best trial on the validation set is biased, because the same
-set selected the trial. Evaluate it on a test set that neither training nor search has used."""
-
-
-def write_results(folder: Path, metric: MetricName, study: "TuningStudy", best: Config | None) -> None:
-    """Write trials.json and report.html; write best.toml if a trial has finished.
-
-    Args:
-        folder: Folder of the search.
-        metric: Metric by which trials are ranked.
-        study: The study.
-        best: Configuration of the best finished trial; None if no trial has finished.
-
-    Raises:
-        RunError: A file cannot be written.
-    """
-    ended, weights = study.ended_trials(), study.importances()
-    trials = [trial._asdict() for trial in rank_trials(ended, metric)]
-    write_json(folder / "trials.json", {"metric": metric, "importances": weights, "trials": trials})
-    if best is not None:
-        write_text(folder / "best.toml", to_toml(best))
-    summary = [(name, str(sum(trial.state == name for trial in ended))) for name in ("finished", "pruned", "failed")]
-    heads = ["trial", "state", metric.replace("_", " "), "seconds", *searched_keys(ended)]
-    parts = [
-        ReportTable(
-            "Trials",
-            "Finished trials, the best first; then pruned and failed ones.",
-            heads,
-            trial_rows(ended, metric),
-        )
-    ]
-    if weights:
-        caption = "Importance of each setting for the best trials (PED-ANOVA); the shares sum to 100 %."
-        shares = [(key, f"{100 * weight:.0f} %") for key, weight in weights.items()]
-        parts.append(ReportTable("Importance of settings", caption, ["setting", "share"], shares))
-    config = to_toml(best) if best is not None else ""
-    page = Report("Hyperparameter search", INTRODUCTION, summary=summary, parts=parts, config_toml=config)
-    write_report(folder / "report.html", page)
-
-
-def rank_trials(ended: Sequence["EndedTrial"], metric: MetricName) -> list["EndedTrial"]:
-    """Return finished trials, then pruned ones, then failed ones; in each group the best score first, then by number.
-
-    A missing score counts as 0.
-
-    Args:
-        ended: Ended trials.
-        metric: Metric of the scores, which says whether greater ones are better.
-    """
-    sign = -metric_sign(metric)
-    order = ("finished", "pruned", "failed")
-    return sorted(ended, key=lambda trial: (order.index(trial.state), sign * (trial.score or 0.0), trial.number))
-
-
-def searched_keys(ended: Sequence["EndedTrial"]) -> list[str]:
-    """Return the full keys of the searched settings that occur in any trial, such as "training.learning_rate".
-
-    Args:
-        ended: Ended trials; without any there are no keys.
-    """
-    return list(dict.fromkeys(key for trial in ended for key in trial.values))
-
-
-def trial_rows(ended: Sequence["EndedTrial"], metric: MetricName) -> list[list[str]]:
-    """Return a table row per trial: number, state with its reason, score, seconds of training, and all values.
-
-    Args:
-        ended: Ended trials.
-        metric: Metric of the scores.
-
-    Returns:
-        Rows of texts in the order of `rank_trials`; the values are in the order of `searched_keys`.
-    """
-    return [
-        [
-            str(trial.number),
-            f"{trial.state}: {trial.reason}" if trial.reason else trial.state,
-            format_score(trial.score, metric),
-            f"{trial.seconds:,.0f}",
-            *(
-                f"{value:g}" if isinstance(value := trial.values.get(key, ""), float) else str(value)
-                for key in searched_keys(ended)
-            ),
-        ]
-        for trial in rank_trials(ended, metric)
-    ]
-
-
-def format_score(score: float | None, metric: MetricName) -> str:
-    """Return a score as text: a rate with two decimals and " %", a loss with three decimals.
-
-    Args:
-        score: The score; None is shown as "-".
-        metric: Metric of the score.
-    """
-    if score is None:
-        return "-"
-    return format_metric(metric, score)
-
-
-STUDY_FILES = (JOURNAL, "space.txt", "trials", "best.toml", "trials.json", "report.html")
+STUDY_ID = "study.id"
+"""Name of the file that identifies the study of a database, whose trials are in a folder."""
+STUDY_FILES = (JOURNAL, STUDY_ID, "space.txt", "trials", "best.toml", "trials.json", "report.html")
 TRIAL_ERRORS = (DivergenceError, OutOfMemoryError, WorkerDiedError)
 """Errors after which a trial has failed, and the search goes on."""
 MAX_INITIAL_FAILURES = 3
 """Number of failed trials, without any other, after which the search stops."""
+SYNC_SECONDS = 2.0
+"""Seconds after which a process without a trial to start looks again for trials that others have left."""
+UNREACHABLE_SECONDS = 600.0
+"""Seconds for which a search tries to reach the storage of its study again, while its trials train."""
+RETRY_SECONDS = 1.0
+"""Pause between two of these attempts."""
+Answer = TypeVar("Answer")
 
 
 class StudyRequest(NamedTuple):
@@ -172,12 +102,16 @@ class StudyRequest(NamedTuple):
     """Settings of the first trial, and of all settings that are not searched; as `resolve_config` returns it."""
     space: SearchSpace
     trials: int
-    """Total number of trials, including those of earlier calls; a repeated trial counts once."""
+    """Total number of trials of all processes, including those of earlier calls; a repeated trial counts once."""
     seconds: float
     """Time limit, after which running trials are stopped and resumed by the next call; 0 for none."""
     max_parallel: int
-    """Maximum number of trials trained in parallel."""
+    """Maximum number of trials trained in parallel; 0 for as many as a cluster has CPUs for."""
     pruning: Pruning
+    shared: bool = False
+    """Whether several processes work in the folder."""
+    storage: StudyStorage | None = None
+    """Storage of the study, for any number of processes; None for the journal of the folder."""
 
 
 class StudyOpened(NamedTuple):
@@ -191,6 +125,8 @@ class StudyOpened(NamedTuple):
     """Number of interrupted trials, which are resumed."""
     num_retried: int
     """Number of failed trials that are tried again."""
+    num_elsewhere: int
+    """Number of trials that other processes run."""
 
 
 class TrialStarted(NamedTuple):
@@ -210,15 +146,38 @@ class TrialProgress(NamedTuple):
     event: RunEvent
 
 
+class TrialLost(NamedTuple):
+    """A trial is stopped here: another process has taken it, because this one did not reach the database."""
+
+    number: int
+    """Number of the trial."""
+
+
+class TrialsAwaited(NamedTuple):
+    """No trial is left to start; this process waits for those of others, and takes the trial of one that dies."""
+
+    num_trials: int
+    """Number of the trials that others run."""
+
+
+class StudyUnreachable(NamedTuple):
+    """The storage of the study does not answer; this process tries again for `UNREACHABLE_SECONDS`."""
+
+    reason: str
+
+
 class StudyFinished(NamedTuple):
     """The search ends: by the number of trials, by the time limit, or because its first trials have all failed."""
 
-    study: TuningStudy
+    results: StudyResults
     unfinished: int
-    """Number of trials that were interrupted at the end; the next call resumes them."""
+    """Number of trials that were interrupted at the end and that no process runs; the next call resumes them."""
+    num_elsewhere: int
+    """Number of trials that other processes run."""
 
 
-TuneEvent = StudyOpened | TrialStarted | TrialProgress | EndedTrial | StudyFinished
+TrialEvent = TrialStarted | TrialProgress | EndedTrial | TrialLost
+TuneEvent = StudyOpened | TrialEvent | TrialsAwaited | StudyUnreachable | StudyFinished
 
 
 def resolve_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[FileRead, FileRead]]:
@@ -264,38 +223,70 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
             lack of memory or a killed process.
         WorkerError: A worker process met a bug.
     """
-    _check_folder(request.out)
-    with lock_run_folder(request.out, STUDY_FILES):
-        search = HyperparameterSearch(request)
-        search.remove_temporaries()
-        yield StudyOpened(
-            describe_space(request.space), len(search.study.ended_trials()), len(search.waiting), search.num_retried
-        )
-        with WorkerPool[TrainingJob](run_job, 1 if will_compile() else request.max_parallel) as search.pool:
-            try:
-                yield from search.events()
-            except BaseException:
-                shutdown(search.pool)
-                raise
-        search.remove_temporaries()
-        yield StudyFinished(search.study, len(search.study.open))
+    _check_folder(request.out, request.storage is not None)
+    with _locked_folder(request):
+        storage = request.storage or FolderStorage(request.out, request.shared)
+        try:
+            yield from _run_search(HyperparameterSearch(request, storage))
+        finally:
+            with suppress(RunError):  # what this process leaves is taken from it later
+                storage.close()
+
+
+@contextmanager
+def _locked_folder(request: StudyRequest) -> Iterator[None]:
+    """Hold the lock of the folder in the block: alone, or together with other processes."""
+    is_shared = request.shared or request.storage is not None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(
+                share_run_folder(request.out) if is_shared else lock_run_folder(request.out, STUDY_FILES)
+            )
+        except FolderInUseError as error:
+            if is_shared:
+                raise FolderInUseError(
+                    f"{request.out} is in use by a command without --shared: stop it, and give --shared to all commands"
+                ) from error
+            raise FolderInUseError(
+                f"{request.out} is in use: another command searches there; to search with several, give --shared to all"
+            ) from error
+        yield
+
+
+def _run_search(search: "HyperparameterSearch") -> Iterator[TuneEvent | None]:
+    """Run a search that is open; yield its events."""
+    search.remove_temporaries()
+    num_elsewhere = len(search.study.running_elsewhere())
+    unfinished = search.study.num_running - num_elsewhere
+    space = describe_space(search.request.space)
+    yield StudyOpened(space, len(search.study.ended_trials()), unfinished, search.num_retried, num_elsewhere)
+    with open_pool(run_job, first_trainings(search.request.max_parallel)) as search.pool:
+        try:
+            yield from search.events()
+        except BaseException:
+            shutdown(search.pool)
+            with suppress(RunError):
+                search.study.release_trials(list(search.study.open))
+            raise
+    yield search.finish()
 
 
 class HyperparameterSearch:
     """A search in progress: its study, and the state of its trials in this process. `tune` runs it."""
 
-    pool: WorkerPool[TrainingJob]
-    """Worker processes, which `tune` sets."""
+    pool: JobPool
+    """Pool of the trials' trainings, which `tune` sets."""
 
-    def __init__(self, request: StudyRequest) -> None:
+    def __init__(self, request: StudyRequest, storage: StudyStorage) -> None:
         """Open or create the study, enqueue trials that are resumed or repeated, and write the results so far.
 
         Args:
             request: Arguments of the search.
+            storage: Storage of the study.
 
         Raises:
-            RunError: The folder holds a study of other data, settings or search space, its journal is damaged, or a
-                file cannot be read or written.
+            RunError: The storage holds a study of other data, settings or search space, or is damaged; the folder holds
+                trials of another study; or a file cannot be read or written.
         """
         config = request.config
         num_validations = config.training.epochs / config.training.eval_interval
@@ -303,20 +294,29 @@ class HyperparameterSearch:
             request.space, config.training.metric, config.seed, request.pruning, int(num_validations)
         )
         self.request = request
-        self.study = TuningStudy(request.out, settings)
         self.pruned: dict[int, PruneDecision] = {}
         """Decision to prune, by running trial."""
+        self.lost: set[int] = set()
+        """Trials that other processes have taken, and whose trainings are stopping here."""
         self.deadline = time.monotonic() + request.seconds if request.seconds else float("inf")
-        changed = self.study.check_description(_study_description(request))
-        if changed:
-            raise RunError(f"{request.out} holds a study with other {' and '.join(changed)}; name a new folder")
-        self.study.enqueue_first(initial_values(config, request.space))
-        self.waiting = self.study.unfinished_trials()
-        self.num_retried = self.study.retry_failed()
         self.failing = False
         """True after `MAX_INITIAL_FAILURES` failures without success."""
-        write_text(request.out / "space.txt", "\n".join(describe_space(request.space)) + "\n")
-        self.update_results()
+        self.num_awaited = 0
+        """Number of running trials of others when no trial was left to start."""
+        self.next_claim = 0.0
+        """Time from which this process looks for a trial to start."""
+        description = _study_description(request)
+        with storage.locked():
+            self.study = TuningStudy(storage, settings)
+            changed = self.study.check_description(description)
+            if changed:
+                raise RunError(f"{storage.title} holds a study with other {' and '.join(changed)}; {storage.new_study}")
+            if storage.study_id:
+                _check_study_id(request.out, storage.study_id)
+            self.study.enqueue_first(initial_values(config, request.space))
+            self.num_retried = self.study.retry_failed()
+            write_text(request.out / "space.txt", "\n".join(describe_space(request.space)) + "\n")
+            self.update_results()
 
     @property
     def can_continue(self) -> bool:
@@ -329,62 +329,143 @@ class HyperparameterSearch:
         Yields:
             Events of the trials, and None after each poll of the workers.
         """
+        is_waiting = False
         while True:
-            while self.can_continue and self.pool.free_workers:
-                if not self.waiting and self.study.num_started >= self.request.trials:
-                    break
-                yield from self.start_trial(self.waiting.pop(0) if self.waiting else self.study.ask())
-            if not self.pool.busy:
+            yield from self.start_trials()
+            if not self.pool.busy and not (self.can_continue and self.num_awaited):
                 return
-            for event in self.pool.events():
-                yield from self.handle_event(event)
+            if not self.pool.busy and not is_waiting:
+                yield TrialsAwaited(self.num_awaited)
+            is_waiting = not self.pool.busy
+            if is_waiting:
+                time.sleep(EVENT_TIMEOUT)
+            for event in self.pool.events() if self.pool.busy else ():
+                yield from (yield from self._retry_while_unreachable(partial(self.handle_event, event)))
             if not self.can_continue:
                 self.pool.request_stop()
+            self.study.storage.touch()
             yield None
 
-    def start_trial(self, suggested: SuggestedTrial) -> Iterator[TuneEvent]:
+    def start_trials(self) -> Iterator[TuneEvent | None]:
+        """Start trials while workers are free, and trials are left that no process runs.
+
+        Yields:
+            Events of the trials.
+        """
+        while self.can_continue and self.pool.free_workers and time.monotonic() >= self.next_claim:
+            suggested = yield from self._retry_while_unreachable(self.claim_trial)
+            if suggested is not None:
+                yield from (yield from self._retry_while_unreachable(partial(self.start_trial, suggested)))
+
+    def claim_trial(self) -> SuggestedTrial | None:
+        """Return a trial to start here, which is then this process's; None if there is none now."""
+        suggested = self.study.claim_trial(self.request.trials, self.is_busy)
+        if suggested is None:
+            self.num_awaited = self.study.num_running - len(self.study.open)
+            self.next_claim = time.monotonic() + SYNC_SECONDS
+        return suggested
+
+    def is_busy(self, number: int) -> bool:
+        """Return whether a training writes to the folder of a trial, such as that of a process that was just killed.
+
+        Args:
+            number: Number of the trial.
+        """
+        return number in self.pool.busy or in_use(self.folder(number))
+
+    def _retry_while_unreachable(self, operation: Callable[[], Answer]) -> Generator[TuneEvent | None, None, Answer]:
+        """Return the result of an operation on the study, which is repeated while the storage does not answer."""
+        give_up_at = time.monotonic() + UNREACHABLE_SECONDS
+        is_reported = False
+        while True:
+            try:
+                return operation()
+            except StudyUnreachableError as error:
+                if time.monotonic() > give_up_at:
+                    raise
+                yield None if is_reported else StudyUnreachable(str(error))
+                is_reported = True
+                time.sleep(RETRY_SECONDS)
+
+    def start_trial(self, suggested: SuggestedTrial) -> list[TrialEvent]:
         """Submit a trial to a worker process; a trial whose settings contradict each other ends as failed.
 
         Args:
             suggested: The trial, new or resumed.
 
-        Yields:
+        Returns:
             A `TrialStarted`, and the `EndedTrial` of a trial that was to be pruned before an interruption; or the
-            failed `EndedTrial`.
+            failed `EndedTrial`; or a `TrialLost`.
         """
+        number = suggested.number
+        started = TrialStarted(number, suggested.values)
         try:
             config = self.config(suggested.values)
+            # The study may lack the last validations, and the end of a trial that was to be pruned.
+            for validation, record in enumerate(self.read_validations(number), 1):
+                if self.record_validation(number, validation, record):
+                    return [started, self.end_pruned(number)]
         except ConfigError as error:
-            yield self.end_trial(suggested.number, "failed", str(error), 0)
-            return
-        yield TrialStarted(suggested.number, suggested.values)
-        # The journal may lack the last validations, and the end of a trial that was to be pruned.
-        for validation, record in enumerate(self.read_validations(suggested.number), 1):
-            if self.record_validation(suggested.number, validation, record):
-                yield self.end_pruned(suggested.number)
-                return
-        self.pool.submit(suggested.number, TrainingJob(self.request.files, self.folder(suggested.number), config))
+            return [self.end_trial(number, "failed", str(error), 0)]
+        except TrialLostError:
+            return [self.drop_trial(number)]
+        self.pool.submit(number, TrainingJob(self.request.files, self.folder(number), config))
+        return [started]
 
-    def handle_event(self, job_event: JobEvent) -> Iterator[TuneEvent]:
+    def handle_event(self, job_event: JobEvent) -> list[TrialEvent]:
         """Record an event of a trial's worker process: a validation, or the end of the trial.
 
         Args:
             job_event: The event.
 
-        Yields:
-            A `TrialProgress`, or the `EndedTrial`; nothing for a trial that was interrupted.
+        Returns:
+            A `TrialProgress`, the `EndedTrial`, or a `TrialLost`; nothing for a trial that was interrupted.
 
         Raises:
             InputError: The training failed for another reason than divergence, lack of memory or a killed process.
             WorkerError: The worker process met a bug.
         """
+        number = job_event.job
+        if number in self.lost:
+            if not isinstance(job_event, ProgressMessage):
+                self.lost.remove(number)
+            return []
+        try:
+            if isinstance(job_event, ProgressMessage):
+                return [self.handle_progress(number, job_event.content)]
+            self.next_claim = 0.0
+            return list(self.handle_end(job_event))
+        except TrialLostError:
+            return [self.drop_trial(number)]
+
+    def handle_progress(self, number: int, event: RunEvent) -> TrialProgress:
+        """Record a validation, and return the event of the training.
+
+        Args:
+            number: Number of the trial.
+            event: Event of its training.
+        """
+        if isinstance(event, UpdateCompleted):  # one trial has compiled the kernels for all
+            self.pool.max_workers = self.request.max_parallel
+        if isinstance(event, ValidationCompleted) and number not in self.pruned:
+            self.record_validation(number, event.progress.validations, event.metrics)
+        return TrialProgress(number, event)
+
+    def handle_end(self, job_event: JobResult | JobFailure) -> Iterator[EndedTrial]:
+        """Record the end of a trial whose training has ended, unless it was interrupted.
+
+        Args:
+            job_event: Last event of the training.
+
+        Yields:
+            The ended trial.
+
+        Raises:
+            InputError: As in `handle_event`.
+        """
         match job_event:
-            case ProgressMessage(number, event):
-                if isinstance(event, UpdateCompleted):  # one trial has compiled the kernels for all
-                    self.pool.max_workers = self.request.max_parallel
-                if isinstance(event, ValidationCompleted) and number not in self.pruned:
-                    self.record_validation(number, event.progress.validations, event.metrics)
-                yield TrialProgress(number, event)
+            case JobFailure(number, FolderInUseError()):  # a worker of a killed process still writes there
+                self.study.release_trials([number])
             case JobResult(number) if number in self.pruned:
                 yield self.end_pruned(number)
             case JobFailure(number, error) if number in self.pruned and isinstance(error, TRIAL_ERRORS):
@@ -397,6 +478,35 @@ class HyperparameterSearch:
                     raise error
                 yield self.end_trial(number, "failed", str(error))
                 self.check_failures()
+
+    def drop_trial(self, number: int) -> TrialLost:
+        """Stop the training of a trial that another process has taken.
+
+        Args:
+            number: Number of the trial.
+        """
+        self.study.drop_trial(number)
+        self.pruned.pop(number, None)
+        if number in self.pool.busy:
+            self.lost.add(number)
+            self.pool.request_stop([number])
+        return TrialLost(number)
+
+    def finish(self) -> StudyFinished:
+        """Write the results of all processes, leave interrupted trials to any process, and remove temporary files.
+
+        Returns:
+            The last event of the search.
+
+        Raises:
+            RunError: A file cannot be written or removed.
+        """
+        with self.study.storage.locked():
+            self.study.release_trials(list(self.study.open))
+            self.update_results()
+            self.remove_temporaries()
+            num_elsewhere = len(self.study.running_elsewhere())
+            return StudyFinished(self.study.results(), self.study.num_running - num_elsewhere, num_elsewhere)
 
     def folder(self, number: int) -> Path:
         """Return the path of a trial's run folder, such as trials/0012; the folder need not exist.
@@ -431,13 +541,13 @@ class HyperparameterSearch:
         """
         return load_run_log(self.folder(number)).all("validated")
 
-    def record_validation(self, number: int, validation: int, metrics: Mapping[str, float]) -> bool:
+    def record_validation(self, number: int, validation: int, metrics: Mapping[str, Any]) -> bool:
         """Record a validation in the journal, and return whether the trial is to be pruned; if it runs, it is stopped.
 
         Args:
             number: Number of the trial.
             validation: Number of the validation, from 1.
-            metrics: Metrics of the validation, by their keys in the log.
+            metrics: Metrics of the validation by their keys in the log, or the record of the log.
         """
         decision = self.study.report(number, validation, metrics[self.request.config.training.metric])
         if decision is not None:
@@ -458,8 +568,10 @@ class HyperparameterSearch:
         Raises:
             RunError: As in `end_trial`.
         """
-        decision = self.pruned.pop(number)
-        return self.end_trial(number, "pruned", decision.reason, decision.validation)
+        decision = self.pruned[number]
+        ended = self.end_trial(number, "pruned", decision.reason, decision.validation)
+        del self.pruned[number]
+        return ended
 
     def end_trial(
         self,
@@ -488,39 +600,47 @@ class HyperparameterSearch:
         seconds = [record["seconds"] for record in (*log.records, *last) if "seconds" in record]
         score = best[0][self.request.config.training.metric] if best else None
         values = self.study.trial_values(number)
-        self.study.record_end(EndedTrial(number, state, score, reason, max(seconds, default=0.0), values))
-        ended = next(trial for trial in self.study.ended_trials() if trial.number == number)
-        self.update_results()
-        return ended
+        with self.study.storage.locked():
+            self.study.record_end(EndedTrial(number, state, score, reason, max(seconds, default=0.0), values))
+            self.update_results()
+            return next(trial for trial in self.study.ended_trials() if trial.number == number)
 
     def update_results(self) -> None:
         """Write the results, and remove models, checkpoints and corpora of all ended trials except the best.
 
+        The lock of the study is held meanwhile, so that the files of a trial that another process ends now stay.
+
         Raises:
             RunError: A file cannot be written or removed.
         """
-        best, ended = self.study.best_trial(), self.study.ended_trials()
-        refuse_links([self.folder(trial.number) for trial in ended])
-        for trial in ended:
-            if best is None or trial.number != best.number:
-                for name in (MODEL, CHECKPOINT, CORPUS):
-                    if (self.folder(trial.number) / name).exists():
-                        remove_file(self.folder(trial.number) / name)
-        config = self.config(best.values) if best else None
-        write_results(self.request.out, self.request.config.training.metric, self.study, config)
+        with self.study.storage.locked():
+            results = self.study.results()
+            refuse_links([self.folder(trial.number) for trial in results.ended])
+            for trial in results.ended:
+                if results.best is None or trial.number != results.best.number:
+                    for name in (MODEL, CHECKPOINT, CORPUS):
+                        if (self.folder(trial.number) / name).exists():
+                            remove_file(self.folder(trial.number) / name)
+            config = self.config(results.best.values) if results.best else None
+            write_results(self.request.out, self.request.config.training.metric, results, config)
 
     def remove_temporaries(self) -> None:
-        """Remove temporary files of killed processes from the folders of all trials; no trial may be running.
+        """Remove temporary files of killed processes from the folder and from those of trials that no process runs.
 
-        A killed trial is tried again under a new number, so no training opens its folder again.
+        No trial of this process may be running. A killed trial is tried again under a new number, so no training opens
+        its folder again. The files of the search itself are written under the lock of the study.
 
         Raises:
             RunError: A folder of a trial, or its folder of snapshots, is a symbolic link, or a file cannot be removed.
         """
-        for folder in map(self.folder, range(self.study.num_trials)):
-            refuse_links([folder, folder / SNAPSHOTS])
-            if not in_use(folder):
-                remove_run_temporaries(folder)
+        with self.study.storage.locked():
+            remove_temporaries(self.request.out, STUDY_FILES.__contains__)
+            elsewhere = self.study.running_elsewhere()
+            for number in range(self.study.num_trials):
+                folder = self.folder(number)
+                refuse_links([folder, folder / SNAPSHOTS])
+                if number not in elsewhere and not in_use(folder):
+                    remove_run_temporaries(folder)
 
     def check_failures(self) -> None:
         """Stop the search if at least `MAX_INITIAL_FAILURES` trials have ended and all of them have failed."""
@@ -541,10 +661,10 @@ def _study_description(request: StudyRequest) -> dict[str, Any]:
     return {"data": digest.hexdigest(), "settings": settings, "space": describe_space(request.space)}
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path, uses_database: bool) -> None:
     """Raise `RunError` if a folder holds anything but a study, or a link or special file where a search writes."""
     trials = folder / "trials"
-    refuse_links([folder / LOCK, folder / JOURNAL, trials])
+    refuse_links([folder / name for name in (LOCK, JOURNAL, JOURNAL_LOCK, PROCESSES, STUDY_ID)] + [trials])
     if trials.is_dir():
         with wrap_os_errors("read", trials):
             refuse_links(sorted(trials.iterdir()))
@@ -552,5 +672,19 @@ def _check_folder(folder: Path) -> None:
     if has_journal:
         open_regular_file(folder / JOURNAL).close()  # refuses a named pipe, a device or a folder
     foreign = [] if has_journal else unexpected_files(folder, STUDY_FILES)
+    if file_exists(folder / STUDY_ID):
+        if not uses_database:
+            raise RunError(f"{folder} holds the trials of a study in a database: give --storage, or name a new folder")
+    elif uses_database and (has_journal or trials.is_dir()):
+        raise RunError(f"{folder} holds the trials of a study without --storage; name a new folder")
     if foreign:
         raise RunError(f"{folder} is not empty and holds no study ({', '.join(foreign[:3])}); name a new folder")
+
+
+def _check_study_id(folder: Path, study_id: str) -> None:
+    """Write the identifier of a study in a database to a new folder; raise `RunError` for one of another study."""
+    path = folder / STUDY_ID
+    if not file_exists(path):
+        write_text(path, study_id + "\n")
+    elif read_bytes(path).decode("utf-8", "replace").strip() != study_id:
+        raise RunError(f"{folder} holds the trials of another study of a database; name a new folder")

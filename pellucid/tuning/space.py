@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -17,6 +18,8 @@ from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 Value = bool | int | float | str
 """Value of a searched setting."""
 Multiple = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
+MAX_STEPS = 10**6
+"""Maximum number of steps of a range."""
 FORMS = '{choices = [...]}, {from = ..., to = ...}, {times = [...]} or {like = "another.key"}'
 
 
@@ -220,8 +223,10 @@ def _parse_dimension(
     """Return the dimension of a setting; its values have the setting's type and range."""
     if isinstance(form, _RangeForm):
         span = RangeDimension(key, form.low, form.high, form.step, form.scale == "log")
-        if not form.low < form.high or (span.log and (form.low <= 0 or span.step)) or (span.step or 1) <= 0:
+        if not -inf < form.low < form.high < inf or (span.log and (form.low <= 0 or span.step)):
             raise ConfigError(f'{origin}: {key}: expected from < to; scale = "log" requires from > 0 and no step')
+        if form.step is not None:
+            _check_step(form, type(current) is int, f"{origin}: {key}")
         if isinstance(current, bool | str) or (isinstance(current, int) and not isinstance(form.low * form.high, int)):
             raise ConfigError(f"{origin}: {key}: expected {'whole numbers' if type(current) is int else 'choices'}")
         values: Sequence[Value] = (form.low, form.high)
@@ -236,6 +241,19 @@ def _parse_dimension(
     for value in values:
         _check_value(key, value, origin)
     return span if isinstance(form, _RangeForm) else ChoiceDimension(key, tuple(values))
+
+
+def _check_step(form: _RangeForm, has_whole_numbers: bool, origin: str) -> None:
+    """Raise `ConfigError` for a step that does not fit in its range; not-a-number fails both comparisons."""
+    step, width = form.step, form.high - form.low
+    assert step is not None
+    if not 0 < step <= width or width > MAX_STEPS * step:
+        raise ConfigError(
+            f"{origin}: step: expected a number above 0, at most to - from = {width:g}, and at most {MAX_STEPS:,} "
+            f"steps, got {step:g}"
+        )
+    if has_whole_numbers and not isinstance(step, int):
+        raise ConfigError(f"{origin}: step: expected a whole number, got {quote(step)}")
 
 
 def _check_value(key: str, value: Value, origin: str) -> None:

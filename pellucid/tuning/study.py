@@ -1,4 +1,8 @@
-"""The study: all trials and their results, in a journal that Optuna writes line by line. Optuna is an extra.
+"""The study: all trials and their results, in a storage of `storage.py` or `database.py`. Optuna is an extra.
+
+Several processes may work on one study. Each change of it holds the lock of its storage, and each running trial names
+the process that runs it. A process takes a trial only from one that has ended or has released it, and writes nothing to
+a trial that was taken from it.
 
 References:
     Akiba et al. 2019, "Optuna"; Bergstra et al. 2011 (tree-structured Parzen estimator, which suggests trials);
@@ -8,9 +12,7 @@ References:
 import copy
 import math
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -25,26 +27,15 @@ from optuna.distributions import (
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.pruners import BasePruner, MedianPruner, NopPruner
 from optuna.samplers import TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from pellucid.config.settings import MetricName
 from pellucid.config.training_types import metric_sign
-from pellucid.errors import InputError, RunError, abbreviate_reason, quote
-from pellucid.files import os_error_text
-from pellucid.tuning.journal import (
-    JOURNAL,
-    STUDY_NAME,
-    JournalEntry,
-    ParameterSet,
-    StudyCreated,
-    TrialCreated,
-    journal_error,
-    read_journal,
-)
+from pellucid.errors import RunError, quote
+from pellucid.tuning.journal import JournalEntry, ParameterSet, StudyCreated, TrialCreated, journal_error
 from pellucid.tuning.space import ChoiceDimension, RangeDimension, SearchSpace, Value
+from pellucid.tuning.storage import PROCESS_KEY, StudyStorage
 
 Pruning = Literal["median", "halving", "none"]
 """Rule that ends bad trials early: below the median of earlier trials, by successive halving, or never."""
@@ -52,6 +43,10 @@ NUM_STARTUP_TRIALS = 8
 """Random trials before the estimator suggests trials."""
 MAX_TRIES = 3
 """Number of times the settings of a failing trial are tried, once per call."""
+DEATHS_KEY = "deaths"
+"""Attribute of a trial: number of processes that died while they ran it."""
+MAX_DEATHS = 10
+"""Number of processes that may die while they run a trial; then it has failed, because it may be the cause."""
 MIN_FINISHED_TRIALS = 4
 """Minimum number of finished trials for a median."""
 REDUCTION_FACTOR = 3
@@ -85,20 +80,19 @@ class SuggestedTrial(NamedTuple):
     """Values of the searched settings, by key."""
 
 
-class _LineCounter(JournalFileBackend):
-    """Journal that counts the lines it has read, for error messages."""
+class TrialLostError(RunError):
+    """A trial of this process that another process has taken, because it took this one for dead."""
 
-    line = 0
-    """Number of the last line, from 1."""
 
-    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """Yield the entries from a line on.
+class StudyResults(NamedTuple):
+    """Results of a study so far."""
 
-        Args:
-            log_number_from: Index of the line, from 0.
-        """
-        for self.line, entry in enumerate(super().read_logs(log_number_from), log_number_from + 1):
-            yield entry
+    ended: list[EndedTrial]
+    """Ended trials in the order of their numbers, except those that are repeated by another trial."""
+    best: EndedTrial | None
+    """Finished trial with the best score, the earliest of equals; None if none has finished."""
+    importances: dict[str, float]
+    """Importance of each searched setting, by key (see `TuningStudy.importances`)."""
 
 
 class PruneDecision(NamedTuple):
@@ -120,17 +114,6 @@ class StudySettings(NamedTuple):
     pruning: Pruning
     validations: int
     """Approximate number of validations of a trial."""
-
-
-class _NoLock(JournalFileOpenLock):
-    """No lock: one process uses the folder at a time, and Optuna's lock would survive a killed process."""
-
-    def acquire(self) -> bool:
-        """Return True."""
-        return True
-
-    def release(self) -> None:
-        """Do nothing."""
 
 
 class HalvingPruner(BasePruner):
@@ -175,64 +158,27 @@ class HalvingPruner(BasePruner):
 
 
 class TuningStudy:
-    """Trials of a search and their results: an Optuna study, stored in the journal of a folder."""
+    """Trials of a search and their results: an Optuna study in a storage."""
 
-    def __init__(self, folder: Path, settings: StudySettings) -> None:
-        """Open the journal, whose incomplete last line is removed, or create it.
+    def __init__(self, storage: StudyStorage, settings: StudySettings) -> None:
+        """Open the study, or create it.
 
         Args:
-            folder: Folder of the search.
+            storage: Storage of the study.
             settings: Arguments that all trials share.
 
         Raises:
-            RunError: The journal is not a study of Pellucid; it is then unchanged.
+            RunError: The storage holds something else than a study of Pellucid; it is then unchanged.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.settings = settings
+        self.storage = storage
         self.open: dict[int, Trial] = {}
-        self.journal = folder / JOURNAL
-        self.entries = read_journal(self.journal)
-        """Entries of earlier calls."""
+        """Running trials of this process, by number."""
         higher = metric_sign(settings.metric) > 0
         self.direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
-        pruner = _build_pruner(settings)
-        with self._optuna_errors():
-            storage = self._load_storage()
-            if self.entries:
-                self.study = optuna.load_study(study_name=STUDY_NAME, storage=storage, pruner=pruner)
-            else:
-                self.study = optuna.create_study(
-                    study_name=STUDY_NAME, storage=storage, pruner=pruner, direction=self.direction
-                )
-
-    def _load_storage(self) -> JournalStorage:
-        """Return Optuna's storage, which has read the journal."""
-        backend = _LineCounter(str(self.journal), lock_obj=_NoLock(str(self.journal)))
-        try:
-            return JournalStorage(backend)
-        except OSError:
-            raise
-        except Exception as error:  # Optuna checks no type and no range
-            reason = f"{type(error).__name__}: {abbreviate_reason(error)}"
-            raise journal_error(self.journal, backend.line, reason) from error
-
-    @contextmanager
-    def _optuna_errors(self) -> Iterator[None]:
-        """Convert any error that Optuna raises in the block to `RunError`, and drop its warnings."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                yield
-            except InputError:
-                raise
-            except OSError as error:
-                raise RunError(f"cannot read or write {self.journal}: {os_error_text(error)}") from error
-            except Exception as error:  # a line of valid form may still contradict another in any way
-                reason = f"{type(error).__name__}: {abbreviate_reason(error)}"
-                raise RunError(
-                    f"{self.journal} is damaged, or is not of a study of Pellucid: Optuna reports {reason}; restore "
-                    "the file, or name a new folder"
-                ) from error
+        with storage.transaction():
+            self.study = storage.open_study(self.direction, _build_pruner(settings))
 
     def check_description(self, new: Mapping[str, Any]) -> list[str]:
         """Store the description of a new study, or compare it with that of an existing one.
@@ -247,7 +193,7 @@ class TuningStudy:
             RunError: Nothing differs, but a trial in the journal has other settings or values than the search space, or
                 has ended without them; or the journal cannot be written.
         """
-        with self._optuna_errors():
+        with self.storage.transaction():
             stored = self.study.user_attrs.get("description")
             if stored is None:
                 self.study.set_user_attr("description", dict(new))
@@ -266,15 +212,15 @@ class TuningStudy:
 
     def _check_values(self) -> None:
         """Check that the trials of earlier calls have values of the search space."""
-        for line, entry in enumerate(self.entries, 1):
+        for line, entry in enumerate(self.storage.entries, 1):
             if reason := self._entry_error(entry):
-                raise journal_error(self.journal, line, reason)
+                raise journal_error(self.storage.place, line, reason)
         keys = {dimension.key for dimension in self.settings.space.searched}
         for trial in self.study.get_trials(deepcopy=False):
             if trial.state.is_finished() and (missing := keys - trial.params.keys()):
                 raise RunError(
-                    f"{self.journal} is damaged: trial {trial.number} has ended without a value of {min(missing)}; "
-                    "restore the file, or name a new folder"
+                    f"{self.storage.place} is damaged: trial {trial.number} has ended without a value of "
+                    f"{min(missing)}; {self.storage.advice}"
                 )
 
     def _entry_error(self, entry: JournalEntry) -> str:
@@ -309,51 +255,142 @@ class TuningStudy:
         Args:
             values: Values of the trial, by key; missing ones are sampled.
         """
-        with self._optuna_errors():
-            if not self.study.get_trials(deepcopy=False):
+        with self.storage.transaction():
+            if not self._all_trials():
                 self.study.enqueue_trial(dict(values))
 
     @property
     def num_trials(self) -> int:
         """Number of all trials, also of repeated and waiting ones; they are numbered from 0."""
-        return len(self.study.get_trials(deepcopy=False))
+        return len(self._all_trials())
 
     @property
     def num_started(self) -> int:
-        """Number of started trials; repeated trials count once."""
-        return sum(trial.state != TrialState.WAITING for trial in self._latest_trials())
+        """Number of started trials of all processes; repeated trials count once."""
+        return sum(trial.state != TrialState.WAITING for trial in _latest_trials(self._all_trials()))
+
+    @property
+    def num_running(self) -> int:
+        """Number of trials that have started and not ended, with and without a process."""
+        return sum(trial.state == TrialState.RUNNING for trial in self._all_trials())
 
     def retry_failed(self) -> int:
         """Enqueue the values of failed trials again, each at most `MAX_TRIES` times in all; return their number."""
-        failed = [
-            trial
-            for trial in self._latest_trials()
-            if trial.state == TrialState.FAIL and _count_tries(trial) < MAX_TRIES
-        ]
-        for trial in failed:
-            with self._optuna_errors():
+        with self.storage.transaction():
+            failed = [
+                trial
+                for trial in _latest_trials(self._all_trials())
+                if trial.state == TrialState.FAIL and _count_tries(trial) < MAX_TRIES
+            ]
+            for trial in failed:
                 self.study.enqueue_trial(trial.params, {"retry_of": trial.number, "tries": _count_tries(trial) + 1})
         return len(failed)
 
-    def _latest_trials(self) -> list[FrozenTrial]:
-        """Return all trials except those that were repeated."""
-        trials = self.study.get_trials(deepcopy=False)
-        retried = {trial.user_attrs.get("retry_of") for trial in trials}
-        return [trial for trial in trials if trial.number not in retried]
+    def _all_trials(self) -> list[FrozenTrial]:
+        """Return all trials in the order of their numbers."""
+        with self.storage.transaction():
+            return self.study.get_trials(deepcopy=False)
 
-    def unfinished_trials(self) -> list[SuggestedTrial]:
-        """Return the trials that have started and not ended, because their process was stopped, and open them again."""
-        with self._optuna_errors():
-            running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            return [self._suggest_trial(Trial(self.study, frozen._trial_id)) for frozen in running]
+    def running_elsewhere(self) -> set[int]:
+        """Return the numbers of the trials that other processes run."""
+        with self.storage.transaction():
+            running, abandoned = self._foreign_trials(), self._abandoned_trials()
+        return {trial.number for trial in running} - {trial.number for trial in abandoned}
+
+    def _foreign_trials(self) -> list[FrozenTrial]:
+        """Return the running trials that this process does not run."""
+        return [
+            trial for trial in self._all_trials() if trial.state == TrialState.RUNNING and trial.number not in self.open
+        ]
+
+    def _abandoned_trials(self) -> list[FrozenTrial]:
+        """Return the running trials that no process runs; also those that this one began to take before an error."""
+        running = self._foreign_trials()
+        begun = [trial for trial in running if self.storage.process and self._is_own(trial)]
+        return begun + self.storage.find_abandoned([trial for trial in running if trial not in begun])
+
+    def _is_own(self, trial: FrozenTrial) -> bool:
+        """Return whether a trial names this process, or no process if no other one can work on the study."""
+        return bool(trial.user_attrs.get(PROCESS_KEY, "") == self.storage.process)
+
+    def claim_trial(self, max_trials: int, is_busy: Callable[[int], bool]) -> SuggestedTrial | None:
+        """Take a trial to run: an abandoned one, else a new one. No other process gets the same trial.
+
+        A trial that `MAX_DEATHS` processes did not survive is not taken, but has failed.
+
+        Args:
+            max_trials: Maximum number of started trials of all processes.
+            is_busy: Function that returns whether a process still writes to the run folder of a trial. The trial is
+                then left for a later call.
+
+        Returns:
+            The trial; None if there is none, or no more may start.
+        """
+        with self.storage.transaction():
+            for frozen in self._abandoned_trials():
+                if is_busy(frozen.number):
+                    continue
+                has_died = bool(frozen.user_attrs.get(PROCESS_KEY)) and not self._is_own(frozen)
+                deaths = frozen.user_attrs.get(DEATHS_KEY, 0) + has_died
+                suggested = self._take(Trial(self.study, frozen._trial_id), deaths)
+                if deaths < MAX_DEATHS:
+                    return suggested
+                reason = f"{deaths} processes died while they ran it"
+                self.record_end(EndedTrial(frozen.number, "failed", None, reason, 0.0, suggested.values))
+            return self.ask() if self.num_started < max_trials else None
 
     def ask(self) -> SuggestedTrial:
         """Start the next trial and return it: the next enqueued one, or one that the sampler suggests.
 
         It depends on the seed and on the trials so far.
         """
-        with self._optuna_errors():
-            return self._suggest_trial(self.study.ask())
+        with self.storage.transaction():
+            return self._take(self.study.ask())
+
+    def _take(self, trial: Trial, deaths: int = 0) -> SuggestedTrial:
+        """Note that this process runs a trial, and return it with its values."""
+        self.storage.start_heartbeat(trial._trial_id)
+        try:
+            attributes = trial.user_attrs
+            if deaths != attributes.get(DEATHS_KEY, 0):
+                trial.set_user_attr(DEATHS_KEY, deaths)
+            if self.storage.process != attributes.get(PROCESS_KEY, ""):
+                trial.set_user_attr(PROCESS_KEY, self.storage.process)
+            suggested = self._suggest_trial(trial)
+        except BaseException:
+            self.storage.stop_heartbeat(trial._trial_id)
+            raise
+        self.open[trial.number] = trial
+        return suggested
+
+    def _own_trial(self, number: int) -> FrozenTrial:
+        """Return a trial that this process runs; raise `TrialLostError` if another one has taken it."""
+        frozen = self._all_trials()[number]
+        if not self._is_own(frozen):
+            raise TrialLostError(f"trial {number} was taken over by another process")
+        return frozen
+
+    def drop_trial(self, number: int) -> None:
+        """Forget an open trial, which has ended, or which another process has taken.
+
+        Args:
+            number: Number of the trial.
+        """
+        trial = self.open.pop(number, None)
+        if trial is not None:
+            self.storage.stop_heartbeat(trial._trial_id)
+
+    def release_trials(self, numbers: Iterable[int]) -> None:
+        """Leave open trials, whose trainings have stopped, to any process.
+
+        Args:
+            numbers: Numbers of the trials.
+        """
+        with self.storage.transaction():
+            for number in sorted(self.open.keys() & set(numbers)):
+                if self.storage.process and self._is_own(self._all_trials()[number]):
+                    self.open[number].set_user_attr(PROCESS_KEY, "")
+                self.drop_trial(number)
 
     def report(self, number: int, validation: int, score: float) -> PruneDecision | None:
         """Record a trial's score at a validation, and decide whether to prune the trial.
@@ -369,9 +406,12 @@ class TuningStudy:
         Returns:
             The decision to prune the trial, which may have been recorded before; None to continue, also if the score is
             NaN or infinite (it is then not recorded).
+
+        Raises:
+            TrialLostError: Another process has taken the trial.
         """
-        with self._optuna_errors():
-            trial, frozen = self.open[number], self.study.get_trials(deepcopy=False)[number]
+        with self.storage.transaction():
+            frozen = self._own_trial(number)
             if stored := frozen.user_attrs.get("prune"):
                 decision = PruneDecision(stored["validation"], stored["reason"])
                 return decision if validation >= decision.validation else None
@@ -384,8 +424,8 @@ class TuningStudy:
                 median = self.settings.pruning == "median"
                 threshold = "the median of earlier trials" if median else "the best third so far"
                 pruned = PruneDecision(validation, f"worse than {threshold} at validation {validation}")
-                trial.set_user_attr("prune", pruned._asdict())
-            trial.report(score, validation)
+                self.open[number].set_user_attr("prune", pruned._asdict())
+            self.open[number].report(score, validation)
             return pruned
 
     def trial_values(self, number: int) -> dict[str, Value]:
@@ -394,25 +434,35 @@ class TuningStudy:
         Args:
             number: Number of the trial.
         """
-        return _trial_values(self.study.get_trials(deepcopy=False)[number])
+        return _trial_values(self._all_trials()[number])
 
     def record_end(self, ended: EndedTrial) -> None:
-        """Record the end of an open trial in the journal.
+        """Record the end of an open trial; a call that was interrupted may be repeated.
 
         Args:
             ended: The trial with its final state, score, reason and seconds.
+
+        Raises:
+            TrialLostError: Another process has taken the trial.
         """
-        trial = self.open.pop(ended.number)
         states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
-        with self._optuna_errors():
-            for name, value in (("reason", ended.reason), ("seconds", ended.seconds), ("score", ended.score)):
-                trial.set_user_attr(name, value)
-            score = ended.score if ended.state == "finished" else None
-            self.study.tell(trial, score, state=states[ended.state])
+        with self.storage.transaction():
+            if not self._own_trial(ended.number).state.is_finished():
+                trial = self.open[ended.number]
+                for name, value in (("reason", ended.reason), ("seconds", ended.seconds), ("score", ended.score)):
+                    trial.set_user_attr(name, value)
+                score = ended.score if ended.state == "finished" else None
+                self.study.tell(trial, score, state=states[ended.state])
+        self.drop_trial(ended.number)
+
+    def results(self) -> StudyResults:
+        """Return the results of the trials of all processes so far."""
+        with self.storage.transaction():
+            return StudyResults(self.ended_trials(), self.best_trial(), self.importances())
 
     def ended_trials(self) -> list[EndedTrial]:
         """Return all ended trials in the order of their numbers, except those that are repeated by another trial."""
-        return [_ended_trial(trial) for trial in self._latest_trials() if trial.state.is_finished()]
+        return [_ended_trial(trial) for trial in _latest_trials(self._all_trials()) if trial.state.is_finished()]
 
     def best_trial(self) -> EndedTrial | None:
         """Return the finished trial with the best score, the earliest of equals; None if none has finished."""
@@ -431,7 +481,7 @@ class TuningStudy:
         """
         if len([trial for trial in self.ended_trials() if trial.state == "finished"]) < 2 * MIN_FINISHED_TRIALS:
             return {}
-        with self._optuna_errors():
+        with self.storage.transaction(), warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)  # the importances would be equal
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             try:
@@ -453,7 +503,6 @@ class TuningStudy:
         the journal of a killed search: each value is sampled by its own seed, and values that are sampled together (see
         `Trial.relative_params`) are sampled before all others.
         """
-        self.open[trial.number] = trial
         searched = self.settings.space.searched
         if any(dimension.key not in trial.params for dimension in searched):
             self._seed_sampler(trial.number, 0)
@@ -463,6 +512,12 @@ class TuningStudy:
             self._seed_sampler(trial.number, parameter)
             values[dimension.key] = _suggest_value(trial, dimension)
         return SuggestedTrial(trial.number, values)
+
+
+def _latest_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Return all trials except those that were repeated."""
+    retried = {trial.user_attrs.get("retry_of") for trial in trials}
+    return [trial for trial in trials if trial.number not in retried]
 
 
 def _suggest_value(trial: Trial, dimension: ChoiceDimension | RangeDimension) -> Value:
