@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import fuzz_targets as targets
-from benchmarks.fuzz_targets import SEPARATOR, Target
+from benchmarks.fuzz_targets import SEPARATOR, TABLE_VARIANTS, Target
 
 WORDS = ("a", "ab", "bab", "abba", "b", "aab", "ba", "bb")
-NUM_VARIANTS = 9
-"""Number of variants of the settings of tables."""
 
 
 def train_seed_run(folder: Path) -> Path:
@@ -47,6 +45,20 @@ def with_variants(contents: Sequence[bytes], num_variants: int = 1) -> list[byte
         num_variants: Number of variants.
     """
     return [bytes([variant]) + content for variant in range(num_variants) for content in contents]
+
+
+def with_two_variants(contents: Sequence[Sequence[bytes]]) -> list[bytes]:
+    """Return inputs of a target with two variants in one byte (`choose_two`): the format, and the settings of a table.
+
+    Args:
+        contents: Contents of each format.
+    """
+    return [
+        bytes([kind + len(contents) * variant]) + content
+        for kind, of_kind in enumerate(contents)
+        for variant in range(len(TABLE_VARIANTS))
+        for content in of_kind
+    ]
 
 
 TSV = (
@@ -240,7 +252,43 @@ def corpus_seeds(run: Path) -> list[bytes]:
     encoded = encode_examples(examples, tokenizers, vocabularies)
     path = run.parent / "corpus.arrow"
     write_corpus(path, EncodedCorpus("key", ReadingReport((), 0, 0), vocabularies, encoded))
-    return with_variants([path.read_bytes()])
+    return with_variants([path.read_bytes()], 2)
+
+
+def request_seeds(run: Path) -> list[bytes]:
+    """Return the bodies of requests, each below the variant of its operation.
+
+    Args:
+        run: The run folder; unused.
+    """
+    row, prefixed = b'{"source": "ab"}', b'{"source": "abba", "prefix": "b"}'
+    pair, other = b'{"source": "ab", "target": "ba"}', b'{"source": "b", "target": "zz"}'
+    rows = {
+        "predict": b'{"rows": [%s, %s], "beam_size": 3}' % (row, prefixed),
+        "nbest": b'{"rows": [%s, %s], "count": 3}' % (row, prefixed),
+        "score": b'{"rows": [%s, %s]}' % (pair, other),
+        "attention": b'{"rows": [%s]}' % row,
+        "align": b'{"rows": [%s, %s]}' % (pair, other),
+        "tag": b'{"rows": [%s]}' % row,
+        "classify": b'{"rows": [%s]}' % row,
+    }
+    return [bytes([index]) + rows[name] for index, name in enumerate(targets.OPERATION_NAMES)]
+
+
+def prepared_seeds(run: Path) -> list[bytes]:
+    """Return the files of prepared data, as the target writes them, and one input for each kind of a wrong file.
+
+    Args:
+        run: The run folder, beside which the data is prepared.
+    """
+    from pellucid.training.preparation import prepare_data
+    from pellucid.training.training_data import TrainingFiles
+
+    folder = run.parent / "prepared"
+    if not (folder / "prepared.json").exists():
+        list(prepare_data(TrainingFiles(run.parent / "train.tsv", None), folder, targets.base_config()))
+    files = [bytes([index]) + (folder / name).read_bytes() for index, name in enumerate(targets.PREPARED_NAMES)]
+    return [*files, *(bytes([variant]) for variant in range(3, 15))]
 
 
 def folder_seeds(run: Path) -> list[bytes]:
@@ -300,14 +348,14 @@ TARGETS: tuple[Target, ...] = (
         (*READERS, "pellucid.data.headers"),
         "text",
         targets.check_tsv,
-        lambda _: with_variants(TSV, NUM_VARIANTS),
+        lambda _: with_variants(TSV, len(TABLE_VARIANTS)),
     ),
     Target(
         "csv",
         (*READERS, "pellucid.data.delimiters"),
         "text",
         targets.check_csv,
-        lambda _: with_variants(CSV, NUM_VARIANTS),
+        lambda _: with_variants(CSV, len(TABLE_VARIANTS)),
     ),
     Target("json-lines", READERS, "json", targets.check_json_lines, lambda _: with_variants(JSON_LINES, 3)),
     Target("parquet", READERS, "text", targets.check_parquet, lambda _: with_variants(parquet_seeds(), 2)),
@@ -318,25 +366,24 @@ TARGETS: tuple[Target, ...] = (
     ),
     Target(
         *("lexicon", READERS, "text", targets.check_lexicon),
-        lambda _: [
-            bytes([kind]) + each
-            for kind, contents in enumerate((TSV, CSV, JSON_LINES))
-            for each in with_variants(contents, NUM_VARIANTS)
-        ],
+        lambda _: with_two_variants((TSV, CSV, JSON_LINES)),
     ),
     Target(
         *("split", ("pellucid.data.file_split",), "text", targets.check_split),
-        lambda _: [
-            bytes([kind]) + each
-            for kind, contents in enumerate((TSV, CSV, JSON_LINES))
-            for each in with_variants([content * 5 for content in contents], 5)
-        ],
+        lambda _: with_two_variants([[content * 5 for content in contents] for contents in (TSV, CSV, JSON_LINES)]),
     ),
     Target(
         *("decisions", ("pellucid.auditing.decisions",), "text", targets.check_decisions),
         lambda _: with_variants(
-            [b"line,source,target,decision,new_target\n1,ab,ba,keep,\n2,a,b,replace,c\n3,a,b,delete,\n"]
+            [
+                b"line,source,target,decision,new_target\n1,ab,ba,keep,\n2,a,b,replace,c\n3,a,b,delete,\n",
+                b"new_source,line,source,target,decision,new_target\n,1,ab,ba,keep,\nc,2,a,b,replace,\n",
+            ]
         ),
+    ),
+    Target(
+        *("applied-decisions", ("pellucid.auditing.decisions",), "text", targets.check_applied_decisions),
+        lambda _: with_two_variants((TSV, CSV)),
     ),
     Target(
         *("vectors", ("pellucid.data.vectors",), "text", targets.check_vectors),
@@ -380,7 +427,42 @@ TARGETS: tuple[Target, ...] = (
         targets.check_records,
         record_seeds,
     ),
-    Target("corpus", ("pellucid.data.corpus",), "text", targets.check_corpus, corpus_seeds),
+    Target("corpus", ("pellucid.data.corpus",), "arrow", targets.check_corpus, corpus_seeds),
+    Target(
+        *("checksums", ("pellucid.run_folder.checksums",), "text", targets.check_checksums),
+        lambda _: with_variants([b"0" * 64 + b"  config.toml\n" + b"a" * 64 + b" *snapshots/1.safetensors\r\n"]),
+    ),
+    Target(
+        *("prepared", ("pellucid.data.prepared_data", "pellucid.data.corpus"), "json", targets.check_prepared),
+        prepared_seeds,
+    ),
+    Target(
+        *("audit-rules", ("pellucid.auditing.rules", "pellucid.data.normalization"), "text"),
+        targets.check_audit_rules,
+        lambda _: with_variants(TSV, len(TABLE_VARIANTS)),
+    ),
+    Target(
+        "service-rows",
+        ("pellucid.serving.decoding_worker", "pellucid.decoding.preprocessing", "pellucid.decoding.options"),
+        "json",
+        targets.check_service_rows,
+        request_seeds,
+    ),
+    Target(
+        *("prefixes", ("pellucid.cli.prefix_file", "pellucid.decoding.options"), "text", targets.check_prefixes),
+        lambda _: with_variants([b"a\n\nba\r\n", b"abba\nb"]),
+    ),
+    Target(
+        *("text", ("pellucid.decoding.text_decoder", "pellucid.data.text_words"), "text", targets.check_text),
+        lambda _: with_variants(["Ab ba, (b)b é!\n\nab 3.14\n".encode(), b"a" * 30 + b" b.b\tab"], 3),
+    ),
+    Target(
+        *("fill", ("pellucid.cli.predict_fill", "pellucid.data.readers"), "text", targets.check_fill),
+        lambda _: [
+            b'\0source,target,n\nab,,1\nba,x,\n\nb," ","two\nlines"\n',
+            b"\1\xef\xbb\xbfid\tsource\ttarget\r\n1\tab\t\r\n\r\n2\tb\ty\r\n",
+        ],
+    ),
     Target(
         *("folder", ("pellucid.run_folder.run_parts", "pellucid.run_folder.predictor_loader"), "text"),
         targets.check_folder,

@@ -44,13 +44,18 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.fuzz_mutation import MAX_SIZE, minimize, mutate  # noqa: E402
 
-SECONDS_PER_INPUT = 10.0
+SECONDS_PER_INPUT = 2.0
 MEMORY_MIB = 1536
 WALL_SECONDS = 120.0
 """Time after which a process that uses no CPU time is killed."""
 MAX_CORPUS = 4000
 """Maximum number of inputs that the corpus of a target has."""
-INSTRUMENTED = ("pellucid.data", "pellucid.config", "pellucid.run_folder", "pellucid.decoding.trace", "pellucid.files")
+INSTRUMENTED = (
+    *("pellucid.data", "pellucid.config", "pellucid.run_folder", "pellucid.auditing", "pellucid.sharing"),
+    *("pellucid.tuning", "pellucid.serving", "pellucid.pair_ngram", "pellucid.files", "pellucid.http_requests"),
+    *("pellucid.decoding.trace", "pellucid.decoding.text_decoder", "pellucid.decoding.options"),
+    *("pellucid.training.snapshots", "pellucid.training.checkpoint", "pellucid.training.preparation"),
+)
 """Packages whose branches guide atheris."""
 
 
@@ -67,6 +72,10 @@ class Failure(NamedTuple):
     key: str
     """Kind and place of the fault; failures of one key are kept once."""
     text: str
+
+
+class CampaignError(Exception):
+    """Error of the campaign itself, which would occur again."""
 
 
 class TargetFolder:
@@ -174,7 +183,7 @@ class InputRunner:
 
 
 def describe_failure(error: BaseException) -> Failure:
-    """Return the failure of an exception: its type, its place in Pellucid, and its text.
+    """Return the failure of an exception: its type, its line in Pellucid, and its text.
 
     Args:
         error: The exception.
@@ -182,7 +191,7 @@ def describe_failure(error: BaseException) -> Failure:
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if f"{os.sep}pellucid{os.sep}" in frame.filename
     ]
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].name}:{frames[-1].lineno}" if frames else ""
     name = type(error).__name__
     kind = re.sub(r"'[^']*'|[\d,.]+", "_", str(error))[:50] if name == "PropertyError" else ""
     return Failure(f"{name} {place} {kind}".strip(), "".join(traceback.format_exception(error))[-4000:])
@@ -217,7 +226,7 @@ def run_mutations(name: str, state: Path, seconds: float, seed: int, limits: Lim
     """
     folder, runner = TargetFolder(state, name), InputRunner(name, state)
     counts = folder.counts()
-    chance = random.Random(f"{seed} {name} {counts['inputs']}")
+    rng = random.Random(f"{seed} {name} {counts['inputs']}")
     corpus = folder.inputs() or runner.target.seeds(state / "seeds" / "run")
     runner.run(corpus[0])  # loads what the target needs
     limit_process(limits)
@@ -225,17 +234,12 @@ def run_mutations(name: str, state: Path, seconds: float, seed: int, limits: Lim
     memory = _peak_memory()
     queue, written = list(corpus), started
     while (now := time.process_time()) - started < seconds:
-        content = (
-            queue.pop() if queue else mutate(chance.choice(corpus), runner.target.structure, chance, corpus[-300:])
-        )
-        folder.current.write_bytes(content)
-        signal.setitimer(signal.ITIMER_PROF, limits.seconds)
-        outcome = runner.run(content)
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        content = queue.pop() if queue else mutate(rng.choice(corpus), runner.target.structure, rng, corpus[-300:])
+        outcome = run_within_limits(content, runner, folder, limits)
         counts["inputs"] += 1
         if isinstance(outcome, Failure):
             if folder.add_failure(content, outcome):
-                _minimize_failure(folder, runner, content, outcome)
+                _minimize_failure(content, outcome, runner, folder, limits)
         elif outcome not in outcomes:
             outcomes.add(outcome)
             if len(corpus) < MAX_CORPUS:
@@ -257,14 +261,36 @@ def _peak_memory() -> int:
     return int(Path("/proc/self/status").read_text("ascii").partition("VmHWM:")[2].split()[0])
 
 
-def _minimize_failure(folder: TargetFolder, runner: InputRunner, content: bytes, failure: Failure) -> None:
-    """Replace the input of a failure by a short one that fails in the same way."""
+def run_within_limits(content: bytes, runner: InputRunner, folder: TargetFolder, limits: Limits) -> str | Failure:
+    """Return the kind of the outcome of an input, or its failure; SIGPROF ends this process if it takes too long.
+
+    The input is in a file while it runs, so that the process that started this one can keep it if this one dies.
+
+    Args:
+        content: The input.
+        runner: Runner of the target.
+        folder: Folder of the target.
+        limits: Limits of the input.
+    """
+    folder.current.write_bytes(content)
+    signal.setitimer(signal.ITIMER_PROF, limits.seconds)
+    outcome = runner.run(content)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return outcome
+
+
+def _minimize_failure(
+    content: bytes, failure: Failure, runner: InputRunner, folder: TargetFolder, limits: Limits
+) -> None:
+    """Replace the input of a failure by a short one that fails in the same way.
+
+    A shorter input that takes too long or ends the process is a failure of its own; the first one keeps its long input.
+    """
 
     def fails(candidate: bytes) -> bool:
-        outcome = runner.run(candidate)
+        outcome = run_within_limits(candidate, runner, folder, limits)
         return isinstance(outcome, Failure) and outcome.key == failure.key
 
-    folder.current.unlink(missing_ok=True)
     short = minimize(content, fails)
     name = hashlib.sha256(failure.key.encode()).hexdigest()[:16]
     (folder.failures / f"{name}.input").write_bytes(short)
@@ -298,12 +324,9 @@ def run_atheris(name: str, state: Path, seconds: float, seed: int, limits: Limit
 
     def test_input(content: bytes) -> None:
         nonlocal written
-        folder.current.write_bytes(content)
-        signal.setitimer(signal.ITIMER_PROF, limits.seconds)
-        outcome = runner.run(content)
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        outcome = run_within_limits(content, runner, folder, limits)
         if isinstance(outcome, Failure) and folder.add_failure(content, outcome):
-            _minimize_failure(folder, runner, content, outcome)
+            _minimize_failure(content, outcome, runner, folder, limits)
         counts["atheris_inputs"] += 1
         now = time.process_time()
         if now - written > 2 or now - start > seconds:
@@ -333,6 +356,9 @@ def run_slice(name: str, engine: str, args: argparse.Namespace) -> None:
         name: Name of the target.
         engine: Name of the engine.
         args: Arguments of the campaign.
+
+    Raises:
+        CampaignError: The process ended with an error of this program, such as a missing package.
     """
     folder = TargetFolder(args.state, name)
     options = ["--state", args.state, "--targets", name, "--engine", engine, "--slice", args.slice, "--seed", args.seed]
@@ -349,7 +375,7 @@ def run_slice(name: str, engine: str, args: argparse.Namespace) -> None:
 
 
 def _wait(process: "subprocess.Popen[bytes]", folder: TargetFolder, errors: Any) -> None:  # noqa: ANN401 (a file)
-    """Wait for the end of a worker, and keep its input if it died or waits for ever."""
+    """Wait for the end of a worker, and keep its input if it died or waits for ever; see `run_slice` for the error."""
     while process.poll() is None:
         time.sleep(0.5)
         with suppress(FileNotFoundError):
@@ -361,8 +387,7 @@ def _wait(process: "subprocess.Popen[bytes]", folder: TargetFolder, errors: Any)
     errors.seek(0)
     text = errors.read()[-6000:].decode(errors="replace")
     if process.returncode == 1 or not folder.current.exists():  # a fault of this program
-        print(f"{folder.folder.name}: the process ended with {process.returncode}: {text[-1500:]}", flush=True)
-        return
+        raise CampaignError(f"{folder.folder.name}: the process ended with {process.returncode}: {text[-1500:]}")
     places = re.findall(r'File ".*[/\\]pellucid[/\\](.+?)", line \d+ in (\S+)', text)
     signal_name = signal.Signals(-process.returncode).name if process.returncode < 0 else f"code {process.returncode}"
     kind = "takes too long" if signal_name == "SIGPROF" else "killed"
@@ -424,7 +449,8 @@ def format_report(state: Path) -> str:
         growth = counts["growth"] // 1024
         shown = f"{inputs[0]:,} | {inputs[1]:,} | {seconds:,.0f} | {size:,} | {growth:,} | {len(failures)}"
         rows.append(f"| {name} | {shown} |")
-    head = "| target | inputs | of atheris | CPU seconds | corpus | MiB | failures |\n|---|--:|--:|--:|--:|--:|--:|"
+    names = ("target", "inputs", "of these by atheris", "CPU seconds", "corpus", "MiB", "failures")
+    head = f"| {' | '.join(names)} |\n|---|{'--:|' * (len(names) - 1)}"
     last = f"| all | {totals[0]:,} | {totals[1]:,} | {totals[2]:,.0f} | {totals[3]:,} | | {totals[4]} |"
     return "\n".join([head, *rows, last])
 
@@ -457,13 +483,13 @@ def function_lines(code: CodeType) -> Iterator[tuple[str, int]]:
             yield from function_lines(constant)
 
 
-def measure_coverage(name: str, state: Path, most: int) -> dict[str, list[list[int]]]:
+def measure_coverage(name: str, state: Path, limit: int) -> dict[str, list[list[int]]]:
     """Replay the corpus of a target; return the executed and all lines of functions, by module.
 
     Args:
         name: Name of the target.
         state: Folder of the campaign.
-        most: Maximum number of inputs, besides the first ones.
+        limit: Maximum number of inputs, besides the first ones.
     """
     runner, folder = InputRunner(name, state), TargetFolder(state, name)
     files = {importlib.import_module(module).__file__: module for module in runner.target.modules}
@@ -481,7 +507,7 @@ def measure_coverage(name: str, state: Path, most: int) -> dict[str, list[list[i
         return trace_line
 
     sys.settrace(trace_call)
-    for content in [*runner.target.seeds(state / "seeds" / "run"), *folder.inputs()[:most]]:
+    for content in [*runner.target.seeds(state / "seeds" / "run"), *folder.inputs()[:limit]]:
         runner.run(content)
     sys.settrace(None)
     result = {}
@@ -527,14 +553,14 @@ def distill(args: argparse.Namespace) -> None:
         shortest: dict[str, bytes] = {}
         failures = [path.read_bytes() for path in sorted(folder.failures.glob("*.input"))]
         inputs = [content for content in folder.inputs() if len(content) <= args.max_bytes]
-        for content in sorted(inputs, key=len)[: 10 * args.most]:
+        for content in sorted(inputs, key=len)[: 10 * args.limit]:
             outcome = runner.run(content)
             shortest.setdefault(outcome if isinstance(outcome, str) else outcome.key, content)
         path = args.out / f"{name}.jsonl"
         earlier = (
             [base64.b64decode(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
         )
-        kept = [*failures, *earlier, *sorted(shortest.values(), key=len)[: max(0, args.most - len(earlier))]]
+        kept = [*failures, *earlier, *sorted(shortest.values(), key=len)[: max(0, args.limit - len(earlier))]]
         kept = [content for content in dict.fromkeys(kept) if len(content) <= args.max_bytes]
         lines = [json.dumps(base64.b64encode(content).decode()) for content in kept]
         path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
@@ -559,7 +585,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--memory", type=int, default=MEMORY_MIB, help="MiB beyond the memory at the start")
     parser.add_argument("--replay", type=int, default=MAX_CORPUS, help="inputs of a target that coverage replays")
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "fuzzing")
-    parser.add_argument("--most", type=int, default=60, help="outcomes of a target that distill keeps")
+    parser.add_argument("--limit", type=int, default=60, help="outcomes of a target that distill keeps")
     parser.add_argument("--max-bytes", type=int, default=2000, help="size of an input that distill keeps")
     return parser.parse_args(arguments)
 
@@ -570,7 +596,10 @@ def main() -> None:
     args.state.mkdir(parents=True, exist_ok=True)
     match args.command:
         case "run":
-            run_campaign(args)
+            try:
+                run_campaign(args)
+            except CampaignError as error:
+                sys.exit(str(error))
         case "worker":
             limits = Limits(args.time_limit, args.memory)
             WORKERS[args.engine[0]](args.targets[0], args.state, args.slice, args.seed, limits)

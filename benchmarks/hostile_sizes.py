@@ -26,10 +26,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 SECONDS = 600
+MARKER = Path(tempfile.gettempdir()) / "pellucid-executed"
+"""File that a pickle of this program would create if it were loaded."""
 
 
-class Case(NamedTuple):
-    """Hostile input."""
+class HostileInput(NamedTuple):
+    """Hostile input of real size, with limits for its reading."""
 
     write: Callable[[Path], Path]
     """Function that writes the input into a folder, and returns its path."""
@@ -37,6 +39,8 @@ class Case(NamedTuple):
     """Name of the function of this program that reads it."""
     max_memory: int
     """Largest memory in MiB that is not a fault."""
+    max_seconds: float = 60.0
+    """Longest time in seconds that is not a fault."""
 
 
 class Measurement(NamedTuple):
@@ -164,7 +168,166 @@ def read_checkpoint(path: Path) -> str:
     return f"update {read_progress(path).update}"
 
 
+def split_pairs(path: Path) -> str:
+    """Divide a file of pairs.
+
+    Args:
+        path: The file.
+    """
+    from pellucid.config.settings import DataConfig
+    from pellucid.data.file_split import SplitSizes, split_file
+
+    config = DataConfig(source_column="source", target_column="target", on_bad_line="skip")
+    return f"{split_file(path, config, SplitSizes(0.1), 1).num_rows}"
+
+
+def audit_rules(path: Path) -> str:
+    """Apply the rules of an audit to a file of pairs.
+
+    Args:
+        path: The file.
+    """
+    from pellucid.auditing.rules import apply_rules
+    from pellucid.auditing.types import DictionaryEntry
+    from pellucid.config.settings import DataConfig
+    from pellucid.data.examples import read_examples as read
+    from pellucid.data.tokenizers import build_tokenizers
+
+    config = DataConfig(header=False)
+    reading = read(path, config)
+    entries = [*map(DictionaryEntry, reading.line_numbers, reading.examples)]
+    findings = apply_rules(entries, build_tokenizers(config))
+    return f"{sum(map(len, findings.reasons)):,} reasons of {len(entries):,} rows"
+
+
+def read_journal(path: Path) -> str:
+    """Read the journal of a search.
+
+    Args:
+        path: The file.
+    """
+    from pellucid.tuning.journal import read_journal as read
+
+    return f"{len(read(path))} entries"
+
+
+def read_prepared(path: Path) -> str:
+    """Read prepared data.
+
+    Args:
+        path: The folder.
+    """
+    import msgspec
+
+    from pellucid.config.toml import build_config
+    from pellucid.data.prepared_data import read_description
+    from pellucid.data.prepared_data import read_prepared as read
+
+    config = msgspec.structs.replace(build_config({"size": "tiny"}, "a test"), data=read_description(path).data)
+    return f"{read(path, config).description.num_examples} examples"
+
+
+def check_run(path: Path) -> str:
+    """Compute the checksums of a run folder.
+
+    Args:
+        path: The folder.
+    """
+    from pellucid.run_folder.checksums import folder_checksums
+
+    return f"{len(folder_checksums(path))} files"
+
+
+def decode_request(path: Path) -> str:
+    """Decode the rows of a request with the small run beside it.
+
+    Args:
+        path: The body of the request.
+    """
+    from pellucid.run_folder.predictor_loader import load_unwarned
+    from pellucid.serving.decoding_worker import BatchJob, ModelRunner
+    from pellucid.serving.schema import PredictRequest, SourceRow
+
+    rows = [SourceRow(source=path.read_text("utf-8"))]
+    runner: Any = ModelRunner(load_unwarned(path.parent / "run"), 1000)
+    [result] = runner(BatchJob("predict", PredictRequest(rows=[]), rows, [0]), None)
+    return str(result)[:150]
+
+
 # --- inputs
+
+
+def dotted_keys() -> bytes:
+    """Return 1 MiB of TOML: keys of a thousand parts below a header of a thousand parts."""
+    header = b"[" + b".".join([b"a"] * 1001) + b"]\n"
+    return header + b"".join(b"b%03d" % number + b".a" * 1000 + b"=1\n" for number in range(520)) + b"[z]\n"
+
+
+def repeated_merges() -> bytes:
+    """Return a vocabulary with one merge eight million times."""
+    record = json.loads(vocabulary_text(1))
+    text = json.dumps({**record, "pieces": {"source": {"alphabet": ["a", "b"], "merges": [["a", "b"]]}}})
+    return text.replace('["a", "b"]]', ",".join(['["a","b"]'] * 8_000_000) + "]").encode()
+
+
+def write_column_bomb(folder: Path) -> Path:
+    """Write Parquet whose third column has a value of 100 MB in each row.
+
+    Args:
+        folder: The folder.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    note = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), pa.array(["x" * 10**8]))
+    columns = {"source": [f"a{number}" for number in range(10_000)], "target": ["b"] * 10_000, "note": note}
+    pq.write_table(pa.table(columns), folder / "bomb.parquet", compression="zstd")
+    return folder / "bomb.parquet"
+
+
+def write_prepared_pipe(folder: Path) -> Path:
+    """Write prepared data whose validation set is a named pipe.
+
+    Args:
+        folder: The folder.
+    """
+    from pellucid.config.toml import build_config
+    from pellucid.training.preparation import prepare_data
+    from pellucid.training.training_data import TrainingFiles
+
+    (folder / "train.tsv").write_text("".join(f"a{number}\tb\n" for number in range(40)))
+    path = folder / "prepared"
+    list(prepare_data(TrainingFiles(folder / "train.tsv", None), path, build_config({"size": "tiny"}, "a test")))
+    (path / "validation.jsonl").unlink()
+    os.mkfifo(path / "validation.jsonl")
+    return path
+
+
+def write_marks(folder: Path) -> Path:
+    """Write a text of 0.95 MB of combining marks beside the small run.
+
+    Args:
+        folder: The folder.
+    """
+    from benchmarks.fuzz_seeds import train_seed_run
+
+    train_seed_run(folder)
+    (folder / "body.txt").write_text("a" + "\u0301\u0323" * 240_000, "utf-8")
+    return folder / "body.txt"
+
+
+def extend_model(run: Path) -> None:
+    """Make the model of a run a sparse file of 8 EiB.
+
+    Args:
+        run: The run folder.
+    """
+    size = 2**63 - 2**12
+    while size:
+        try:
+            return os.truncate(run / "model.safetensors", size)
+        except OSError:  # the file system has a lower limit
+            size //= 2
 
 
 def gzip_bomb(name: str, content: bytes, count: int) -> Callable[[Path], Path]:
@@ -324,7 +487,7 @@ def replace_by_link(name: str, target: str) -> Callable[[Path], Path]:
 
 
 def replace_by_pipe(run: Path) -> None:
-    """Replace the log of a run by a named pipe.
+    """Replace the vocabulary of a run by a named pipe.
 
     Args:
         run: The run folder.
@@ -338,7 +501,7 @@ class _Executed:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
         """Return the call that unpickling would make."""
-        return os.system, (f"touch {tempfile.gettempdir()}/pellucid-executed",)
+        return os.system, (f"touch {MARKER}",)
 
 
 def zip_model(run: Path) -> None:
@@ -358,84 +521,140 @@ def torn_log() -> bytes:
 
 
 LINE_MIB, BOMB_MIB = 1600, 2200
-CASES: dict[str, Case] = {
-    "empty file (baseline of readers)": Case(plain_file("empty.tsv", bytes), "read_pairs", 64),
-    "gzip, 10 GB of one line": Case(gzip_bomb("bomb.tsv.gz", b"a", 10**10), "read_pairs", LINE_MIB),
-    "gzip, 2 GB of blank lines, predict": Case(
+CASES: dict[str, HostileInput] = {
+    "empty file (baseline of readers)": HostileInput(plain_file("empty.tsv", bytes), "read_pairs", 64),
+    "gzip, 10 GB of one line": HostileInput(gzip_bomb("bomb.tsv.gz", b"a", 10**10), "read_pairs", LINE_MIB),
+    "gzip, 2 GB of blank lines, predict": HostileInput(
         gzip_bomb("bomb.tsv.gz", b" " * 4095 + b"\n", 2 * 10**9 // 4096), "read_sources", 64
     ),
-    "gzip of gzip": Case(
+    "gzip of gzip": HostileInput(
         plain_file("bomb.tsv.gz", lambda: gzip.compress(gzip.compress(b"a" * 10**8))), "read_pairs", 128
     ),
-    "1 GB line, TSV": Case(long_line("line.tsv", 10**9, b"ab\t"), "read_pairs", LINE_MIB),
-    "1 GB line, JSON": Case(
+    "1 GB line, TSV": HostileInput(long_line("line.tsv", 10**9, b"ab\t"), "read_pairs", LINE_MIB),
+    "1 GB line, JSON": HostileInput(
         long_line("line.jsonl", 10**9, b'{"source": "a", "target": "', b'"}\n'), "read_pairs", LINE_MIB
     ),
-    "1 GB in an open quote, CSV": Case(long_line("line.csv", 10**9, b'ab,"'), "read_pairs", LINE_MIB),
-    "255 MB line, TSV": Case(long_line("line.tsv", 255 * 2**20, b"ab\t"), "read_pairs", BOMB_MIB),
-    "255 MB line, JSON": Case(
+    "1 GB in an open quote, CSV": HostileInput(long_line("line.csv", 10**9, b'ab,"'), "read_pairs", LINE_MIB),
+    "255 MB line, TSV": HostileInput(long_line("line.tsv", 255 * 2**20, b"ab\t"), "read_pairs", BOMB_MIB),
+    "255 MB line, JSON": HostileInput(
         long_line("line.jsonl", 255 * 2**20, b'{"source": "a", "target": "', b'"}\n'), "read_pairs", BOMB_MIB
     ),
-    "255 MB field, CSV": Case(long_line("line.csv", 255 * 2**20, b'ab,"', b'"\n'), "read_pairs", BOMB_MIB),
-    "Parquet, 100 MB value 10,000 times": Case(
+    "255 MB field, CSV": HostileInput(long_line("line.csv", 255 * 2**20, b'ab,"', b'"\n'), "read_pairs", BOMB_MIB),
+    "Parquet, 100 MB value 10,000 times": HostileInput(
         parquet_bomb({"compression": "zstd"}, 10**8, 10_000), "read_pairs", BOMB_MIB
     ),
-    "Parquet, 1 MB value 1,000 times, plain": Case(
+    "Parquet, 1 MB value 1,000 times, plain": HostileInput(
         parquet_bomb({"compression": "zstd", "use_dictionary": False}, 10**6, 1000), "read_pairs", BOMB_MIB
     ),
-    "Parquet in gzip, 1 GB": Case(
+    "Parquet in gzip, 1 GB": HostileInput(
         parquet_bomb({"compression": "none", "use_dictionary": False}, 10**6, 1000, "bomb.parquet.gz"),
         "read_pairs",
         700,
     ),
-    "JSON lines, nested 100,000 deep": Case(
+    "JSON lines, nested 100,000 deep": HostileInput(
         plain_file(
             "deep.jsonl", lambda: b'{"source": "a", "target": "b", "x": ' + b"[" * 10**5 + b"]" * 10**5 + b"}\n"
         ),
         "read_pairs",
         64,
     ),
-    "TOML, lists 100,000 deep": Case(plain_file("deep.toml", lambda: b"a = " + b"[" * 10**5), "read_settings", 64),
-    "TOML, tables 1,000 deep": Case(
+    "TOML, lists 100,000 deep": HostileInput(
+        plain_file("deep.toml", lambda: b"a = " + b"[" * 10**5), "read_settings", 64
+    ),
+    "TOML, tables 1,000 deep": HostileInput(
         plain_file("deep.toml", lambda: b"\n".join(b"[" + b".".join([b"a%d" % n] * 1000) + b"]" for n in range(20))),
         "read_settings",
         512,
     ),
-    "TOML, a number of a million digits": Case(
+    "TOML, a number of a million digits": HostileInput(
         plain_file("digits.toml", lambda: b"seed = " + b"9" * 10**6), "read_settings", 256
     ),
-    "vocabulary of 10,000,000 words": Case(
-        plain_file("vocabulary.json", lambda: vocabulary_text(10**7)), "read_vocabulary", 5000
+    "vocabulary of 10,000,000 words": HostileInput(
+        plain_file("vocabulary.json", lambda: vocabulary_text(10**7)), "read_vocabulary", 5000, 120.0
     ),
-    "vocabulary, nested 100,000 deep": Case(
+    "vocabulary, nested 100,000 deep": HostileInput(
         plain_file("vocabulary.json", lambda: b'{"source": ' + b"[" * 10**5), "read_vocabulary", 64
     ),
-    "vocabulary, a symbol of 900 MB": Case(
+    "vocabulary, a symbol of 900 MB": HostileInput(
         long_line("vocabulary.json", 900 * 2**20, b'{"source": {"symbols": ["', b'"], "counts": [1]}}'),
         "read_vocabulary",
         4000,
     ),
-    "Trace, nested 100,000 deep": Case(
+    "Trace, nested 100,000 deep": HostileInput(
         plain_file("trace.json", lambda: b'{"x": ' + b"[" * 10**5 + b"]" * 10**5), "read_trace", 64
     ),
-    "vectors, 255 MB line": Case(long_line("vectors.txt", 255 * 2**20, b"a 1 "), "read_vectors", BOMB_MIB),
-    "vectors, 13 million fields in a line": Case(
+    "vectors, 255 MB line": HostileInput(long_line("vectors.txt", 255 * 2**20, b"a 1 "), "read_vectors", BOMB_MIB),
+    "vectors, 13 million fields in a line": HostileInput(
         plain_file("vectors.txt", lambda: b"a" + b" 1" * 13_000_000), "read_vectors", BOMB_MIB
     ),
-    "log of torn lines, 120 MB": Case(plain_file("log.jsonl", torn_log), "read_log", 128),
-    "log, one line of 100 MB": Case(long_line("log.jsonl", 100 * 2**20), "read_log", 64),
-    "log of 200 MB": Case(long_line("log.jsonl", 200 * 2**20), "read_log", 64),
-    "checkpoint, header of 2^63 bytes": Case(
+    "combining marks, a line of 4 MB": HostileInput(
+        plain_file("marks.tsv", lambda: ("a" + "\u0301\u0323" * 10**6).encode() + b"\tb\n"), "read_pairs", 128
+    ),
+    "marks that decompose (U+0F73), a line of 3 MB": HostileInput(
+        plain_file("marks.tsv", lambda: ("a" + "\u0f73" * 10**6).encode() + b"\tb\n"), "read_pairs", 128
+    ),
+    "run, a request with 0.95 MB of combining marks": HostileInput(write_marks, "decode_request", 128, 30.0),
+    "255 MB of short cells, TSV": HostileInput(
+        plain_file("cells.tsv", lambda: b"ab\t" * 89_000_000 + b"ab\n"), "read_pairs", BOMB_MIB
+    ),
+    "255 MB of short cells, CSV": HostileInput(
+        plain_file("cells.csv", lambda: b"ab," * 89_000_000 + b"ab\n"), "read_pairs", BOMB_MIB
+    ),
+    "one key 44 million times, JSON": HostileInput(
+        plain_file("keys.jsonl", lambda: b"{" + b'"a":0,' * 44_000_000 + b'"a":0}\n'), "read_pairs", BOMB_MIB
+    ),
+    "similar keys, 100 MB, JSON": HostileInput(
+        plain_file("keys.jsonl", lambda: b"{" + b",".join(b'"sourc%d":0' % n for n in range(7_000_000)) + b"}\n"),
+        "read_pairs",
+        BOMB_MIB,
+    ),
+    "gzip, 33 million short bad lines": HostileInput(
+        plain_file("bad.tsv.gz", lambda: gzip.compress(b"a\n" * 33_000_000)), "read_pairs", 512
+    ),
+    "gzip, 16 million short pairs": HostileInput(
+        plain_file("pairs.tsv.gz", lambda: gzip.compress(b"a\tb\n" * 16_000_000)), "read_pairs", 4500
+    ),
+    "Parquet, pages of 2 GB": HostileInput(
+        parquet_bomb({"compression": "zstd", "use_dictionary": False, "data_page_size": 2**31 - 1}, 10**6, 1900),
+        "read_pairs",
+        2 * BOMB_MIB,
+    ),
+    "Parquet, a bomb in another column, split": HostileInput(write_column_bomb, "split_pairs", BOMB_MIB),
+    "TOML, keys of 1,000 parts below such a header": HostileInput(
+        plain_file("dots.toml", dotted_keys), "read_settings", 128
+    ),
+    "vocabulary, 100 MB of empty lists": HostileInput(
+        plain_file("vocabulary.json", lambda: b'{"x": [' + b"[]," * 33_000_000 + b"[]]}"), "read_vocabulary", 256
+    ),
+    "vocabulary, one merge 8 million times": HostileInput(
+        plain_file("vocabulary.json", repeated_merges), "read_vocabulary", 2500
+    ),
+    "journal, 100 MB of empty lists": HostileInput(
+        plain_file("study.journal", lambda: b'{"op_code": 0, "x": [' + b"[]," * 33_000_000 + b"[]]}\n"),
+        "read_journal",
+        256,
+    ),
+    "vectors, 255 MB of short fields": HostileInput(
+        plain_file("vectors.txt", lambda: b"w" + b" 12" * 89_000_000), "read_vectors", BOMB_MIB
+    ),
+    "audit, 50,000 equal rows": HostileInput(
+        plain_file("equal.tsv", lambda: b"a\tb\n" * 50_000 + b"c\td\n"), "audit_rules", 256
+    ),
+    "prepared data, the validation set is a named pipe": HostileInput(write_prepared_pipe, "read_prepared", 256),
+    "log of torn lines, 120 MB": HostileInput(plain_file("log.jsonl", torn_log), "read_log", 128),
+    "log, one line of 100 MB": HostileInput(long_line("log.jsonl", 100 * 2**20), "read_log", 64),
+    "log of 200 MB": HostileInput(long_line("log.jsonl", 200 * 2**20), "read_log", 64),
+    "checkpoint, header of 2^63 bytes": HostileInput(
         plain_file("training.safetensors", lambda: tensor_header(PROGRESS, 2**63)), "read_checkpoint", 64
     ),
-    "checkpoint, header of 16 MiB of tensors": Case(
+    "checkpoint, header of 16 MiB of tensors": HostileInput(
         plain_file(
             "training.safetensors", lambda: tensor_header({**PROGRESS, **{f"t{n}": TENSOR for n in range(200_000)}})
         ),
         "read_checkpoint",
         512,
     ),
-    "checkpoint, header nested 100,000 deep": Case(
+    "checkpoint, header nested 100,000 deep": HostileInput(
         plain_file(
             "training.safetensors",
             lambda: (200_006).to_bytes(8, "little") + b'{"a": ' + b"[" * 10**5 + b"]" * 10**5,
@@ -443,7 +662,7 @@ CASES: dict[str, Case] = {
         "read_checkpoint",
         64,
     ),
-    "checkpoint, progress nested 100,000 deep": Case(
+    "checkpoint, progress nested 100,000 deep": HostileInput(
         plain_file(
             "training.safetensors",
             lambda: tensor_header({"__metadata__": {"format": "3", "progress": "[" * 10**5}}),
@@ -451,24 +670,29 @@ CASES: dict[str, Case] = {
         "read_checkpoint",
         64,
     ),
-    "run (baseline of run folders)": Case(in_run(lambda run: None), "load_run", 64),
-    "run, model with negative offsets": Case(
+    "run (baseline of run folders)": HostileInput(in_run(lambda run: None), "load_run", 64),
+    "run, model with negative offsets": HostileInput(
         replace_file("model.safetensors", tensor_header({"a": {**TENSOR, "data_offsets": [-16, 0]}})), "load_run", 64
     ),
-    "run, model with a shape of 2^60 numbers": Case(
+    "run, model with a shape of 2^60 numbers": HostileInput(
         replace_file("model.safetensors", tensor_header({"a": {**TENSOR, "shape": [2**30, 2**30]}})), "load_run", 64
     ),
-    "run, model with overlapping tensors": Case(
+    "run, model with overlapping tensors": HostileInput(
         replace_file("model.safetensors", tensor_header({"a": TENSOR, "b": TENSOR}, data=bytes(16))), "load_run", 64
     ),
-    "run, model is a link to /dev/zero": Case(replace_by_link("model.safetensors", "/dev/zero"), "load_run", 64),
-    "run, vocabulary is a link to /dev/urandom": Case(
+    "run, model is a link to /dev/zero": HostileInput(
+        replace_by_link("model.safetensors", "/dev/zero"), "load_run", 64
+    ),
+    "run, vocabulary is a link to /dev/urandom": HostileInput(
         replace_by_link("vocabulary.json", "/dev/urandom"), "load_run", 64
     ),
-    "run, config is a link to itself": Case(replace_by_link("config.toml", "config.toml"), "load_run", 64),
-    "run, vocabulary is a named pipe": Case(in_run(replace_by_pipe), "load_run", 64),
-    "run, model is a zip with a pickle": Case(in_run(zip_model), "load_run", 64),
-    "run, model is a pickle": Case(replace_file("model.safetensors", pickle.dumps(_Executed())), "load_run", 64),
+    "run, a sparse model of 8 EiB, check": HostileInput(in_run(extend_model), "check_run", 64),
+    "run, config is a link to itself": HostileInput(replace_by_link("config.toml", "config.toml"), "load_run", 64),
+    "run, vocabulary is a named pipe": HostileInput(in_run(replace_by_pipe), "load_run", 64),
+    "run, model is a zip with a pickle": HostileInput(in_run(zip_model), "load_run", 64),
+    "run, model is a pickle": HostileInput(
+        replace_file("model.safetensors", pickle.dumps(_Executed())), "load_run", 64
+    ),
 }
 
 
@@ -482,19 +706,21 @@ def run_case(name: str, folder: Path, baseline: float) -> Measurement:
     """
     case = CASES[name]
     path = case.write(folder)
-    marker = Path(tempfile.gettempdir()) / "pellucid-executed"
+    MARKER.unlink(missing_ok=True)
     started = time.monotonic()
     command = [sys.executable, __file__, "--read", case.read, str(path)]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-        output, code = result.stdout.strip() or result.stderr.strip()[-600:], result.returncode
+        outcome = result.stderr.strip()[-600:] or f"exit code {result.returncode}" if result.returncode else ""
     except subprocess.TimeoutExpired:
-        output, code = f"more than {SECONDS} seconds", -1
+        result, outcome = None, f"more than {SECONDS} seconds"
     seconds = time.monotonic() - started
-    text, _, memory = output.rpartition("\n")
-    growth = float(memory) - baseline if code == 0 else 0.0
-    executed = marker.exists()
-    return Measurement(text or output, growth, seconds, code != 0 or executed or growth > case.max_memory)
+    if result is None or outcome:
+        return Measurement(outcome, 0.0, seconds, is_fault=True)
+    text, _, memory = result.stdout.strip().rpartition("\n")
+    growth = float(memory) - baseline
+    is_fault = MARKER.exists() or growth > case.max_memory or seconds > case.max_seconds
+    return Measurement(text, growth, seconds, is_fault)
 
 
 def read_in_process(reader: str, path: Path) -> None:
@@ -527,15 +753,17 @@ def main() -> None:
     if args.read:
         return read_in_process(args.read[0], Path(args.read[1]))
     names = [name for name in CASES if name.startswith(tuple(args.cases))]
+    if unknown := [case for case in args.cases if not any(name.startswith(case) for name in CASES)]:
+        parser.error(f"no case begins with {unknown[0]!r}: --list prints their names")
     if args.list:
         return print("\n".join(names))
     baselines, faults = dict[bool, float](), 0
     for name in names:
         is_run = name.startswith("run")
-        for base in {is_run} - baselines.keys():
-            baseline = next(each for each in CASES if each.startswith("run (" if base else "empty"))
+        if is_run not in baselines:
+            baseline = next(each for each in CASES if each.startswith("run (" if is_run else "empty"))
             with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-                baselines[base] = run_case(baseline, Path(folder), 0).memory
+                baselines[is_run] = run_case(baseline, Path(folder), 0).memory
         with tempfile.TemporaryDirectory(dir=args.folder) as folder:
             result = run_case(name, Path(folder), baselines[is_run])
         faults += result.is_fault

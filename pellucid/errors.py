@@ -7,6 +7,7 @@ what was expected. The command line prints the message without a traceback and e
 import difflib
 import re
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -44,6 +45,10 @@ class ConfigError(InputError):
     """A setting or flag that does not exist, is invalid, contradicts another, or does not suit the task or machine."""
 
 
+class MissingExtensionError(ConfigError):
+    """A saved configuration names an extension that is neither built in nor installed."""
+
+
 class ArgumentError(InputError, TypeError):
     """An argument of a Python function with the wrong type or a value out of range.
 
@@ -66,6 +71,14 @@ class BadLineError(DataError):
 
 class RunError(InputError):
     """A run folder, or another file of the program, that is missing, incomplete or invalid, or cannot be written."""
+
+
+class WorkerLostError(RunError):
+    """Another worker of a data-parallel training has ended, or cannot be reached."""
+
+
+class FolderInUseError(RunError):
+    """A run folder whose lock another training holds; it may be free later."""
 
 
 class NotFiniteError(RunError):
@@ -100,17 +113,21 @@ MAX_WORD_LENGTH = 1000
 """Maximum length of a word for which a suggestion is computed."""
 
 
+MAX_CHOICES = 1000
+"""Maximum number of words with which a misspelled one is compared, in some milliseconds."""
+
+
 def suggest(word: object, choices: Iterable[str], prefix: str = "") -> str:
     """Return a suggestion for a misspelled word: "; did you mean 'hidden_size'?", or "" if no choice is similar.
 
     Args:
         word: The word; values that are not str, or longer than `MAX_WORD_LENGTH`, have no suggestion.
-        choices: The valid words.
+        choices: The valid words, of which the first `MAX_CHOICES` are compared: a file may name any number of columns.
         prefix: Text before the suggested word, such as the section of a key; none by default.
     """
     if not isinstance(word, str) or len(word := str.__str__(word)) > MAX_WORD_LENGTH:
         return ""
-    similar = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    similar = difflib.get_close_matches(word, list(islice(choices, MAX_CHOICES)), n=1, cutoff=0.6)
     return f"; did you mean {quote(prefix + similar[0])}?" if similar else ""
 
 
@@ -182,20 +199,32 @@ def abbreviate(text: str, max_length: int = MAX_QUOTE_LENGTH) -> str:
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
-def abbreviate_reason(error: Exception) -> str:
+def abbreviate_reason(error: Exception | SystemExit) -> str:
     """Return the first line of a library's error message, and the location " - at `...`" at its end, both abbreviated.
 
     Every message that quotes a library's message calls this function, because that message may quote a user's file.
     Control characters are replaced.
 
     Args:
-        error: Error of a library; one without a message is described by the name of its class.
+        error: Error of a library; one without a message is described by the name of its class. `SystemExit` is the call
+            of sys.exit by an extension.
     """
-    message = str(error)
+    message = f"it called sys.exit({quote(error.code)})" if isinstance(error, SystemExit) else str(error)
     start = message.rfind(" - at `")
     text, location = (message[:start], message[start:]) if start >= 0 else (message, "")
     first = next(filter(None, map(str.strip, text.split("\n"))), type(error).__name__)
     return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(location, MAX_REASON_LENGTH))
+
+
+def count_noun(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: "1 output", "1,200 outputs".
+
+    Args:
+        number: Number of things.
+        noun: Noun in the singular.
+        plural: Plural of the noun; the noun and "s" by default.
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def parse_whole_number(text: str) -> int | None:

@@ -98,17 +98,18 @@ def unexpected_files(folder: Path, expected: Container[str]) -> list[str]:
     return [name for name in names if name not in expected and not name.startswith(".")]
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes, durable: bool = True) -> None:
     """Write a file atomically, as `open_atomic` does.
 
     Args:
         path: The file.
         content: The new content.
+        durable: As for `open_atomic`; True by default.
 
     Raises:
         RunError: The file cannot be written.
     """
-    with open_atomic(path) as file:
+    with open_atomic(path, durable) as file:
         file.write(content)
 
 
@@ -132,7 +133,7 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def open_atomic(path: Path) -> Iterator[BinaryIO]:
+def open_atomic(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing; it replaces `path` at the end of the block. Readers see the old file or the new one.
 
     The content is written to a temporary file in the same folder, flushed to disk, and renamed; then the folder is
@@ -141,6 +142,8 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
     Args:
         path: The file.
+        durable: Whether the file is flushed to disk; True by default. False for a file that is written again after a
+            loss of power.
 
     Yields:
         The temporary file, open for writing.
@@ -155,9 +158,11 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.chmod(temporary, 0o666 & ~_umask())
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             _retry_while_busy(lambda: os.replace(temporary, path))
-            sync_folder(path.parent)
+            if durable:
+                sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -284,7 +289,7 @@ def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str =
     Args:
         path: The file.
         kind: Type of the error to raise; `RunError` by default.
-        mode: "rb" to read (the default), or "ab" to append, which creates a missing file.
+        mode: "rb" to read (the default), "ab" to append, which creates a missing file, or "ab+" to read as well.
 
     Returns:
         The open file, which the caller closes.
@@ -292,7 +297,7 @@ def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str =
     Raises:
         InputError: Of type `kind`; the file is not a regular file, is inaccessible, or is missing for reading.
     """
-    with wrap_os_errors("write" if mode == "ab" else "read", path, kind):
+    with wrap_os_errors("read" if mode == "rb" else "write", path, kind):
         try:
             file: IO[bytes] = open(path, mode, opener=_open_nonblocking)  # noqa: SIM115 (the caller closes it)
         except OSError as error:
@@ -327,7 +332,7 @@ def open_regular(path: Path, kind: type[InputError] = RunError, mode: str = "rb"
 
 def _open_nonblocking(path: str, flags: int) -> int:
     """Open a file without waiting for the other end of a named pipe, and without writing through a link."""
-    writing = bool(flags & os.O_WRONLY)
+    writing = bool(flags & (os.O_WRONLY | os.O_RDWR))
     if writing and not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
         raise OSError(ELOOP, os.strerror(ELOOP))
     for name in (*(["O_NOFOLLOW"] if writing else []), "O_NONBLOCK", "O_NOCTTY"):
@@ -370,13 +375,32 @@ def read_bytes(
     """
     with (open_regular if regular else open_user_file)(path, kind) as file:
         size = os.fstat(file.fileno()).st_size
-        # Virtual files (/proc) have size 0; the limit holds for them as well.
-        content = b"" if size > limit else file.read(min(limit, size + MAX_GROWTH) + 1)
+        # Pipes and virtual files (/proc) have size 0; the limit holds for them as well.
+        expected = min(limit, size + MAX_GROWTH) if size else limit
+        content = b"" if size > limit else file.read(expected + 1) if size else _read_up_to(file.read, limit + 1)
         if content is None:  # a virtual file without data, such as a log of the kernel
             raise kind(f"{path} has no data to read now: it is not an ordinary file")
+        if expected < len(content) <= limit:
+            raise kind(f"{path} has grown while it was read: read it again when nothing writes to it")
     if max(size, len(content)) > limit:
         raise kind(f"{path} is too large: it has more than {limit:,} bytes")
     return content
+
+
+def _read_up_to(read: Callable[[int], bytes | None], size: int) -> bytes | None:
+    """Return the content of an open file, at most `size` bytes; None for a virtual file without data.
+
+    It is read in blocks: Python reserves memory for all bytes that are asked for at once, also those that never come.
+    """
+    content = bytearray()
+    while len(content) < size:
+        block = read(min(size - len(content), MAX_GROWTH))
+        if block is None:
+            return None
+        if not block:
+            break
+        content += block
+    return bytes(content)
 
 
 class FileDigest(NamedTuple):
@@ -467,8 +491,9 @@ def check_json_format(shown: str, content: bytes, newest: int) -> None:
         RunError: The format is newer.
     """
     version = 0
-    with suppress(ValueError):
-        stated = decode_json(content, StatedFormat)
+    # msgspec skips the other fields, without memory for their values: they may be those of a damaged or hostile file.
+    with suppress(msgspec.MsgspecError, RecursionError):
+        stated = msgspec.json.decode(content, type=StatedFormat)
         version = max(stated.format, stated.version)
     if version > newest:
         raise RunError(f"{shown} {newer_format_text(version, newest)}")

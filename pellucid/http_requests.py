@@ -10,8 +10,8 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from pellucid.errors import InputError, abbreviate_reason
-from pellucid.files import os_error_text
+from pellucid.errors import InputError, abbreviate_reason, quote
+from pellucid.files import os_error_text, parse_json
 
 LOOPBACK = "127.0.0.1"
 """Loopback address: reachable from this machine only."""
@@ -46,8 +46,12 @@ async def read_json(request: Request, kind: type[Body], max_bytes: int) -> Body:
     Raises:
         HTTPException: The body is not JSON or compressed (415), too large (413), or incomplete or invalid (400).
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    kind_of_content, *parameters = (part.strip().lower() for part in request.headers.get("content-type", "").split(";"))
+    if kind_of_content != "application/json":
         raise HTTPException(415, "a request requires Content-Type: application/json")
+    for name, _, value in (part.partition("=") for part in parameters):
+        if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
+            raise HTTPException(415, f"Content-Type: expected JSON in UTF-8, got charset={quote(value.strip())}")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise HTTPException(415, "Content-Encoding: expected a body that is not compressed")
     body = bytearray()
@@ -59,7 +63,7 @@ async def read_json(request: Request, kind: type[Body], max_bytes: int) -> Body:
         return decode_request(body, kind)
     except ClientDisconnect as error:
         raise HTTPException(400, "incomplete request") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         is_unpaired = HALF_PAIR.search(body) is not None
         reason = "a text has half of a surrogate pair, such as \\ud800" if is_unpaired else abbreviate_reason(error)
         raise HTTPException(400, f"invalid request: {reason}") from error
@@ -74,7 +78,15 @@ def decode_request(body: bytes | bytearray, kind: type[Body]) -> Body:
 
     Raises:
         msgspec.DecodeError: The text is no JSON, or does not match.
+        ValueError: It is not UTF-8, or an object has a key twice, of which msgspec would silently take the last value.
     """
+    parsed = _decode(body, kind)
+    parse_json(bytes(body))
+    return parsed
+
+
+def _decode(body: bytes | bytearray, kind: type[Body]) -> Body:
+    """Return a parsed JSON object; see `decode_request`."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

@@ -12,13 +12,13 @@ from pellucid.errors import ConfigError, DataError, parse_whole_number, quote
 
 MAX_MEBIBYTES = 2**20
 """Largest limit that can be set: one TiB."""
-UNPACKED = "PELLUCID_MAX_UNPACKED_MIB"
+UNPACKED_VARIABLE = "PELLUCID_MAX_UNPACKED_MIB"
 MAX_EXPANSION = 100
 """Size of the content of a compressed file, as a multiple of that of the file, up to which it may exceed the limit.
 Text has 3 to 20."""
 
 
-def size_limit(variable: str, default: int, largest: int = MAX_MEBIBYTES) -> int:
+def read_limit(variable: str, default: int, largest: int = MAX_MEBIBYTES) -> int:
     """Return a limit in bytes.
 
     Args:
@@ -40,8 +40,8 @@ _ERRORS: list[ConfigError] = []
 """Errors of the limits of modules."""
 
 
-def module_limit(variable: str, default: int, largest: int = MAX_MEBIBYTES) -> int:
-    """Return a limit in bytes for a module that is being imported; `require_limits` reports an invalid one later.
+def read_module_limit(variable: str, default: int, largest: int = MAX_MEBIBYTES) -> int:
+    """Return a limit in bytes for a module that is being imported; `check_module_limits` reports an invalid one later.
 
     Args:
         variable: Environment variable with the limit in MiB.
@@ -49,13 +49,13 @@ def module_limit(variable: str, default: int, largest: int = MAX_MEBIBYTES) -> i
         largest: Largest limit in MiB; `MAX_MEBIBYTES` by default.
     """
     try:
-        return size_limit(variable, default, largest)
+        return read_limit(variable, default, largest)
     except ConfigError as error:
         _ERRORS.append(error)
         return default * 2**20
 
 
-def require_limits() -> None:
+def check_module_limits() -> None:
     """Check the limits of the modules that were imported; called before a file with such a limit is read.
 
     Raises:
@@ -66,7 +66,7 @@ def require_limits() -> None:
 
 
 def check_unpacked(name: str, unpacked: int, packed: int) -> None:
-    """Check that a compressed file is not made to exhaust the memory: its content must not be much larger than it is.
+    """Refuse a compressed file whose content is much larger than the file.
 
     Args:
         name: Name of the file, for the message.
@@ -74,11 +74,12 @@ def check_unpacked(name: str, unpacked: int, packed: int) -> None:
         packed: Bytes of the file so far.
 
     Raises:
-        DataError: The content exceeds the limit of `UNPACKED`, and is more than `MAX_EXPANSION` times as large.
+        DataError: The content exceeds the limit of `UNPACKED_VARIABLE`, and `MAX_EXPANSION` times the size of the file.
         ConfigError: The limit is invalid.
     """
-    if unpacked > MAX_EXPANSION * packed and unpacked > (limit := size_limit(UNPACKED, 64)):
+    if unpacked > MAX_EXPANSION * packed and unpacked > (limit := read_limit(UNPACKED_VARIABLE, 64)):
         raise DataError(
-            f"{name} unpacks to more than {limit:,} bytes, and to more than {MAX_EXPANSION} times its size: was it "
-            f"made to exhaust the memory? To read it, set the environment variable {UNPACKED} to a larger number of MiB"
+            f"{name} unpacks to more than {limit:,} bytes, and to more than {MAX_EXPANSION} times its size: it is "
+            "refused, because it could exhaust the memory. To read it, set the environment variable "
+            f"{UNPACKED_VARIABLE} to a larger number of MiB"
         )

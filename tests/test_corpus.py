@@ -100,7 +100,7 @@ def test_mapped_corpus_outlives_the_file(tmp_path: Path) -> None:
 
 def test_corpus_with_another_key_is_refused(tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus.arrow", make_corpus(make_copy_examples(5, seed=1)))
-    with pytest.raises(CorpusError, match=r"^it was built from other files or settings$"):
+    with pytest.raises(CorpusError, match="built from other files or settings, or with another version of Unicode"):
         map_corpus(tmp_path / "corpus.arrow", "another key", has_features=False)
 
 

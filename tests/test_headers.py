@@ -103,6 +103,8 @@ def test_data_is_no_column_name(cell: str) -> None:
         (("latin", "year"), [(word, "1984") for word, _ in EXAMPLE_PAIRS]),
         (("λέξη", "слово"), EXAMPLE_PAIRS),
         (("λέξη", "my_column"), EXAMPLE_PAIRS),
+        (("number", "obama"), [(str(index), word) for index, (word, _) in enumerate(EXAMPLE_PAIRS)]),
+        (("amabo", "nr"), [(word, str(index)) for index, (word, _) in enumerate(EXAMPLE_PAIRS)]),
     ],
 )
 def test_a_header_is_detected(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

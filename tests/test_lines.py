@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.config.settings import DataConfig
+from pellucid.data import examples as examples_module
 from pellucid.data import lines
 from pellucid.data import readers as readers_module
-from pellucid.data.examples import parse_sources, read_sources
+from pellucid.data.examples import parse_sources, read_examples, read_sources
 from pellucid.data.lines import LineStream, check_lines, read_lines
 from pellucid.data.readers import BadLine
 from pellucid.errors import DataError
@@ -185,3 +186,68 @@ def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
     path.write_bytes("ab\u2028c\u0085\x0c\nd".encode())
     items = [item if isinstance(item, BadLine) else item.source for item in read_sources(path, DataConfig())]
     assert items == ["ab\u2028c\u0085\x0c", "d"]
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_stream_that_unpacks_to_very_much_is_refused(is_compressed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PELLUCID_MAX_UNPACKED_MIB", "1")
+    content = b"a\tb\n" * 300_000
+    stream = LineStream(ChunkedStream([gzip.compress(content) if is_compressed else content]), NAME)
+    if is_compressed:
+        with pytest.raises(DataError, match=r"^standard input unpacks to more than 1,048,576 bytes"):
+            list(stream)
+    else:
+        assert sum(1 for _ in stream) == 300_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.tsv", b"a\t" * 101 + b"\n", "x.tsv:1: more than 100 columns: is this a table?"),
+        ("x.jsonl", b'{"a":0' + b',"b":0' * 101 + b"}\n", "x.jsonl:1: more than 100 colons: expected an object"),
+        ("x.csv", b"a," * 102 + b"\n", "x.csv:1: the record has more than 100 delimiters: is this a table"),
+        (
+            "x.csv",
+            (b'"' + b"a," * 60 + b"\n" + b"a," * 60 + b'"\n'),
+            "x.csv:1: the record has more than 100 delimiters",
+        ),
+    ],
+)
+def test_a_row_of_very_many_columns_is_refused_before_it_is_split(
+    name: str, content: bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: a line of 255 MiB with 89 million short cells took 24 times its size."""
+    monkeypatch.setattr(readers_module, "MAX_COLUMNS", 100)
+    valid = {"x.tsv": b"a\tb\n", "x.csv": b"a,b\n", "x.jsonl": b'{"a": "x", "b": "y"}\n'}[name]
+    (tmp_path / name).write_bytes(content + valid)
+    config = DataConfig(on_bad_line="skip", header=False, delimiter="," if name == "x.csv" else "auto")
+    if name == "x.csv":
+        with pytest.raises(DataError, match=message):
+            read_examples(tmp_path / name, config)
+        return
+    reading = read_examples(tmp_path / name, config)
+    assert len(reading.examples) == 1 and message in str(reading.bad_lines[0])
+
+
+def test_a_long_json_line_is_not_parsed_to_find_a_repeated_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(readers_module, "MAX_PARSED_JSON", 100)
+    path = tmp_path / "x.jsonl"
+    lines = ['{"a": "x", "a": "y", "b": "z"}', '{"a": "x", "a": "%s", "b": "z"}' % ("y" * 100), '{"a": "x", "b": "y"}']
+    path.write_text("\n".join(lines))
+    reading = read_examples(path, DataConfig(on_bad_line="skip", source_column="a", target_column="b"))
+    assert [line.reason for line in reading.bad_lines] == [
+        "the key 'a' occurs twice",
+        "a key occurs twice, or has a quotation mark",
+    ]
+
+
+def test_a_file_of_bad_lines_is_refused_before_all_of_them_are_stored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(examples_module, "MAX_BAD_LINES", 3)
+    path, config = tmp_path / "x.tsv", DataConfig(on_bad_line="skip", header=False)
+    path.write_bytes(b"a\tb\n" * 3 + b"x\n" * 3)
+    assert len(read_examples(path, config).bad_lines) == 3
+    path.write_bytes(b"a\tb\n" * 3 + b"x\n" * 9)
+    with pytest.raises(DataError, match=r"x\.tsv: 4 of the first 7 lines are bad, so it is probably not read as"):
+        read_examples(path, config)

@@ -3,7 +3,7 @@
 Batches depend on the seed and the epoch only. B counts examples, S source positions, T target positions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,10 +12,13 @@ from torch import Tensor
 
 from pellucid.data.characters import WordCharacters, collate_characters
 from pellucid.data.encoding import EncodedExamples, Ragged
+from pellucid.data.vocabulary import PAD
 from pellucid.shapes import Int
 
 POOL_BATCHES = 16
 """Number of batches whose examples are sorted by length together; few, so that batches differ from epoch to epoch."""
+CHARACTERS = "characters"
+"""Field of `Batch` with the characters of the source words."""
 
 
 class Batch(NamedTuple):
@@ -47,6 +50,52 @@ class Batch(NamedTuple):
     def tensors(self) -> tuple[Tensor, ...]:
         """Return source, target and their lengths, without characters."""
         return self.source, self.source_lengths, self.target, self.target_lengths
+
+    def part(self, rank: int, size: int) -> "Batch | None":
+        """Return the part whose gradients one of several processes computes: the rows rank, rank + size, …, without
+        padding.
+
+        The rows of a batch are sorted by length, so the parts need about equal time.
+
+        Args:
+            rank: Number of the process, from 0.
+            size: Number of processes.
+
+        Returns:
+            The part; None if it has no target position.
+        """
+        source_lengths, target_lengths = self.source_lengths[rank::size], self.target_lengths[rank::size]
+        if not len(source_lengths):
+            return None
+        longest_source, longest_target = int(source_lengths.max()), int(target_lengths.max())
+        target = self.target[rank::size, :longest_target].contiguous()
+        if not bool((target != PAD).any()):
+            return None
+        source = self.source[rank::size, :longest_source].contiguous()
+        characters = None
+        if self.characters is not None:
+            used, words = self.characters.words[rank::size, :longest_source].unique(return_inverse=True)
+            characters = WordCharacters(self.characters.ids[used], self.characters.lengths[used], words)
+        return Batch(source, source_lengths.contiguous(), target, target_lengths.contiguous(), characters)
+
+    def named_tensors(self) -> dict[str, Tensor]:
+        """Return all tensors by name, those of characters with a prefix."""
+        named = {name: value for name, value in self._asdict().items() if name != CHARACTERS}
+        if self.characters is not None:
+            named |= {f"{CHARACTERS}.{name}": value for name, value in self.characters._asdict().items()}
+        return named
+
+    @staticmethod
+    def from_named_tensors(tensors: Mapping[str, Tensor]) -> "Batch":
+        """Return the batch of tensors as `named_tensors` returns them.
+
+        Args:
+            tensors: Tensors by name.
+        """
+        prefix = f"{CHARACTERS}."
+        characters = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        fields = {name: value for name, value in tensors.items() if not name.startswith(prefix)}
+        return Batch(**fields, characters=WordCharacters(**characters) if characters else None)
 
 
 def _move(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:

@@ -17,7 +17,8 @@ from pellucid.shapes import Int
 MAX_WORD_CHARACTERS = 40
 """Maximum number of characters that are read of a word; of a longer word the first and the last half of this number."""
 MIN_WORDS = 2
-"""Minimum number of training words with a character; one of a single word is unknown, which trains this id."""
+"""Minimum number of training words with a character. A character of one word only is encoded as UNK, so that the vector
+of UNK is trained."""
 
 
 class WordCharacters(NamedTuple):
@@ -30,11 +31,11 @@ class WordCharacters(NamedTuple):
     words: Int[Any, "B S"]
     """Row of the word at each source position; features are a word without characters. Not read beyond a source."""
 
-    def take(self, rows: Any) -> "WordCharacters":  # noqa: ANN401 (an array, a tensor or a list)
+    def index_select(self, rows: Sequence[int] | Int[Any, " N"]) -> "WordCharacters":
         """Return the words of some sources; all distinct words of the batch are kept.
 
         Args:
-            rows: Rows of the sources.
+            rows: Row of each source, as a list, an array or a tensor; a source may be repeated.
         """
         return self._replace(words=self.words[rows])
 
@@ -42,13 +43,14 @@ class WordCharacters(NamedTuple):
 def learn_characters(examples: Sequence[Example], tokenizer: Tokenizer) -> Vocabulary:
     """Return the characters of the words of training sources, with the number of distinct words that have each.
 
-    A character that only one word has is left out, so that the unknown character is trained.
+    A character that only one word has is left out, so that the unknown character is trained. Characters in the middle
+    of a long word, which are not encoded, do not count.
 
     Args:
         examples: The training examples.
         tokenizer: The tokenizer of sources.
     """
-    words = {word for example in examples for word in tokenizer.split(example.source)}
+    words = {_truncate_word(word) for example in examples for word in tokenizer.split(example.source)}
     return build_vocabulary(("".join(dict.fromkeys(word)) for word in words), MIN_WORDS)
 
 
@@ -73,7 +75,7 @@ def encode_characters(examples: Sequence[Example], tokenizers: Tokenizers, chara
         for word in tokenizers.source.split(example.source):
             spelling = spellings.get(word)
             if spelling is None:
-                ids = [BOS, *characters.encode(_shortened(word)), EOS]
+                ids = [BOS, *characters.encode(_truncate_word(word)), EOS]
                 spelling = spellings[word] = np.array(ids, dtype).tobytes()
             spelled.append(spelling)
         parts += spelled
@@ -81,8 +83,8 @@ def encode_characters(examples: Sequence[Example], tokenizers: Tokenizers, chara
     return Ragged(np.frombuffer(b"".join(parts), dtype), np.cumsum(sizes))
 
 
-def _shortened(word: str) -> str:
-    """Return the characters of a word that are read."""
+def _truncate_word(word: str) -> str:
+    """Return the first and the last characters of a word, at most `MAX_WORD_CHARACTERS`, which are read."""
     half = MAX_WORD_CHARACTERS // 2
     return word if len(word) <= MAX_WORD_CHARACTERS else word[:half] + word[-half:]
 

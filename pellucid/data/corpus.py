@@ -21,8 +21,12 @@ from pellucid.data.encoding import EncodedExamples, Ragged, count_ids
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import RunError
-from pellucid.files import open_atomic, open_regular, parse_json, wrap_os_errors
+from pellucid.files import open_atomic, open_regular, open_regular_file, parse_json, wrap_os_errors
 
+CORPUS_FORMAT = 1
+"""Format of a corpus. Raise it when the file changes, or when the same files and settings give other ids or
+vocabularies.
+"""
 METADATA, DIGEST = b"pellucid", b"sha256"
 """Keys of the metadata in the Arrow schema."""
 MAGIC_SIZE = 8
@@ -163,8 +167,8 @@ class _GrowingColumn:
         self.ids_path, self.offsets_path = path.with_suffix(".ids"), path.with_suffix(".offsets")
         self.dtype = dtype
         with wrap_os_errors("write", path):
-            self._ids = open(self.ids_path, "ab+")  # noqa: SIM115 (closed by `close`)
-            self._offsets = open(self.offsets_path, "ab+")  # noqa: SIM115 (closed by `close`)
+            self._ids = open_regular_file(self.ids_path, mode="ab+")  # through no link: it is cut back
+            self._offsets = open_regular_file(self.offsets_path, mode="ab+")
             self.end = self._cut(num_sequences)
 
     def _cut(self, num_sequences: int) -> int:
@@ -178,7 +182,10 @@ class _GrowingColumn:
         last = self._offsets.read(OFFSET_SIZE)
         end = int.from_bytes(last, sys.byteorder)
         if len(last) < OFFSET_SIZE or os.path.getsize(self.ids_path) < end * self.dtype.itemsize:
-            raise RunError(f"{self.ids_path} lacks sequences: remove its folder, and give the command again")
+            raise RunError(
+                f"{self.ids_path} is shorter than its offsets say: remove {self.ids_path.parent}, and give the command "
+                "again"
+            )
         self._offsets.truncate(OFFSET_SIZE * (num_sequences + 1))
         self._ids.truncate(end * self.dtype.itemsize)
         return end
@@ -241,7 +248,7 @@ def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
         encoded_metadata = schema.metadata[METADATA]
         metadata = msgspec.convert(parse_json(encoded_metadata), _CorpusMetadata)
         if metadata.key != key:  # before any large array is read
-            raise CorpusError("it was built from other files or settings")
+            raise CorpusError("it was built from other files or settings, or with another version of Unicode")
         message = messages.read_next_message()
         if _is_compressed(message.metadata.to_pybytes()):  # its arrays would need more memory than the file
             raise CorpusError("it is compressed")

@@ -39,6 +39,15 @@ class Ragged(NamedTuple):
         offsets = self.offsets[: count + 1]
         return Ragged(self.values[: offsets[-1]], offsets)
 
+    def row(self, index: int) -> list[int]:
+        """Return the ids of one sequence.
+
+        Args:
+            index: Index of the sequence.
+        """
+        ids: list[int] = self.values[self.offsets[index] : self.offsets[index + 1]].tolist()
+        return ids
+
     def pad(self, rows: Int[np.ndarray, " B"]) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, " B"]]:
         """Return the chosen sequences as a padded batch.
 

@@ -15,7 +15,8 @@ import msgspec
 
 from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
 from pellucid.config.columns import check_column, check_columns, column_number
-from pellucid.config.settings import Count, DataConfig, Delimiter, Format, Header
+from pellucid.config.settings import Count, DataConfig, Delimiter, Format, Header, reads_neighbors
+from pellucid.data.context import EDGE, SENTENCE_END, UNKNOWN_WORD, add_contexts
 from pellucid.data.delimiters import describe_delimiter
 from pellucid.data.headers import check_header_cells, header_note, is_column_name, list_names
 from pellucid.data.in_memory import InMemoryTable
@@ -46,11 +47,14 @@ from pellucid.data.readers import (
     tsv_records,
 )
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
-from pellucid.errors import BadLineError, ConfigError, DataError, parse_whole_number, quote
+from pellucid.errors import BadLineError, ConfigError, DataError, count_noun, parse_whole_number, quote
 
 PAIR_ROLES = ("source", "target", "features", "class")
 TWO_COLUMNS = ColumnSelection({"source": "1", "target": "2"})
 """Columns of a lexicon of two columns without header."""
+MAX_BAD_LINES = 10**6
+"""Number of bad lines from which a file is refused if it has fewer examples: each takes 240 bytes, and a few bytes of a
+compressed file may hold any number of them."""
 SKIP_HINT = '--on-bad-line skip (data.on_bad_line = "skip") skips and counts such lines'
 STANDARD_INPUT = "standard input"
 """Name of the standard input in messages."""
@@ -61,7 +65,8 @@ Lines = Annotated[Iterable[bytes], UNCHECKED]
 class Example(NamedTuple):
     """A source, its target and its features, each exactly as in the file.
 
-    The target is empty in prediction; the features are empty for a model without features.
+    The target is empty in prediction; the features are empty for a model without features. With data.context_words, the
+    features are the words around the source (data/context.py).
     """
 
     source: str
@@ -78,6 +83,23 @@ class ExampleFile(NamedTuple):
     bad_lines: list[BadLine]
     """Bad lines, which were skipped."""
     num_blank_lines: int
+
+
+class PartiallyLabeledFile(NamedTuple):
+    """Content of a file in which rows may lack a target."""
+
+    pairs: ExampleFile
+    """The pairs; rows without a target are not among the bad lines."""
+    without_target: list[tuple[int, Example]]
+    """Number of the line and source of each row without a target, whose features are those of a column."""
+
+
+class LexiconFile(NamedTuple):
+    """Content of a lexicon."""
+
+    pairs: ExampleFile
+    num_without_target: int
+    """Number of rows with a source and no target, which are no pairs."""
 
 
 class InputFormat(NamedTuple):
@@ -120,6 +142,40 @@ def read_examples(path: str | Path, config: DataConfig, target_path: str | Path 
             header, or the format "text" has no file of targets.
     """
     return next(_read_blocks(Path(path), config, None if target_path is None else Path(target_path), sys.maxsize))
+
+
+@check_arguments
+def read_partially_labeled(path: str | Path, config: DataConfig) -> PartiallyLabeledFile:
+    """Read the pairs of a file in which rows may lack a target: it is empty, or null.
+
+    Args:
+        path: The file of pairs.
+        config: The data settings.
+
+    Raises:
+        DataError: As in `read_examples`; the file may not lack all targets.
+        BadLineError: A line is bad for another reason, and `config.on_bad_line` is "stop".
+        HeaderError: As in `read_examples`.
+        ConfigError: As in `read_examples`.
+    """
+    columns = _selected_columns(config, PAIR_ROLES)._replace(nullable=frozenset({"target"}))
+    skipping, candidates = msgspec.structs.replace(config, on_bad_line="skip"), dict[int, Example]()
+
+    def keep_candidates(records: Records) -> Records:
+        for record in records:
+            if isinstance(record, Record) and record.fields and not record.fields[1].strip():
+                features = record.fields[2] if config.features_column else ""
+                candidates[record.line] = Example(record.fields[0], record.fields[1], features)
+            yield record
+
+    reading = next(_read_pair_blocks(Path(path), skipping, columns, sys.maxsize, keep_candidates))
+    is_unlabeled = [bad.reason == empty_text_error("target") and bad.line in candidates for bad in reading.bad_lines]
+    others = [bad for bad, each in zip(reading.bad_lines, is_unlabeled, strict=True) if not each]
+    if others and config.on_bad_line == "stop":
+        is_first = reading.line_numbers[0] > others[0].line
+        raise BadLineError(str(others[0]) if is_first else f"{others[0]}; {SKIP_HINT}")
+    lines = [bad.line for bad, each in zip(reading.bad_lines, is_unlabeled, strict=True) if each]
+    return PartiallyLabeledFile(reading._replace(bad_lines=others), [(line, candidates[line]) for line in lines])
 
 
 @check_arguments
@@ -265,7 +321,7 @@ def parse_table_pairs(table: InMemoryTable, config: DataConfig) -> Iterator[Exam
 
 
 @check_arguments
-def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int = 0) -> ExampleFile:
+def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int = 0) -> LexiconFile:
     """Read the pairs of a lexicon, once, by the columns of the training file or from two columns.
 
     The first line of at least two columns decides (in JSON lines, the first object; in Parquet, the names of the
@@ -277,6 +333,8 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
     3. Otherwise, a file of two columns has no header: column 1 is the source, column 2 the target.
     4. Any other file is refused.
 
+    Rows without a target, such as words whose pronunciation is not known yet, are counted and not read.
+
     Args:
         path: The file; its ending selects the format, else it is TSV.
         config: The data settings of the run. Features are not read.
@@ -284,7 +342,7 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
             number of columns.
 
     Returns:
-        The examples (at least one), the bad lines and the number of blank lines.
+        The pairs (at least one), the bad lines, and the numbers of blank lines and of rows without a target.
 
     Raises:
         DataError: As in `read_examples`, or the file has neither the columns of the training file nor two columns.
@@ -292,14 +350,19 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
         ConfigError: A configured column or tokenizer is invalid.
     """
     path = Path(path)
+    if config.class_column:
+        raise ConfigError(
+            "a lexicon holds pairs of a source and a target, but this model predicts classes and tags, which are two "
+            "columns (data.class_column)"
+        )
     if config.input_format == "text":
         num_columns = 3 if config.features_column else 2
-    config = msgspec.structs.replace(pair_config(config), input_format="auto", features_column="")
+    config = msgspec.structs.replace(pair_config(config), input_format="auto", features_column="", context_words=0)
     columns, format, name = _selected_columns(config, ("source", "target")), resolve_format(path, config), str(path)
     if format == "parquet":
         names = parquet_column_names(path)
         selected = _lexicon_columns(names, columns, num_columns, name) if names else columns
-        return _collect_examples(parquet_records(path, selected), config, InputNames(name, name))
+        return _collect_lexicon(parquet_records(path, selected), config, InputNames(name, name))
     lines, first_lines = read_lines(path), list[bytes]()
     if format == "csv":
         delimiter, lines = resolve_delimiter(
@@ -316,7 +379,7 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
     read_all = {"csv": csv_records, "jsonl": json_records}.get(format, tsv_records)
     location = " below the header" if format in TABLE_FORMATS and selected.header is True else ""
     records = read_all(chain(first_lines, lines), selected, name)
-    return _collect_examples(records, config, InputNames(name, name, location))
+    return _collect_lexicon(records, config, InputNames(name, name, location))
 
 
 def _copy_lines(lines: Iterable[bytes], copies: list[bytes]) -> Iterator[bytes]:
@@ -545,7 +608,9 @@ def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> t
         raise argument_error("group", "a column: a name, or a number from 1", group)
     columns = _selected_columns(config, (*PAIR_ROLES, "group"), group)
     groups: dict[int, str] = {}
-    reading = _read_pairs(path, config, columns, groups)
+    reading = next(
+        _read_pair_blocks(path, config, columns, sys.maxsize, lambda records: split_last_field(records, groups))
+    )
     return reading, [groups[line] for line in reading.line_numbers]
 
 
@@ -861,24 +926,20 @@ def source_columns(config: DataConfig) -> ColumnSelection:
     return _selected_columns(config, ("source", "features"))._replace(single_column=True)
 
 
-def _read_pairs(
-    path: Path, config: DataConfig, columns: ColumnSelection, last_fields: dict[int, str] | None = None
-) -> ExampleFile:
-    """Read all pairs of a file; `last_fields` receives the last column of each line unless it is None."""
-    return next(_read_pair_blocks(path, config, columns, sys.maxsize, last_fields))
-
-
 def _read_pair_blocks(
-    path: Path, config: DataConfig, columns: ColumnSelection, size: int, last_fields: dict[int, str] | None = None
+    path: Path,
+    config: DataConfig,
+    columns: ColumnSelection,
+    size: int,
+    prepare: Callable[[Records], Records] = lambda records: records,
 ) -> Iterator[ExampleFile]:
-    """Yield the pairs of a file in blocks; see `_read_pairs`."""
+    """Yield the pairs of a file, whose records are prepared by a function, in blocks."""
     format = resolve_format(path, config)
     if format == "text":
         raise ConfigError(
             f'data.input_format = "text" needs two parallel files: give the file of targets as well as {path}'
         )
-    records = read_records(path, format, columns)
-    records = records if last_fields is None else split_last_field(records, last_fields)
+    records = prepare(read_records(path, format, columns))
     location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
     is_unknown = format in TABLE_FORMATS and columns.header == "auto"
     for block in _collect_blocks(records, config, InputNames(str(path), str(path), location), size):
@@ -914,6 +975,23 @@ def _collect_examples(records: Records, config: DataConfig, names: InputNames) -
     return next(_collect_blocks(records, config, names, sys.maxsize))
 
 
+def _collect_lexicon(records: Records, config: DataConfig, names: InputNames) -> LexiconFile:
+    """Sort the records of a lexicon as `_collect_examples` does, and count those without a target."""
+    without_target = list[int]()
+
+    def mark_without_target() -> Records:
+        for record in records:
+            if isinstance(record, Record) and record.fields and record.fields[0] and not record.fields[1]:
+                without_target.append(record.line)
+                yield Record(record.line, ())
+            else:
+                yield record
+
+    reading = _collect_examples(mark_without_target(), config, names)
+    num_blank_lines = reading.num_blank_lines - len(without_target)
+    return LexiconFile(reading._replace(num_blank_lines=num_blank_lines), len(without_target))
+
+
 def _collect_blocks(records: Records, config: DataConfig, names: InputNames, size: int) -> Iterator[ExampleFile]:
     """Yield blocks of at most `size` examples and `size` bad lines; see `_collect_examples`."""
     block, num_yielded = ExampleFile([], [], [], 0), 0
@@ -926,6 +1004,12 @@ def _collect_blocks(records: Records, config: DataConfig, names: InputNames, siz
                     # If the first line is bad, the settings are probably wrong, and skipping lines does not help.
                     raise BadLineError(f"{item}; {SKIP_HINT}" if num_yielded or block.examples else str(item))
                 block.bad_lines.append(item)
+                if len(block.bad_lines) >= MAX_BAD_LINES and len(block.bad_lines) > len(block.examples):
+                    raise DataError(
+                        f"{names.description}: {len(block.bad_lines):,} of the first "
+                        f"{len(block.bad_lines) + len(block.examples):,} lines are bad, so it is probably not read as "
+                        f"it is meant (format, delimiter, columns); the first: {block.bad_lines[0]}"
+                    )
             case line, example:
                 block.examples.append(example)
                 block.line_numbers.append(line)
@@ -943,7 +1027,7 @@ def _classify_records(
 ) -> Iterator[tuple[int, Example] | BadLine | None]:
     """Yield each record as an example with its line, as a bad line, or as None if it is blank."""
     tokenizers = build_tokenizers(config)
-    for record in records:
+    for record in _with_contexts(records, config, 2):
         if isinstance(record, BadLine):
             yield record
         elif not record.fields:
@@ -961,20 +1045,20 @@ def _classify_records(
 def _checked_sources(records: Records, config: DataConfig, name: str, unit: str = "") -> Iterator[Example | BadLine]:
     """Yield the source and features of each record, or why they are invalid."""
     tokenizers, limit = build_tokenizers(config), config.max_sequence_length
-    for record in records:
+    for record in _with_contexts(records, config, 1):
         if isinstance(record, BadLine):
             yield record
             continue
         source, features, *_ = *record.fields, "", ""
         reason = length_error("source", source, tokenizers.source, limit, min_length=0)
-        reason = reason or length_error("features", features, tokenizers.features, limit, min_length=0)
+        reason = reason or features_error(features, tokenizers, config)
         yield BadLine(name, record.line, reason, unit) if reason else Example(source, "", features)
 
 
 def _checked_pairs(records: Records, config: DataConfig, name: str, unit: str = "") -> Iterator[Example | BadLine]:
     """Yield the pair of each record, or why it is invalid."""
     tokenizers = build_tokenizers(config)
-    for record in records:
+    for record in _with_contexts(records, config, 2):
         if isinstance(record, BadLine) or not record.fields:
             yield record if isinstance(record, BadLine) else Example("", "")
             continue
@@ -982,12 +1066,33 @@ def _checked_pairs(records: Records, config: DataConfig, name: str, unit: str = 
         yield BadLine(name, record.line, reason, unit) if reason else example
 
 
+def _with_contexts(records: Records, config: DataConfig, position: int) -> Records:
+    """Return records with the context of each source as a field at `position`, if it is read from the neighbors.
+
+    A row of empty fields becomes a blank line; it ends a sentence, as any row with an empty source.
+    """
+    if not reads_neighbors(config):
+        return records
+    rows = (
+        Record(record.line, ()) if isinstance(record, Record) and not any(record.fields) else record
+        for record in records
+    )
+    words = ((row, UNKNOWN_WORD if isinstance(row, BadLine) else (*row.fields, SENTENCE_END)[0]) for row in rows)
+    return (
+        Record(row.line, [*row.fields[:position], context, *row.fields[position:]])
+        if isinstance(row, Record) and row.fields
+        else row
+        for row, context in add_contexts(words, config.context_words)
+    )
+
+
 def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
     """Return the error message for a file without examples."""
     if reading.bad_lines:
         blank = f", {reading.num_blank_lines} blank" if reading.num_blank_lines else ""
         return (
-            f"{name} contains no example: {len(reading.bad_lines)} bad lines{blank}; the first: {reading.bad_lines[0]}"
+            f"{name} contains no example: {count_noun(len(reading.bad_lines), 'bad line')}{blank}; the first: "
+            f"{reading.bad_lines[0]}"
         )
     if reading.num_blank_lines:
         return f"{name} contains no example: all its lines are blank ({reading.num_blank_lines})"
@@ -1024,9 +1129,24 @@ def _class_error(label: str, tokenizer: Tokenizer) -> str:
 def _example_error(example: Example, tokenizers: Tokenizers, config: DataConfig) -> str:
     """Return why an example is invalid, or "" if it is valid."""
     reason = pair_error(example.source, example.target, tokenizers, config)
-    return reason or length_error(
-        "features", example.features, tokenizers.features, config.max_sequence_length, min_length=0
-    )
+    return reason or features_error(example.features, tokenizers, config)
+
+
+def features_error(features: str, tokenizers: Tokenizers, config: DataConfig) -> str:
+    """Return why features are invalid, or "" if they are valid: too many, or words of a context that are not 2N.
+
+    Args:
+        features: The features; empty for a context that is not known.
+        tokenizers: The tokenizers of the configuration.
+        config: The data settings, of which context_words is N.
+    """
+    num_expected = 2 * config.context_words
+    if num_expected and features and (num_words := tokenizers.features.count(features)) != num_expected:
+        return (
+            f"the context has {count_noun(num_words, 'word')}; expected {num_expected}, the {config.context_words} "
+            f"before and the {config.context_words} after the source, with {EDGE} beyond the ends of the sentence"
+        )
+    return length_error("features", features, tokenizers.features, config.max_sequence_length, min_length=0)
 
 
 def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
@@ -1099,8 +1219,8 @@ def _alignment_error(source: str, target: str, tokenizers: Tokenizers, class_fir
         return _class_and_tags_error(num_source_symbols, target_symbols, tokenizers.target.ignored_tag)
     if num_source_symbols != len(target_symbols):
         return (
-            f"the source has {num_source_symbols} symbols and the target has {len(target_symbols)}: data.aligned needs "
-            f"equal numbers"
+            f"the source has {count_noun(num_source_symbols, 'symbol')} and the target has {len(target_symbols)}: "
+            "data.aligned needs equal numbers"
         )
     ignored_tag = tokenizers.target.ignored_tag
     if ignored_tag and all(symbol == ignored_tag for symbol in target_symbols):
@@ -1113,8 +1233,8 @@ def _class_and_tags_error(num_source_symbols: int, target_symbols: Sequence[str]
     label, *tags = target_symbols
     if num_source_symbols != len(tags):
         return (
-            f"the source has {num_source_symbols} symbols and the target has {len(target_symbols)}: data.class_first "
-            f"needs a class and {num_source_symbols} tags"
+            f"the source has {count_noun(num_source_symbols, 'symbol')} and the target has {len(target_symbols)}: "
+            "data.class_first needs a class, and a tag for each source symbol"
         )
     if ignored_tag and label == ignored_tag:
         return f"the class equals data.ignored_tag = {quote(ignored_tag)}, which is a tag"

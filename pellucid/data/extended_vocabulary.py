@@ -58,10 +58,10 @@ def encode_extended(
     for row in _rows_with_unknown(target):
         inputs, features = input_symbols(examples[row], tokenizers)
         target_symbols = tokenizers.target.split(examples[row].target)
-        start = target.offsets[row]
+        start, positions = target.offsets[row], _first_positions(inputs, features)
         for index, symbol in enumerate(target_symbols):
-            if target.values[start + index] == UNK and symbol in inputs[features:]:
-                target.values[start + index] = size + inputs.index(symbol, features) - features * sum_features
+            if target.values[start + index] == UNK and symbol in positions:
+                target.values[start + index] = size + positions[symbol] - features * sum_features
     return EncodedExamples(extend_sources(encoded.source, examples, tokenizers, vocabularies, sum_features), target)
 
 
@@ -111,10 +111,10 @@ def extend_sources(
     target, extended = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
     for row in _rows_with_unknown(sources):
         inputs, features = input_symbols(examples[row], tokenizers)
-        start = sources.offsets[row]
+        start, positions = sources.offsets[row], _first_positions(inputs, features)
         for index, symbol in enumerate(inputs):
             if sources.values[start + index] == UNK:
-                extended_id = len(target) + inputs.index(symbol, features) - features * sum_features
+                extended_id = len(target) + positions[symbol] - features * sum_features
                 extended.values[start + index] = num_source_ids + target.ids.get(symbol, extended_id)
     return extended
 
@@ -140,15 +140,17 @@ def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, encoder_input: 
         vocabulary: The target vocabulary.
         encoder_input: The input symbols of the encoder, and the number of features among them (see `input_symbols`).
     """
-    source, features = encoder_input
-    first_positions = {
-        symbol: position for position, symbol in reversed(list(enumerate(source))) if position >= features
-    }
+    first_positions = _first_positions(*encoder_input)
     size = len(vocabulary)
     return [
         vocabulary.ids.get(symbol, size + first_positions[symbol] if symbol in first_positions else UNK)
         for symbol in symbols
     ]
+
+
+def _first_positions(inputs: Sequence[str], features: int) -> dict[str, int]:
+    """Return the first position of each input symbol that is no feature, from 0, features in front included."""
+    return {inputs[position]: position for position in range(len(inputs) - 1, features - 1, -1)}
 
 
 def _rows_with_unknown(column: Ragged) -> list[int]:

@@ -7,13 +7,14 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pellucid.config.settings import DataConfig, Format, Header
 from pellucid.data.examples import empty_text_error, training_columns
 from pellucid.data.headers import check_header_cells, header_note
-from pellucid.data.lines import BYTE_ORDER_MARK, check_lines, open_data_file
+from pellucid.data.lines import BYTE_ORDER_MARK, check_lines, protect_mark, read_raw_lines
 from pellucid.data.readers import (
     TABLE_FORMATS,
     BadLine,
@@ -23,12 +24,13 @@ from pellucid.data.readers import (
     parquet_records,
     resolve_format,
 )
-from pellucid.data.tokenizers import build_tokenizers
+from pellucid.data.tokenizers import build_tokenizers, find_spaced_symbols
 from pellucid.data.validation_split import choose_groups
 from pellucid.errors import BadLineError, ConfigError, DataError
 from pellucid.files import file_exists, has_content, make_folder, open_atomic
 
 SplitPart = Literal["train", "valid", "test", "unlabeled"]
+SIDES: tuple[Literal["source", "target"], ...] = ("source", "target")
 SPLIT_PARTS: tuple[SplitPart, ...] = ("train", "valid", "test", "unlabeled")
 """Parts of a split; "unlabeled" are the rows without a target."""
 
@@ -56,6 +58,8 @@ class FileSplit(NamedTuple):
     """Suffix of the files: that of the file, without .gz."""
     notes: tuple[str, ...] = ()
     """Notes about a first line that may be a header, and about parts of another size than requested."""
+    spaced_sides: tuple[Literal["source", "target"], ...] = ()
+    """Sides whose texts are short symbols between spaces, such as phones."""
 
 
 class _Row(NamedTuple):
@@ -122,6 +126,7 @@ def split_file(path: Path, config: DataConfig, sizes: SplitSizes, seed: int) -> 
         sum(row.kind == "blank" for row in content.rows),
         Path(path.name.removesuffix(".gz")).suffix,
         (*notes, *_size_notes(wanted, counts)),
+        tuple(side for side in SIDES if find_spaced_symbols([getattr(row, side) for row in pairs])),
     )
 
 
@@ -133,22 +138,22 @@ def _read_content(path: Path, config: DataConfig) -> _Content:
             f"{name} has sources only, one per line: join it with the file of their targets into one of two columns "
             "(paste SOURCES TARGETS > pairs.tsv), and split that file"
         )
-    columns = training_columns(config)._replace(nullable=frozenset({"target"}))
-    raw_lines = [] if format == "parquet" else _read_raw_lines(path)
-    lines = list(check_lines(raw_lines, name))
+    if format == "parquet" and path.is_fifo():
+        raise DataError(f"{name} is a pipe, and Parquet is read twice to be divided: write it to a file first")
+    columns = training_columns(config)._replace(nullable=frozenset({"target", "class"}))
+    lines, has_bom = ([], False) if format == "parquet" else _read_checked_lines(path)
     records = parquet_records(path, columns) if format == "parquet" else line_records(lines, format, columns, name)
     rows = list(_read_rows(records, config, name, bad_lines))
-    has_bom = bool(raw_lines) and raw_lines[0].startswith(BYTE_ORDER_MARK)
     return _Content(format, columns.header if format in TABLE_FORMATS else False, lines, has_bom, rows, bad_lines)
 
 
-def _read_raw_lines(path: Path) -> list[bytes]:
-    """Return the lines of a file with their ends and a byte order mark; `DataError` for an empty file."""
-    with open_data_file(path) as file:
-        lines = file.readlines()
-    if not lines:
+def _read_checked_lines(path: Path) -> tuple[list[bytes], bool]:
+    """Return the lines of a file, and whether it begins with a byte order mark; `DataError` for an empty file."""
+    lines = read_raw_lines(path)
+    first = next(lines, b"")
+    if not first:
         raise DataError(f"{path} is empty")
-    return lines
+    return list(check_lines(chain([first], lines), str(path))), first.startswith(BYTE_ORDER_MARK)
 
 
 def _read_rows(records: Records, config: DataConfig, name: str, bad_lines: list[BadLine]) -> Iterator[_Row]:
@@ -267,12 +272,7 @@ def _divide_lines(content: _Content, parts: Sequence[str]) -> dict[str, bytes]:
     for start, stop, part in zip(starts, [*starts[1:], len(lines) + 1], parts, strict=True):
         if part:
             contents[part] += lines[start - 1 : stop - 1]
-    return {part: _protect_mark(b"".join(pieces), content.has_bom) for part, pieces in contents.items()}
-
-
-def _protect_mark(content: bytes, has_bom: bool) -> bytes:
-    """Return a file that gets a byte order mark if its first record begins with one, which a reader would remove."""
-    return content if has_bom or not content.startswith(BYTE_ORDER_MARK) else BYTE_ORDER_MARK + content
+    return {part: protect_mark(b"".join(pieces), content.has_bom) for part, pieces in contents.items()}
 
 
 def write_split(split: FileSplit, folder: Path) -> dict[SplitPart, Path]:

@@ -1,8 +1,9 @@
 """Header detection: whether the first line of a TSV or CSV file names the columns, if the user does not say.
 
-There are three kinds of evidence: names that columns usually have, cells that differ from all cells below them, and a
-first line that the training and validation files share. Strong evidence raises an error that asks the user; weak
-evidence gives a note. Examples are tuples here: source, target and features.
+There are four kinds of evidence: names that columns usually have, a cell without digits above a column of numbers,
+cells that differ from all cells below them, and a first line that the training and validation files share. Strong
+evidence raises an error that asks the user; weak evidence gives a note. Examples are tuples here: source, target and
+features.
 """
 
 import re
@@ -16,16 +17,16 @@ from pellucid.config.settings import DataConfig, Header
 from pellucid.errors import DataError, quote
 
 _WORDS = """
-answer answers category class classes clean col column completion correct corrected correction definition
-diacritized english expected feats feature features field form forms french german gloss gold grapheme graphemes
-greek hebrew hindi historical historic hypothesis id idx index inflected inflection input inputs intent ipa japanese
-key korean label labels lang language latin lemma lemmas meaning misspelled misspelling modern msd name names native
-noisy normalised normalized normalization number numeral original orthography output outputs paraphrase phone
-phoneme phonemes phones phonetic pos position prediction prompt pron pronunciation pronunciations query question raw
-reference references response roman romanization romanized russian script segmentation sent sentence sentences seq
-sequence sequences slots source sources spanish spelling split src stem structure summary surface tag tagged tags
-target targets task text texts tgt token tokens transcription transcript translation translations transliteration
-trg turkish typo typos utterance value word words
+answer answers category class classes clean col column completion correct corrected correction definition diacritized
+editor english entry expected feats feature features field form forms french freq frequency german gloss gold grapheme
+graphemes greek headword headwords hebrew hindi historic historical hypothesis id idx index inflected inflection input
+inputs intent ipa japanese key korean label labels lang language latin lemma lemmas meaning misspelled misspelling
+modern msd name names native noisy normalised normalization normalized number numeral original orthography output
+outputs paraphrase phone phoneme phonemes phones phonetic pos position prediction prompt pron pronunciation
+pronunciations query question raw reference references remark remarks response roman romanization romanized russian
+script segmentation sent sentence sentences seq sequence sequences slots source sources spanish spelling split src
+stem structure summary surface tag tagged tags target targets task text texts tgt token tokens transcript
+transcription translation translations transliteration trg turkish typo typos utterance value word words
 """
 COLUMN_NAMES = frozenset(_WORDS.split())
 """Usual names of columns, in lower case."""
@@ -42,6 +43,8 @@ COLUMN_FLAGS_HINT = (
 )
 MAX_LISTED_NAMES = 20
 """Maximum number of column names in a message, and maximum length of each."""
+WEAK, STRONG, DECISIVE = range(3)
+"""Strengths of evidence that a cell is the name of its column."""
 READ_AS_EXAMPLE = "it is read as an example (use --header if it names the columns)"
 
 
@@ -92,6 +95,8 @@ def list_names(names: Sequence[str]) -> str:
 def check_header_cells(cells: Sequence[tuple[str, ...]], location: str, names: Sequence[str] = ()) -> None:
     """Refuse a first line in which source and target both look like column names, at least one strongly.
 
+    A cell without digits above a column of numbers is evidence enough.
+
     Args:
         cells: The examples, at least one, of which the first is examined.
         location: File and line, for the message.
@@ -101,10 +106,13 @@ def check_header_cells(cells: Sequence[tuple[str, ...]], location: str, names: S
         HeaderError: The line looks like a header.
     """
     source, target = (_header_evidence(side) for side in _column_samples(cells))
-    if source and target and (source.strong or target.strong) and cells[0][0] != cells[0][1]:
+    evidence = [sign for sign in (source, target) if sign]
+    is_header = len(evidence) == 2 and any(sign.strength >= STRONG for sign in evidence) and cells[0][0] != cells[0][1]
+    if is_header or any(sign.strength == DECISIVE for sign in evidence):
+        reasons = ", and ".join(sign.description for sign in evidence)
         listed = f"; its columns are {list_names(names)}" if len(names) > 2 else ""
         raise HeaderError(
-            f"{location}: the first line looks like a header: {source.description}, and {target.description}{listed}: "
+            f"{location}: the first line looks like a header: {reasons}{listed}: "
             f"{COLUMN_FLAGS_HINT if listed else HEADER_FLAGS_HINT}"
         )
 
@@ -193,21 +201,23 @@ class _HeaderEvidence(NamedTuple):
     """Evidence that a cell is the name of its column."""
 
     description: str
-    strong: bool
+    strength: int
+    """`WEAK`, `STRONG` or `DECISIVE`."""
 
 
 def _header_evidence(column: _ColumnSample) -> _HeaderEvidence | None:
     """Return the evidence that the first cell of a column is its name; None if there is none."""
     cell = f"the {column.role} {quote(column.first)}"
+    has_comparison = len(column.others) >= MIN_LINES
+    if has_comparison and not any(map(str.isdecimal, column.first)) and all(map(str.isdecimal, column.others)):
+        return _HeaderEvidence(f"{cell} is above {len(column.others):,} numbers", DECISIVE)
     if is_column_name(column.first):
-        return _HeaderEvidence(f"{cell} is a usual column name", strong=True)
-    if len(column.others) < MIN_LINES:
+        return _HeaderEvidence(f"{cell} is a usual column name", STRONG)
+    if not has_comparison:
         return None
     characters, other_characters = set(column.first) - {" "}, set[str]().union(*column.others)
     if len(characters) > 1 and characters.isdisjoint(other_characters):
-        return _HeaderEvidence(
-            f"no character of {cell} occurs in the {len(column.others):,} cells below it", strong=True
-        )
+        return _HeaderEvidence(f"no character of {cell} occurs in the {len(column.others):,} cells below it", STRONG)
     if "_" in characters and "_" not in other_characters:
-        return _HeaderEvidence(f"only {cell} has an underscore", strong=False)
+        return _HeaderEvidence(f"only {cell} has an underscore", WEAK)
     return None

@@ -6,7 +6,7 @@ through `with_format("arrow")`, which respects `select`, `filter` and `shuffle`;
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MappingView, Sequence, Set
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Literal
@@ -19,13 +19,13 @@ from pellucid.data.lines import MAX_LINE_BYTES, RecordError, decode_utf8
 from pellucid.data.readers import (
     TEXT_TYPES,
     BadLine,
+    ColumnFinder,
     ColumnSelection,
     Record,
     Records,
     arrow_records,
     check_distinct_columns,
     find_columns,
-    positions_of_columns,
 )
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, DataError, abbreviate_reason, quote
@@ -129,6 +129,8 @@ def read_table(
         case "frame":
             return _read_frame(value, f"{prefix}data frame", columns)
         case "rows":
+            if isinstance(value, Set) and not isinstance(value, MappingView):  # views of a dict have its order
+                raise ArgumentError(f"{argument}: expected rows, got {describe_value(value)}: a set has no order")
             rows: Any = value
             return InMemoryTable(f"{prefix}list of {unit}s", unit, (), list(rows))
         case "mapping":
@@ -241,7 +243,7 @@ def _table_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
 def _row_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
     """Yield the records of rows that have their own names, as dicts and named tuples have, or no names."""
     width = 0
-    find = _column_finder(columns)
+    finder = ColumnFinder(columns, table.unit)
     for number, row in enumerate(table.rows, 1):
         items = _row_items(row)
         names = tuple(map(str, items)) if isinstance(items, Mapping) else _field_names(row)
@@ -252,7 +254,7 @@ def _row_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
             yield BadLine(table.name, number, f"expected {expected}, got {describe_value(row)}")
         elif names:
             try:
-                positions = find(names)
+                positions = finder.find(names, number)
             except RecordError as error:
                 yield BadLine(table.name, number, str(error))
                 continue
@@ -267,18 +269,6 @@ def _row_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
                 continue
             roles = [f"of the {role}" for role in columns.selected]
             yield _record(table, number, items, positions, roles)
-
-
-def _column_finder(columns: ColumnSelection) -> Callable[[tuple[str, ...]], list[int]]:
-    """Return a function that finds the selected columns among names, and remembers its last result."""
-    last: list[tuple[tuple[str, ...], list[int]]] = []
-
-    def find(names: tuple[str, ...]) -> list[int]:
-        if not last or last[0][0] != names:
-            last[:] = [(names, positions_of_columns(columns, names))]
-        return last[0][1]
-
-    return find
 
 
 def _numbered_positions(columns: ColumnSelection, name: str) -> list[int]:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.argument_checks import argument_error, check_arguments
-from pellucid.errors import DataError, abbreviate_reason, suggest
+from pellucid.errors import DataError, abbreviate_reason, quote, suggest
 from pellucid.files import os_error_text, wrap_os_errors
-from pellucid.limits import check_unpacked, module_limit, require_limits
+from pellucid.limits import check_module_limits, check_unpacked, read_module_limit
 
-MAX_LINE_BYTES = module_limit("PELLUCID_MAX_LINE_MIB", 256, largest=2047)
+MAX_LINE_BYTES = read_module_limit("PELLUCID_MAX_LINE_MIB", 256, largest=2047)
 """Maximum length of a line in bytes; a longer one would exhaust the memory before an error could be reported. The csv
 module has no fields of 2 GiB."""
 READ_SIZE = 2**16
@@ -30,6 +30,8 @@ COUNTED_BLOCK = 2**20
 """Size of the blocks in which lines are counted, in bytes."""
 MAX_COUNTED_BYTES = 2**30
 """Number of bytes after which the counting of lines ends: a compressed file may expand to any size."""
+MAX_TEXT_BEFORE = 30
+"""Maximum number of bytes before invalid UTF-8 that its message shows as text."""
 CARRIAGE_RETURN = b"\r"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
@@ -63,7 +65,7 @@ def open_data_file(path: str | Path) -> Iterator[io.BufferedReader]:
         ConfigError: A limit in an environment variable is invalid.
     """
     path = Path(path)
-    require_limits()
+    check_module_limits()
     with wrap_os_errors("read", path, DataError):
         try:
             with path.open("rb") as file:
@@ -95,9 +97,22 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
         DataError: As in `open_data_file` and `check_lines`.
     """
     path = Path(path)
+    yield from check_lines(read_raw_lines(path), str(path))
+
+
+def read_raw_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file with their ends, and with a byte order mark.
+
+    A line of more than `MAX_LINE_BYTES` bytes comes in pieces, the first of which `check_lines` refuses.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: As in `open_data_file`.
+    """
     with open_data_file(path) as file:
-        lines = _whole_lines(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), str(path))
-        yield from check_lines(lines, str(path))
+        yield from _whole_lines(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), str(path))
 
 
 def count_lines(file: io.BufferedIOBase, limit: int) -> int:
@@ -116,7 +131,7 @@ def count_lines(file: io.BufferedIOBase, limit: int) -> int:
 class LineStream:
     """Lines of a stream, each available as soon as it has arrived. Gzip-compressed streams are decompressed.
 
-    Iteration raises `DataError` for a damaged gzip stream.
+    Iteration raises `DataError` for a damaged gzip stream, and for one whose content is much larger than it.
     """
 
     def __init__(self, stream: io.BufferedIOBase, name: str) -> None:
@@ -163,8 +178,10 @@ class LineStream:
         if first == GZIP[:1]:
             first += self.stream.read(1)
         if first.startswith(GZIP):
-            with gzip.GzipFile(fileobj=_PrefixedStream(first, self.stream)) as content:
-                yield from iter(partial(content.read1, READ_SIZE), b"")
+            counted = _CountedFile(_PrefixedStream(first, self.stream))
+            with gzip.GzipFile(fileobj=counted) as content:
+                unpacked = io.BufferedReader(_UnpackedStream(content, counted, self.name), READ_SIZE)
+                yield from iter(partial(unpacked.read1, READ_SIZE), b"")
         else:
             yield first
             yield from iter(partial(self.stream.read1, READ_SIZE), b"")
@@ -205,7 +222,7 @@ class _PrefixedStream(io.RawIOBase):
 class _CountedFile(io.BufferedIOBase):
     """Open file whose bytes are counted as they are read."""
 
-    def __init__(self, file: io.BufferedReader) -> None:
+    def __init__(self, file: io.BufferedReader | io.RawIOBase) -> None:
         """Initialize without reading.
 
         Args:
@@ -220,7 +237,7 @@ class _CountedFile(io.BufferedIOBase):
         Args:
             size: Maximum number; all if it is negative or None.
         """
-        block = self.file.read(size)
+        block = self.file.read(-1 if size is None else size) or b""
         self.size += len(block)
         return block
 
@@ -325,6 +342,16 @@ def _first_line(line: bytes, name: str) -> bytes:
     return line.removeprefix(BYTE_ORDER_MARK)
 
 
+def protect_mark(content: bytes, has_bom: bool) -> bytes:
+    """Return a file that gets a byte order mark if its first record begins with one, which a reader would remove.
+
+    Args:
+        content: The new file, of records of another one.
+        has_bom: Whether it begins with a byte order mark that belongs to no record.
+    """
+    return content if has_bom or not content.startswith(BYTE_ORDER_MARK) else BYTE_ORDER_MARK + content
+
+
 def is_blank(line: bytes) -> bool:
     """Return whether a line contains nothing but spaces, tabs and its end; other white space is data.
 
@@ -360,9 +387,12 @@ def decode_utf8(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        location = f"byte {error.start + 1} (0x{value[error.start]:02x})"
+        text = value[max(0, error.start - MAX_TEXT_BEFORE) : error.start].decode(errors="ignore")
+        after = f" after {quote(text)}" if text else ""
+        location = f"byte {error.start + 1} (0x{value[error.start]:02x}){after}"
         raise RecordError(
-            f"invalid UTF-8 at {location}: is this a binary file, or text in another encoding (save it as UTF-8)?"
+            f"invalid UTF-8 at {location}: is this a binary file, or text in another encoding (convert the file to "
+            "UTF-8, or only this line if the others are UTF-8)?"
         ) from error
 
 

@@ -6,48 +6,61 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, cast
+from typing import Annotated, Any, NamedTuple, TypeGuard, cast
 
 import msgspec
 from msgspec import Meta
 
-from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName, has_characters
+from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName, has_characters, reads_features
 from pellucid.config.toml import overlay_settings
 from pellucid.data.corpus import CorpusError, EncodedCorpus, map_corpus
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.validation_split import validation_file_config
-from pellucid.errors import ConfigError, DataError, abbreviate_reason, quote
-from pellucid.files import FileDigest, check_json_format, decode_json, file_exists, read_bytes
+from pellucid.errors import ConfigError, DataError, abbreviate_reason, count_noun, quote
+from pellucid.files import (
+    FileDigest,
+    check_json_format,
+    decode_json,
+    digest_file,
+    file_exists,
+    open_regular_file,
+    read_bytes,
+)
 
-DESCRIPTION = "prepared.json"
-EXAMPLES = "examples.arrow"
-VALIDATION = "validation.jsonl"
-BAD_LINES = "bad-lines.txt"
-PARTS = "parts"
+DESCRIPTION_FILE = "prepared.json"
+EXAMPLES_FILE = "examples.arrow"
+VALIDATION_FILE = "validation.jsonl"
+BAD_LINES_FILE = "bad-lines.txt"
+PARTS_FOLDER = "parts"
 """Folder of the files of an unfinished preparation."""
-FILES = (DESCRIPTION, EXAMPLES, VALIDATION, BAD_LINES, PARTS)
+PREPARED_FILES = (DESCRIPTION_FILE, EXAMPLES_FILE, VALIDATION_FILE, BAD_LINES_FILE, PARTS_FOLDER)
+PREPARED_FORMAT = 1
+"""Format of prepared data. Raise it when the files of the folder change, or when the same pairs and settings give other
+ids, vocabularies or validation pairs.
+"""
 MAX_DESCRIPTION_SIZE = 1 << 20
 """Maximum size of the description, in bytes."""
-NumExamples = Annotated[int, Meta(ge=0, le=2**53)]
+NumItems = Annotated[int, Meta(ge=0, le=2**53)]
+"""Number of examples, lines or bytes."""
 
 
 class PreparedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A data file that was prepared."""
 
     path: str
-    size: NumExamples = 0
-    """Size in bytes; 0 if the content has no checksum."""
-    sha256: str = ""
-    """Checksum in hexadecimal; empty for a file of validation examples that was held out."""
+    size: NumItems
+    """Size in bytes."""
+    sha256: str
+    """Checksum in hexadecimal."""
 
     @property
-    def digest(self) -> FileDigest | None:
-        """Size and checksum; None without a checksum."""
-        return FileDigest(self.size, self.sha256) if self.sha256 else None
+    def digest(self) -> FileDigest:
+        """Size and checksum."""
+        return FileDigest(self.size, self.sha256)
 
 
 class PreparedDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Content of `DESCRIPTION`, which is written last: a folder without it is not complete."""
+    """Content of `DESCRIPTION_FILE`, which is written last: a folder without it is not complete."""
 
     key: str
     """Hash of everything that determines the examples: files and settings."""
@@ -57,10 +70,12 @@ class PreparedDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     num_examples: Annotated[int, Meta(ge=1, le=2**53)]
     """Number of training examples."""
     num_validation_examples: Annotated[int, Meta(ge=1, le=2**53)]
-    num_bad_lines: NumExamples
-    num_blank_lines: NumExamples
-    num_shared: NumExamples
+    num_bad_lines: NumItems
+    num_blank_lines: NumItems
+    num_shared: NumItems
     """Number of validation examples that are training examples, too."""
+    validation_sha256: str
+    """Checksum of `VALIDATION_FILE` in hexadecimal."""
     valid: PreparedFile | None = None
     """Validation file; None if sources are held out of the training file."""
     train_target: PreparedFile | None = None
@@ -69,8 +84,8 @@ class PreparedDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """Separate file of the validation targets."""
     task: TaskName = DEFAULT_TASK
     version: str = ""
-    """Version of Pellucid."""
-    format: Literal[1] = 1
+    """Version of Pellucid that has prepared the data; another one with the same format reads it."""
+    format: int = PREPARED_FORMAT
 
 
 class PreparedData(NamedTuple):
@@ -91,7 +106,7 @@ def is_prepared(path: object) -> TypeGuard[Path]:
     if not issubclass(type(path), Path):  # isinstance would read __class__, which may raise anything
         return False
     folder = cast(Path, path)
-    return os.path.isdir(folder) and file_exists(folder / DESCRIPTION)  # Path.is_dir raises for a long name
+    return os.path.isdir(folder) and file_exists(folder / DESCRIPTION_FILE)  # Path.is_dir raises for a long name
 
 
 def read_description(folder: Path) -> PreparedDescription:
@@ -101,15 +116,29 @@ def read_description(folder: Path) -> PreparedDescription:
         folder: Folder of the data.
 
     Raises:
-        DataError: The file is missing, damaged, or of a newer version of Pellucid.
+        DataError: The file is missing, damaged, or of another format.
+        RunError: The file is of a newer format.
     """
-    path = folder / DESCRIPTION
+    path = folder / DESCRIPTION_FILE
     content = read_bytes(path, DataError, MAX_DESCRIPTION_SIZE)
-    check_json_format(str(path), content, newest=1)
+    check_json_format(str(path), content, newest=PREPARED_FORMAT)
     try:
-        return decode_json(content, PreparedDescription)
+        description = decode_json(content, PreparedDescription)
     except ValueError as error:
-        raise DataError(f"{path} does not describe prepared data: {abbreviate_reason(error)}") from error
+        raise DataError(
+            f"{path} does not describe prepared data ({abbreviate_reason(error)}): {_renewal_advice(folder)}"
+        ) from error
+    if description.format != PREPARED_FORMAT:
+        raise DataError(
+            f"{path} is of format {description.format}, that of an earlier version of Pellucid: "
+            f"{_renewal_advice(folder)}"
+        )
+    return description
+
+
+def _renewal_advice(folder: Path) -> str:
+    """Return the advice of a message about a folder that cannot be used; `prepare` replaces no complete folder."""
+    return f"remove {folder}, and prepare the data again"
 
 
 def settings_over_prepared(settings: Mapping[str, Any], train: object) -> dict[str, Any]:
@@ -139,8 +168,8 @@ def resolve_prepared_settings(description: PreparedDescription, config: DataConf
         config: Data settings.
     """
     names = ("input_format", "header", "delimiter")
-    found = {name: getattr(description.data, name) for name in names if getattr(config, name) == "auto"}
-    return msgspec.structs.replace(config, **found)
+    detected = {name: getattr(description.data, name) for name in names if getattr(config, name) == "auto"}
+    return msgspec.structs.replace(config, **detected)
 
 
 def read_prepared(folder: Path, config: Config) -> PreparedData:
@@ -156,18 +185,45 @@ def read_prepared(folder: Path, config: Config) -> PreparedData:
     """
     description = read_description(folder)
     check_prepared_settings(folder, description, config)
+    return read_described(folder, description)
+
+
+def read_described(folder: Path, description: PreparedDescription) -> PreparedData:
+    """Read the examples of prepared data, and check that they are those of its description.
+
+    Args:
+        folder: Folder of the data.
+        description: Its description.
+
+    Raises:
+        DataError: A file is missing, damaged or changed.
+    """
     try:
-        corpus = map_corpus(folder / EXAMPLES, description.key, bool(description.data.features_column))
+        corpus = map_corpus(folder / EXAMPLES_FILE, description.key, reads_features(description.data))
     except CorpusError as error:
-        raise DataError(f"{folder / EXAMPLES} is not used, for {error}: prepare the data again") from error
+        raise DataError(f"{folder / EXAMPLES_FILE} is not used, for {error}: {_renewal_advice(folder)}") from error
     num_examples = corpus.encoded.source.num_sequences
     if num_examples != description.num_examples:
         raise DataError(
-            f"{folder / EXAMPLES} has {num_examples:,} examples, {folder / DESCRIPTION} says "
-            f"{description.num_examples:,}: prepare the data again"
+            f"{folder / EXAMPLES_FILE} has {count_noun(num_examples, 'example')}, {folder / DESCRIPTION_FILE} says "
+            f"{description.num_examples:,}: {_renewal_advice(folder)}"
         )
-    reading = read_examples(folder / VALIDATION, validation_file_config(description.data))
-    return PreparedData(description, corpus, reading.examples)
+    return PreparedData(description, corpus, _read_validation_examples(folder, description))
+
+
+def _read_validation_examples(folder: Path, description: PreparedDescription) -> list[Example]:
+    """Return the validation examples of prepared data; `DataError` if their file changed since the preparation."""
+    path = folder / VALIDATION_FILE
+    open_regular_file(path, DataError).close()  # a pipe in the folder of another user would be waited for
+    digest = digest_file(path)
+    is_changed = digest is not None and digest.sha256 != description.validation_sha256
+    examples = [] if is_changed else read_examples(path, validation_file_config(description.data)).examples
+    if is_changed or len(examples) != description.num_validation_examples:
+        raise DataError(
+            f"{path} changed since the data was prepared: restore it, or {_renewal_advice(folder)} (prepare --valid "
+            "for other validation examples)"
+        )
+    return examples
 
 
 def check_prepared_settings(folder: Path, description: PreparedDescription, config: Config) -> None:

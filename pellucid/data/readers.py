@@ -38,9 +38,9 @@ from pellucid.data.lines import (
     read_lines,
     typed_lines,
 )
-from pellucid.errors import ConfigError, DataError, abbreviate_reason, quote, suggest
+from pellucid.errors import ConfigError, DataError, abbreviate_reason, count_noun, quote, suggest
 from pellucid.files import repeated_key
-from pellucid.limits import check_unpacked, module_limit
+from pellucid.limits import check_unpacked, read_module_limit
 
 
 class BadLine(NamedTuple):
@@ -92,6 +92,15 @@ class TableCells:
     rows: deque[Sequence[str]] = field(default_factory=deque)
     """Cells of each record; none for a blank or unreadable line."""
 
+    def remove_rows(self, count: int) -> None:
+        """Remove the first rows.
+
+        Args:
+            count: Their number; all rows if there are fewer, as with an input that is no table.
+        """
+        for _ in range(min(count, len(self.rows))):
+            self.rows.popleft()
+
 
 class ColumnSelection(NamedTuple):
     """Columns to read from each record.
@@ -138,6 +147,10 @@ class ColumnCount:
             self.columns, self.line = len(row.fields), row.line
         return len(row.fields) != self.columns
 
+    def __str__(self) -> str:
+        """Return the number and the line for a message: "2 columns as in line 1"."""
+        return f"{count_noun(self.columns, 'column')} as in line {self.line:,}"
+
 
 def select_columns(rows: Records, columns: ColumnSelection, name: str, separators: str) -> Records:
     """Yield the selected columns of rows.
@@ -167,7 +180,7 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
         rows = _keep_cells(rows, columns.cells)
     # Below a header that names another column first, a single cell is not the source.
     single_column = columns.single_column and not (width.columns and positions[0])
-    expected = f"{width.columns} columns as in line {width.line}" if width.columns else f"{needed} columns"
+    expected = str(width) if width.columns else count_noun(needed, "column")
     has_sources = False
     for row in rows:
         if isinstance(row, BadLine) or not row.fields or (single_column and len(row.fields) == 1):
@@ -177,7 +190,7 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
             if not has_sources and columns.header is not True:
                 raise _missing_header(columns, name)
             missing = " or ".join(quote(column) for column in columns.selected.values())
-            yield BadLine(name, row.line, f"got {len(row.fields)} columns, but no header names {missing}")
+            yield BadLine(name, row.line, f"got {count_noun(len(row.fields), 'column')}, but no header names {missing}")
         elif len(row.fields) < needed:
             message = f"expected {expected}, got {len(row.fields)} ({separators} separate columns)"
             if columns.single_column and not width.columns:
@@ -185,11 +198,12 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
             yield BadLine(name, row.line, message)
         elif columns.max_columns and len(row.fields) > columns.max_columns and columns.header is not True:
             message = (
-                f"expected at most {columns.max_columns} columns, got {len(row.fields)} ({separators} separate columns)"
+                f"expected at most {count_noun(columns.max_columns, 'column')}, got {len(row.fields)} "
+                f"({separators} separate columns)"
             )
             yield BadLine(name, row.line, message)
         elif width.differs(row):
-            message = f"expected {width.columns} columns as in line {width.line}, got {len(row.fields)}"
+            message = f"expected {width}, got {len(row.fields)}"
             yield BadLine(name, row.line, message)
         else:
             yield Record(row.line, [row.fields[position] for position in positions])
@@ -310,6 +324,66 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
     if len(names) == 1 and ";" in names[0]:
         advice = ": if semicolons separate the columns, give --input-format csv --delimiter ';'"
     raise RecordError(f"no column {quote(column)} ({_column_setting(role)}) among {list_names(names)}{advice}")
+
+
+class ColumnFinder:
+    """Positions of the selected columns in objects that name their fields, each in an order of its own.
+
+    A column that is selected by its number has that number in the first object, and its name in all others: the order
+    of the fields of an object has no meaning, as in JSON.
+    """
+
+    def __init__(self, columns: ColumnSelection, unit: str) -> None:
+        """Set the columns.
+
+        Args:
+            columns: The columns to select.
+            unit: Noun of an object in messages, such as "line".
+        """
+        self.columns = columns
+        self.unit = unit
+        self.first = 0
+        """Number of the first object; 0 before it."""
+        self.first_names: tuple[str, ...] = ()
+        self.names: dict[str, str] = {}
+        """Name of the column of each role in the first object."""
+        self._last: tuple[tuple[str, ...], list[int]] = ((), [])
+
+    def find(self, names: tuple[str, ...], number: int) -> list[int]:
+        """Return the positions, from 0, of the selected columns.
+
+        Args:
+            names: Names of the fields of the object, in order.
+            number: Number of the object, from 1.
+
+        Raises:
+            RecordError: A column is missing or ambiguous.
+            DataError: Source and target are one column.
+        """
+        if names == self._last[0] and self.first:
+            return self._last[1]
+        if not self.first:
+            positions = positions_of_columns(self.columns, names)
+            self.first, self.first_names = number, names
+            self.names = {
+                role: names[position] for role, position in zip(self.columns.selected, positions, strict=True)
+            }
+        else:
+            positions = [self._find(role, column, names) for role, column in self.columns.selected.items()]
+        self._last = (names, positions)
+        return positions
+
+    def _find(self, role: str, column: str, names: tuple[str, ...]) -> int:
+        """Return the position of a column in an object after the first."""
+        name = self.names[role]
+        if column_number(column) is None:
+            return find_column(role, column, names)
+        if names.count(name) == 1:
+            return names.index(name)
+        raise RecordError(
+            f"expected {quote(name)}, which is column {column} ({_column_setting(role)}) of {self.unit} {self.first}, "
+            f"among {list_names(names)}; {self.unit} {self.first} has {list_names(self.first_names)}"
+        )
 
 
 def _column_setting(role: str) -> str:
@@ -440,17 +514,24 @@ def _missing_header(columns: ColumnSelection, name: str) -> ConfigError:
 
 DEFAULTS = DataConfig()
 """Data settings that no user has changed."""
+MAX_COLUMNS = 2**20
+"""Maximum number of columns of a row, of delimiters in a CSV record, and of keys of a JSON object: Python needs 60 to
+220 bytes for each."""
+MAX_PARSED_JSON = 2**22
+"""Maximum length of a JSON line whose values are all parsed, in bytes: Python needs up to 24 times its memory."""
 MAX_CSV_FIELD = 2**31 - 1
 """Maximum field size that the csv module accepts on every system."""
 PARQUET_BATCH_ROWS = 2**13
 """Maximum number of Parquet rows in memory at once."""
+PARQUET_NESTED_ROWS = 2**8
+"""Number of rows of columns without texts, or with several values in a row, in memory at once."""
 PARQUET_BATCH_BYTES = 2**25
 """Approximate maximum size of the values of one column in a batch of Parquet rows, in bytes."""
 PARQUET_PROBE_BYTES = 2**16
 """Size of the pieces in which the first row of each row group is read, in bytes."""
 PREFIX_ENCODING = "DELTA_BYTE_ARRAY"
 """Encoding in which a value repeats a prefix of the value before it, so that many values may be stored in few bytes."""
-MAX_UNSEEKABLE_PARQUET = module_limit("PELLUCID_MAX_PARQUET_MIB", 256)
+MAX_UNSEEKABLE_PARQUET = read_module_limit("PELLUCID_MAX_PARQUET_MIB", 256)
 """Maximum size of Parquet from a pipe or a gzip-compressed file, in bytes after decompression: it is read into memory.
 """
 TEXT_TYPES = {"string", "large_string", "string_view", "binary", "large_binary", "binary_view"}
@@ -468,7 +549,14 @@ def tsv_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> 
         DataError: As in `select_columns`.
         ConfigError: As in `select_columns`.
     """
-    return select_columns(_split_rows(lines, name, lambda text: text.split("\t")), columns, name, "tabs")
+    return select_columns(_split_rows(lines, name, _split_tabs), columns, name, "tabs")
+
+
+def _split_tabs(text: str) -> list[str]:
+    """Return the columns of a line; `RecordError` if there are too many."""
+    if len(text) >= MAX_COLUMNS and text.count("\t") >= MAX_COLUMNS:
+        raise RecordError(f"more than {MAX_COLUMNS:,} columns: is this a table?")
+    return text.split("\t")
 
 
 def first_table_row(
@@ -486,11 +574,7 @@ def first_table_row(
     Raises:
         DataError: A CSV record exceeds `MAX_LINE_BYTES`.
     """
-    rows = (
-        _csv_rows(lines, name, delimiter)
-        if format == "csv"
-        else _split_rows(lines, name, lambda text: text.split("\t"))
-    )
+    rows = _csv_rows(lines, name, delimiter) if format == "csv" else _split_rows(lines, name, _split_tabs)
     return next((row.fields for row in rows if isinstance(row, Record) and len(row.fields) >= min_columns), ())
 
 
@@ -590,19 +674,19 @@ def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) ->
 
     Args:
         lines: The lines.
-        columns: The keys to select; a number counts the keys of each object from 1.
+        columns: The keys to select; a number counts the keys of the first object from 1, and selects that key in all.
         name: Name of the file, for messages.
 
     Raises:
         DataError: Source and target are one key.
     """
-    decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+    decode, finder = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, ColumnFinder(columns, "line")
     for number, line in enumerate(lines, 1):
         if is_blank(line):
             yield Record(number, ())
             continue
         try:
-            yield Record(number, _json_fields(line, decode, columns))
+            yield Record(number, _json_fields(line, number, decode, finder))
         except RecordError as error:
             yield BadLine(name, number, str(error))
         except DataError as error:
@@ -636,19 +720,20 @@ def parquet_column_names(path: Path) -> Sequence[str]:
     """
     if not path.is_file():
         return ()
-    with _open_parquet(path) as table:
+    with _open_parquet(path) as (table, _):
         return list(table.schema_arrow.names)
 
 
 @contextmanager
-def _open_parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file for a block; `DataError` for errors of pyarrow at its opening and in the block."""
+def _open_parquet(path: Path) -> Iterator[tuple[Any, io.BufferedIOBase]]:
+    """Open a Parquet file, and its content, for a block; `DataError` for errors of pyarrow at its opening and in it."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
     with open_data_file(path) as file:
+        content = _seekable_content(file, path)
         try:
-            yield ParquetFile(_seekable_content(file, path))
+            yield ParquetFile(content, page_checksum_verification=True), content
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
@@ -706,7 +791,7 @@ def count_parquet_rows(path: Path) -> int:
     Raises:
         DataError: The file cannot be read, is not Parquet, or is damaged.
     """
-    with _open_parquet(path) as table:
+    with _open_parquet(path) as (table, _):
         rows: int = table.metadata.num_rows
     return rows
 
@@ -722,20 +807,52 @@ def divide_parquet_rows(path: Path, parts: Sequence[str]) -> dict[str, bytes]:
         Content of the file of each part.
 
     Raises:
-        DataError: The file cannot be read, or has another number of rows.
+        DataError: The file cannot be read, or has another number of rows; or a column, also one that is not selected,
+            is much larger than the file.
     """
     import pyarrow
     import pyarrow.parquet
 
     contents = {name: io.BytesIO() for name in parts if name}
-    with _open_parquet(path) as table:
+    with _open_parquet(path) as (table, content):
         if table.metadata.num_rows != len(parts):
             raise DataError(f"{path} has changed while it was read: run the command again")
+        _check_unpacked_columns(table, content, str(path))
         rows = table.read()
-        for name, content in contents.items():
+        for name, divided in contents.items():
             mask = pyarrow.array([part == name for part in parts], pyarrow.bool_())
-            pyarrow.parquet.write_table(rows.filter(mask), content)
-    return {name: content.getvalue() for name, content in contents.items()}
+            pyarrow.parquet.write_table(rows.filter(mask), divided)
+    return {name: divided.getvalue() for name, divided in contents.items()}
+
+
+def _check_unpacked_columns(table: Any, content: io.BufferedIOBase, name: str) -> None:  # noqa: ANN401
+    """Raise `DataError` if all columns together are much larger than the file (`check_unpacked`).
+
+    Texts are read as `parquet_records` reads them: a dictionary may expand a few bytes to any size.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    kinds = {field.name: str(field.type) for field in table.schema_arrow}
+    texts = [column for column, kind in kinds.items() if _is_text(kind)]
+    chunks = _column_chunks(table, content, texts)
+    dictionaries = _dictionary_columns(chunks)
+    unexpanded = ParquetFile(
+        content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
+    )
+    packed, unpacked = content.seek(0, io.SEEK_END), 0
+    for batch in _parquet_batches(table, unexpanded, chunks, texts, name):
+        unpacked += sum(map(_text_bytes, batch.columns))
+        check_unpacked(name, unpacked, packed)
+    others = [column for column in kinds if column not in texts]
+    # A row of a nested column may be long. Without columns, iter_batches would read all of them.
+    for batch in table.iter_batches(PARQUET_NESTED_ROWS, columns=others) if others else ():
+        unpacked += batch.nbytes
+        check_unpacked(name, unpacked, packed)
+
+
+def _is_text(kind: str) -> bool:
+    """Return whether a type of Arrow, as text, is one of texts, also with a dictionary."""
+    return kind.removeprefix("dictionary<values=").partition(",")[0] in TEXT_TYPES
 
 
 def _dictionary_columns(chunks: list[dict[str, Any]]) -> list[str]:
@@ -845,7 +962,7 @@ def _split_rows(lines: Iterable[bytes], name: str, split: Callable[[str], list[s
 
 def _csv_rows(lines: Iterable[bytes], name: str, delimiter: Delimiter) -> Records:
     """Yield all columns of each CSV record."""
-    record = _CsvRecord(name)
+    record = _CsvRecord(name, DELIMITERS[delimiter].encode())
     reader = csv.reader(_csv_lines(lines, record), delimiter=DELIMITERS[delimiter], strict=True)
     while True:
         start = record.begin(reader.line_num + 1)
@@ -871,8 +988,11 @@ class _CsvRecord:
     """State of the CSV record that is being read, which may span several lines."""
 
     name: str
+    delimiter: bytes
     line: int = 0
     size: int = 0
+    num_delimiters: int = 0
+    """Number of delimiters, those in quotes included; 0 as long as there cannot be too many."""
     error: str = ""
     """Decoding error of its first invalid line."""
 
@@ -882,7 +1002,7 @@ class _CsvRecord:
         Args:
             line: Number of the line.
         """
-        self.line, self.size, self.error = line, 0, ""
+        self.line, self.size, self.num_delimiters, self.error = line, 0, 0, ""
         return line
 
     def add(self, line: bytes) -> None:
@@ -892,9 +1012,16 @@ class _CsvRecord:
             line: The line.
 
         Raises:
-            DataError: The record exceeds `MAX_LINE_BYTES`.
+            DataError: The record exceeds `MAX_LINE_BYTES` or `MAX_COLUMNS`.
         """
         self.size += len(line)
+        if self.size > MAX_COLUMNS:  # the delimiters of the lines before are fewer
+            self.num_delimiters += line.count(self.delimiter)
+        if self.num_delimiters > MAX_COLUMNS:
+            raise DataError(
+                f"{self.name}:{self.line}: the record has more than {MAX_COLUMNS:,} delimiters: is this a table, or is "
+                "a quote missing?"
+            )
         if self.size > MAX_LINE_BYTES:
             raise DataError(
                 f"{self.name}:{self.line}: the record has more than {MAX_LINE_BYTES:,} bytes: is a quote missing?"
@@ -919,18 +1046,20 @@ def _csv_error_text(error: str, start: int, end: int) -> str:
     return f"not valid CSV: {message}{line_note}"
 
 
-def _json_fields(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]], columns: ColumnSelection) -> list[str]:
+def _json_fields(
+    line: bytes, number: int, decode: Callable[[bytes], dict[str, msgspec.Raw]], finder: ColumnFinder
+) -> list[str]:
     """Return the selected values of a JSON object. Other values are not decoded and may be of any kind."""
     decode_line(line)
     try:
         values = _json_object(line, decode)
         _check_keys(line, values)
-        keys = list(values)
+        keys = tuple(values)
         fields = []
-        for role, position in zip(columns.selected, positions_of_columns(columns, keys), strict=True):
+        for role, position in zip(finder.columns.selected, finder.find(keys, number), strict=True):
             key = keys[position]
             value = bytes(values[key])
-            if value == b"null" and role in columns.nullable:
+            if value == b"null" and role in finder.columns.nullable:
                 value = b'""'
             if not value.startswith(b'"'):
                 raise RecordError(f"the value of {quote(key)} is {_json_type(value)}, not a string")
@@ -948,6 +1077,8 @@ def _check_keys(line: bytes, values: dict[str, msgspec.Raw]) -> None:
     """
     if line.count(b'"') == 2 * len(values) + sum(bytes(value).count(b'"') for value in values.values()):
         return
+    if len(line) > MAX_PARSED_JSON:
+        raise RecordError("a key occurs twice, or has a quotation mark")
     key = repeated_key(line)
     if key is not None:
         raise RecordError(f"the key {quote(key)} occurs twice")
@@ -955,6 +1086,8 @@ def _check_keys(line: bytes, values: dict[str, msgspec.Raw]) -> None:
 
 def _json_object(line: bytes, decode: Callable[[bytes], dict[str, msgspec.Raw]]) -> dict[str, msgspec.Raw]:
     """Return the keys and raw values of a JSON object; raise `RecordError` for another JSON value."""
+    if len(line) > MAX_COLUMNS and line.count(b":") > MAX_COLUMNS:
+        raise RecordError(f"more than {MAX_COLUMNS:,} colons: expected an object with a source and a target")
     try:
         return decode(line)
     except msgspec.ValidationError as error:
@@ -994,7 +1127,7 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
     for column, kind in named:
         if column in selected and names.count(column) > 1:
             raise DataError(f"{name}: {names.count(column)} columns are named {quote(column)}")
-        if column in selected and kind.removeprefix("dictionary<values=").partition(",")[0] not in TEXT_TYPES:
+        if column in selected and not _is_text(kind):
             raise DataError(f"{name}: column {quote(column)} holds {kind}, not strings")
     return selected
 
@@ -1221,7 +1354,8 @@ def read_parallel_records(source_path: Path, target_path: Path, columns: ColumnS
             count = number + sum(1 for _ in (sources if target is None else targets))
             counts = (count, number - 1) if target is None else (number - 1, count)
             raise DataError(
-                f"{source_path} has {counts[0]} lines, but {target_path} has {counts[1]}: give equally many lines"
+                f"{source_path} has {count_noun(counts[0], 'line')}, but {target_path} has {counts[1]:,}: give equally "
+                "many lines"
             )
         if isinstance(source, BadLine) or isinstance(target, BadLine):
             yield source if isinstance(source, BadLine) else target

@@ -1,5 +1,7 @@
 """Words of running text: where each begins and ends."""
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import regex
@@ -46,20 +48,22 @@ class WordRule:
                 f"the word pattern {quote(pattern)} is no regular expression: {abbreviate_reason(error)}"
             ) from None
 
-    def find(self, text: str) -> list[WordSpan]:
+    def find(self, text: str, limit: int | None = None) -> list[WordSpan]:
         """Return the positions of the words of a text, in order. They do not overlap, and none is empty.
 
         Args:
             text: One line of text.
+            limit: Maximum number of words, the first ones; None, the default, for all.
 
         Raises:
             ConfigError: Matching the pattern takes longer than `MATCH_SECONDS`.
         """
         if self._compiled is None:
-            return _unicode_words(text)
+            return list(islice(_unicode_words(text), limit))
         try:
             matches = self._compiled.finditer(text, timeout=MATCH_SECONDS)
-            return [WordSpan(*match.span()) for match in matches if match.end() > match.start()]
+            spans = (WordSpan(*match.span()) for match in matches if match.end() > match.start())
+            return list(islice(spans, limit))
         except TimeoutError:
             raise ConfigError(
                 f"matching the word pattern {quote(self.pattern)} took longer than {MATCH_SECONDS:g} seconds in one "
@@ -67,11 +71,10 @@ class WordRule:
             ) from None
 
 
-def _unicode_words(text: str) -> list[WordSpan]:
-    """Return the parts between word boundaries that contain a letter."""
-    spans, start = [], 0
-    for part in WORD_BOUNDARY.split(text):
+def _unicode_words(text: str) -> Iterator[WordSpan]:
+    """Yield the parts between word boundaries that contain a letter."""
+    start = 0
+    for part in WORD_BOUNDARY.splititer(text):
         if LETTER.search(part):
-            spans.append(WordSpan(start, start + len(part)))
+            yield WordSpan(start, start + len(part))
         start += len(part)
-    return spans

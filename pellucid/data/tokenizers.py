@@ -1,7 +1,6 @@
 """Tokenizers: text to symbols and back, by characters, words, separators or byte-pair encoding (BPE)."""
 
 import json
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +21,16 @@ from pellucid.argument_checks import (
     convert_struct_fields,
 )
 from pellucid.config.settings import Count, DataConfig, Normalization
+from pellucid.data.normalization import normalize_text
 from pellucid.errors import ConfigError, quote, suggest
 
 WORD_PATTERN = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s"
 """Pre-tokenization: no subword crosses the boundary of a word, a number or punctuation; a preceding space belongs to
 it."""
+MIN_SPACED_SHARE = 0.8
+"""Minimum share of texts with a space if the parts between spaces are symbols."""
+MAX_SPACED_LENGTH = 2.5
+"""Maximum mean number of characters of such symbols; words of running text are longer."""
 UNKNOWN_PIECE = ""
 """Name of unknown characters in the tokenizers library; no subword is empty."""
 
@@ -39,7 +43,8 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
 
     Raises:
         ArgumentError: A field does not match its annotation.
-        ValueError: A member of the alphabet is no single character, or a merge combines unknown subwords.
+        ValueError: A member of the alphabet is no single character, or a merge combines unknown subwords or occurs
+            twice.
 
     References:
         Sennrich, Haddow and Birch (2016), "Neural machine translation of rare words with subword units".
@@ -62,6 +67,8 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
             if first not in known or second not in known:
                 raise ValueError("a merge must combine earlier subwords")
             known.add(first + second)
+        if len(set(self.merges)) < len(self.merges):
+            raise ValueError("a merge must occur once only")
 
     def split(self, text: str) -> list[str]:
         """Return the subwords of a text. A character that is not in the alphabet is a subword of its own.
@@ -207,6 +214,8 @@ class Tokenizer(CheckedFields):
     """Trained subword model; without one, a tokenizer of kind "subwords" splits into characters."""
     ignored_tag: str = ""
     """Symbol at positions that count neither for the loss nor for the metrics; empty for none."""
+    lowercase: bool = False
+    """Whether texts are converted to lower case, as the words of contexts are."""
 
     def split(self, text: str) -> list[str]:
         """Return the symbols of a text, after Unicode normalization; none for an empty text.
@@ -219,6 +228,8 @@ class Tokenizer(CheckedFields):
             ConfigError: There is a subword model, and the tokenizers library is not installed.
         """
         text = self.normalize(text)
+        if self.lowercase:
+            text = text.lower()
         if self.subwords is not None:
             return self.subwords.split(text)
         if self.kind in ("characters", "subwords"):
@@ -274,7 +285,7 @@ class Tokenizer(CheckedFields):
         _check_text(text)
         if self.normalization == "none" or text.isascii():
             return text
-        return unicodedata.normalize("NFC" if self.normalization == "nfc" else "NFD", text)
+        return normalize_text("NFC" if self.normalization == "nfc" else "NFD", text)
 
     def split_all(self, texts: Sequence[str], lengths: list[int]) -> Iterator[str]:
         """Return an iterator over the symbols of many texts, which appends the number of symbols of each to `lengths`.
@@ -355,11 +366,34 @@ def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) ->
         raise ConfigError("data.features_symbols: expected characters, words or a separator, got 'subwords'")
     source = _build_tokenizer("data.source_symbols", config.source_symbols, config.source_normalization)
     target = _build_tokenizer("data.target_symbols", config.target_symbols, config.target_normalization)
+    features = _build_tokenizer("data.features_symbols", features_kind(config), config.source_normalization)
     return Tokenizers(
         source=replace(source, subwords=pieces.source),
         target=replace(target, subwords=pieces.target, ignored_tag=config.ignored_tag),
-        features=_build_tokenizer("data.features_symbols", config.features_symbols, config.source_normalization),
+        features=replace(features, lowercase=config.context_words > 0),
     )
+
+
+def find_spaced_symbols(texts: Sequence[str]) -> str:
+    """Return the first text with a space if most texts are short symbols between spaces, such as phones; else "".
+
+    Args:
+        texts: Sources or targets.
+    """
+    spaced = [text for text in texts if len(text.split()) > 1]
+    symbols = [symbol for text in spaced for symbol in text.split()]
+    if len(spaced) < MIN_SPACED_SHARE * len(texts) or not symbols:
+        return ""
+    return spaced[0] if sum(map(len, symbols)) <= MAX_SPACED_LENGTH * len(symbols) else ""
+
+
+def features_kind(config: DataConfig) -> str:
+    """Return the kind of the tokenizer of features: that of the settings, or "words" for contexts.
+
+    Args:
+        config: The data settings.
+    """
+    return "words" if config.context_words else config.features_symbols
 
 
 def _build_tokenizer(key: str, kind: str, normalization: Normalization) -> Tokenizer:

@@ -7,11 +7,13 @@ ensemble and all trials of a search have the same one.
 import random
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from pellucid.config.settings import DataConfig
+from pellucid.config.settings import DataConfig, reads_features
+from pellucid.data.context import begins_sentence
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, quote
 
@@ -50,14 +52,23 @@ def split_by_source(examples: Sequence[Example], location: str) -> ValidationSpl
     """
     sources = list(dict.fromkeys(example.source for example in examples))
     if len(sources) < 2:
-        raise DataError(
-            f"{location} has a single source: none can be held out as validation set; name a validation file (--valid)"
-        )
+        raise single_source_error(location)
     count = min(MAX_VALIDATION_SOURCES, max(1, round(VALIDATION_SHARE * len(sources))))
     held_out = frozenset(random.Random(SPLIT_SEED).sample(sources, count))
     return ValidationSplit(
         [example for example in examples if example.source not in held_out],
         [example for example in examples if example.source in held_out],
+    )
+
+
+def single_source_error(location: str) -> DataError:
+    """Return the error of a training set from which no source can be held out.
+
+    Args:
+        location: Name of the file or table.
+    """
+    return DataError(
+        f"{location} has a single source: none can be held out as validation set; name a validation file (--valid)"
     )
 
 
@@ -87,12 +98,48 @@ def split_by_group(
             f"{location} has a single group, {quote(groups[0])}, in column {quote(column)} (data.group_column): none "
             "can be held out as validation set; name a validation set, or leave out the column"
         )
+    split, num_held_out = _hold_out_groups(examples, groups, sizes)
+    return split, _describe_groups(split, sizes, num_held_out, column)
+
+
+def split_by_sentence(examples: Sequence[Example], context_words: int, location: str) -> tuple[ValidationSplit, str]:
+    """Hold out sentences of running text chosen at random, at most a tenth of the words and at most 2,000 words.
+
+    Sources may occur in both parts: a text has the same words again, and words with several targets are to be scored.
+
+    Args:
+        examples: Examples of the training set, with their contexts, in the order of the text.
+        context_words: Number of words of their contexts on either side.
+        location: Name of the file or table, for errors.
+
+    Returns:
+        The examples of the other sentences and of the sentences that are held out, and a description of the latter.
+
+    Raises:
+        DataError: There is only one sentence.
+    """
+    begins = [begins_sentence(example.features, context_words) for example in examples]
+    numbers = list(accumulate(map(int, begins)))
+    sizes = Counter(numbers)
+    if len(sizes) < 2:
+        raise DataError(
+            f"{location} has a single sentence: none can be held out as validation set; end sentences by blank lines, "
+            "or name a validation file (--valid)"
+        )
+    split, num_held_out = _hold_out_groups(examples, numbers, sizes)
+    return split, f"{num_held_out:,} of {len(sizes):,} sentences chosen at random"
+
+
+def _hold_out_groups(
+    examples: Sequence[Example], groups: Sequence[GroupKey], sizes: Mapping[GroupKey, int]
+) -> tuple[ValidationSplit, int]:
+    """Return the examples of groups that are not and that are held out, and the number of the latter groups."""
     limit = min(MAX_VALIDATION_SOURCES, int(VALIDATION_SHARE * len(examples)))
     held_out = choose_groups(sizes, limit, random.Random(SPLIT_SEED))
     parts: tuple[list[Example], list[Example]] = [], []
     for example, group in zip(examples, groups, strict=True):
         parts[group in held_out].append(example)
-    return ValidationSplit(*parts), _describe_groups(parts, sizes, len(held_out), column)
+    return ValidationSplit(*parts), len(held_out)
 
 
 def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.Random) -> set[GroupKey]:
@@ -149,7 +196,7 @@ def validation_file_config(config: DataConfig) -> DataConfig:
     Args:
         config: Data settings of the run.
     """
-    features = "features" if config.features_column else ""
+    features = "features" if reads_features(config) else ""
     return msgspec.structs.replace(
         config,
         input_format="jsonl",

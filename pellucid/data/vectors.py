@@ -3,6 +3,7 @@
 N symbols found, E size of a vector.
 """
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,11 +11,13 @@ import numpy as np
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Count
-from pellucid.data.lines import RecordError, decode_line, is_blank, read_lines, strip_newline
-from pellucid.data.vocabulary import Vocabulary
+from pellucid.data.lines import RecordError, is_blank, line_text, read_lines
+from pellucid.data.vocabulary import MAX_SYMBOL_LENGTH, Vocabulary
 from pellucid.errors import DataError, parse_whole_number, quote
 from pellucid.shapes import Float
 
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
+"""A number as C and Python write it. `float` also accepts underscores, white space and the digits of all scripts."""
 MAX_NUMBER = float(np.finfo(np.float32).max)
 """Largest number of a vector; a larger one would become infinite in float32."""
 
@@ -52,7 +55,7 @@ def read_vectors(path: str | Path, vocabulary: Vocabulary, size: Count, key: str
     values, vectors = dict[int, list[float]](), 0
     for number, line in enumerate(read_lines(path), start=1):
         try:
-            text = strip_newline(decode_line(line)).rstrip(" ")
+            text = line_text(line).rstrip(" ")
             if is_blank(line) or (number == 1 and _is_header(text, size, key)):
                 continue
             symbol, numbers = _split_vector_line(text, size, key)
@@ -69,7 +72,7 @@ def read_vectors(path: str | Path, vocabulary: Vocabulary, size: Count, key: str
 
 def _is_header(text: str, size: int, key: str) -> bool:
     """Return whether a first line is "lines size"; raise `RecordError` if its size is wrong."""
-    numbers = [parse_whole_number(field) for field in text.split(" ")]
+    numbers = [parse_whole_number(field) for field in text.split(" ", 2)]
     if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
         return False
     if numbers[1] != size:
@@ -79,12 +82,15 @@ def _is_header(text: str, size: int, key: str) -> bool:
 
 def _split_vector_line(text: str, size: int, key: str) -> tuple[str, list[str]]:
     """Return the symbol, which may contain spaces, and its numbers; raise `RecordError` for a wrong number of them."""
-    fields = text.split(" ")
-    symbol, numbers = fields[:-size], fields[-size:]
-    extra = [field for field in symbol[1:] if field]
-    if not symbol or (extra and all(map(_is_number, extra))):
-        raise RecordError(_size_error(len(fields) - 1, size, key))
-    return " ".join(symbol), numbers
+    symbol, *numbers = text.rsplit(" ", size)
+    if len(numbers) < size:
+        raise RecordError(_size_error(len(numbers), size, key))
+    if len(symbol) > MAX_SYMBOL_LENGTH:
+        raise RecordError(f"expected a symbol of at most {MAX_SYMBOL_LENGTH:,} characters, got {len(symbol):,}")
+    extra = [field for field in symbol.split(" ")[1:] if field]
+    if extra and all(map(_is_number, extra)):
+        raise RecordError(_size_error(text.count(" "), size, key))
+    return symbol, numbers
 
 
 def _size_error(actual_size: int, size: int, key: str) -> str:
@@ -93,12 +99,8 @@ def _size_error(actual_size: int, size: int, key: str) -> str:
 
 
 def _is_number(field: str) -> bool:
-    """Return whether a field is a number."""
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
+    """Return whether a field is a number, in the digits and the spelling of ASCII."""
+    return NUMBER.fullmatch(field) is not None
 
 
 def _parse_numbers(fields: list[str]) -> list[float]:

@@ -19,7 +19,8 @@ from pellucid.argument_checks import (
     convert_argument,
     convert_struct_fields,
 )
-from pellucid.config.settings import MAX_SEQUENCE_LENGTH, Count, DataConfig
+from pellucid.config.settings import MAX_SEQUENCE_LENGTH, ContextWords, Count, DataConfig
+from pellucid.data.context import UNKNOWN_WORD
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (
     NO_SUBWORDS,
@@ -32,7 +33,7 @@ from pellucid.data.tokenizers import (
 )
 from pellucid.errors import DataError, RunError, abbreviate_reason, quote
 from pellucid.files import check_json_format, decode_json, read_bytes, write_atomic
-from pellucid.limits import module_limit, require_limits
+from pellucid.limits import check_module_limits, read_module_limit
 from pellucid.shapes import Int, UInt
 
 PAD, BOS, EOS, UNK = range(4)
@@ -40,7 +41,7 @@ NUM_SPECIAL = 4
 """Number of special ids, which precede the ids of all symbols."""
 SPECIAL_NAMES = ("⟨pad⟩", "⟨begin⟩", "⟨end⟩", "⟨unknown⟩")
 """Display names of the special ids. No symbol has such a name, and no text is parsed for them."""
-MAX_VOCABULARY_SIZE = module_limit("PELLUCID_MAX_VOCABULARY_MIB", 1024)
+MAX_VOCABULARY_SIZE = read_module_limit("PELLUCID_MAX_VOCABULARY_MIB", 256)
 """Maximum size of the file of a vocabulary, in bytes."""
 MAX_SYMBOL_LENGTH = 2**16
 """Maximum length of a symbol, in characters."""
@@ -231,7 +232,7 @@ def load_vocabularies(path: str | Path, config: DataConfig) -> Vocabularies:
             invalid.
     """
     path = Path(path)
-    require_limits()
+    check_module_limits()
     content = read_bytes(path, limit=MAX_VOCABULARY_SIZE)
     check_json_format(str(path), content, newest=1)
     try:
@@ -315,13 +316,17 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
 
 
 @check_arguments
-def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_count: Count) -> Vocabularies:
+def learn_vocabularies(
+    examples: Sequence[Example], tokenizers: Tokenizers, min_count: Count, context_words: ContextWords = 0
+) -> Vocabularies:
     """Return the vocabularies of training examples, one for each column.
 
     Args:
         examples: The training examples.
         tokenizers: The tokenizers of the run.
         min_count: Minimum number of occurrences of a symbol; rarer ones are left out.
+        context_words: Number of words on either side of a source that are its features; 0, the default, for other
+            features. Words that may occur only once in a text are left out of the vocabulary.
 
     Raises:
         DataError: A symbol has a reserved name or is too long.
@@ -332,7 +337,7 @@ def learn_vocabularies(examples: Sequence[Example], tokenizers: Tokenizers, min_
     return Vocabularies(
         source=_rank_symbols(source, min_count),
         target=_rank_symbols(target, min_count),
-        features=_rank_symbols(features, min_count),
+        features=_rank_features(features, min_count, context_words),
         longest_source=longest_source,
         longest_target=longest_target,
         pieces=SubwordModels(tokenizers.source.subwords, tokenizers.target.subwords),
@@ -370,13 +375,16 @@ class VocabularyTotals:
             vocabulary: Vocabulary = getattr(block, name)
             counts.subtract(dict(zip(vocabulary.symbols, vocabulary.counts, strict=True)))
 
-    def rank(self, min_count: int, min_target_count: int, pieces: SubwordModels) -> Vocabularies:
+    def rank(
+        self, min_count: int, min_target_count: int, pieces: SubwordModels, context_words: int = 0
+    ) -> Vocabularies:
         """Return the vocabularies of all blocks, each sorted by descending frequency and then by code point.
 
         Args:
             min_count: Minimum number of occurrences of a symbol of sources and features, at least 1.
             min_target_count: Minimum number of occurrences of a target symbol, at least 1.
             pieces: Subword models of the tokenizers.
+            context_words: As in `learn_vocabularies`.
 
         Raises:
             DataError: A symbol has a reserved name or is too long.
@@ -384,7 +392,7 @@ class VocabularyTotals:
         return Vocabularies(
             source=_rank_symbols(self.counts["source"], min_count),
             target=_rank_symbols(self.counts["target"], min_target_count),
-            features=_rank_symbols(self.counts["features"], min_count),
+            features=_rank_features(self.counts["features"], min_count, context_words),
             longest_source=self.longest_source,
             longest_target=self.longest_target,
             pieces=pieces,
@@ -434,6 +442,17 @@ def _rank_symbols(counts: Counter[str], min_count: int) -> Vocabulary:
         return Vocabulary(tuple(ranked), tuple(counts[symbol] for symbol in ranked))
     except ValueError as error:
         raise DataError(f"the training data: {abbreviate_reason(error)}") from error
+
+
+def _rank_features(counts: Counter[str], min_count: int, context_words: int) -> Vocabulary:
+    """Return the vocabulary of counted features; of contexts, without words that may occur once, and the unknown one.
+
+    A word of a text is in at most 2n contexts of n words on either side.
+    """
+    if not context_words:
+        return _rank_symbols(counts, min_count)
+    known = Counter({word: count for word, count in counts.items() if word != UNKNOWN_WORD})
+    return _rank_symbols(known, max(min_count, 2 * context_words + 1))
 
 
 def _count_column(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Counter[str], int]:
