@@ -26,13 +26,15 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.auditing.folds import assign_folds
-from pellucid.auditing.out_of_fold_scores import FoldScores, score_out_of_fold
+from pellucid.auditing.out_of_fold_scores import AuditScores, score_out_of_fold
 from pellucid.auditing.types import AuditOptions
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, build_tokenizers
 
+UNSCORED = 1e-9
+"""Suspicion of an entry that no model can score: it comes before those whose targets the models write."""
 KINDS = ("substitution", "deletion", "insertion", "exchange", "other target")
 """Kinds of corruption."""
 MIN_COUNT = 5
@@ -113,18 +115,21 @@ def corrupt(examples: Sequence[Example], tokenizer: Tokenizer, rate: float, seed
     return CorruptedSet(changed, kinds)
 
 
-def rank_scores(name: str, scores: FoldScores, examples: Sequence[Example], tokenizer: Tokenizer) -> list[float]:
-    """Return the suspicion of each entry by one method."""
+def rank_scores(name: str, scores: AuditScores, examples: Sequence[Example], tokenizer: Tokenizer) -> list[float]:
+    """Return the suspicion of each entry by one method; the smallest positive one if no model can score its target."""
     if name == "edit-distance":
         return [
-            Levenshtein.normalized_distance(tokenizer.split(member.output), tokenizer.split(example.target))
-            for member, example in zip(scores.pair_ngram, examples, strict=True)
+            UNSCORED
+            if score is None
+            else Levenshtein.normalized_distance(tokenizer.split(score.output), tokenizer.split(example.target))
+            for score, example in zip(scores.pair_ngram, examples, strict=True)
         ]
-    if name == "both":
-        return [
-            min(first.margin, second.margin) for first, second in zip(scores.pair_ngram, scores.network, strict=True)
-        ]
-    return [member.margin for member in (scores.network if name == "network" else scores.pair_ngram)]
+    methods = {"network": [scores.network], "pair-ngram": [scores.pair_ngram]}
+    judged = (
+        [score.margin for score in row if score is not None]
+        for row in zip(*methods.get(name, [scores.pair_ngram, scores.network]), strict=True)
+    )
+    return [min(margins, default=UNSCORED) for margins in judged]
 
 
 def evaluate_ranking(suspicion: Sequence[float], corrupted: Sequence[str], seed: int) -> dict[str, float]:

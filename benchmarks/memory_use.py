@@ -103,12 +103,13 @@ def descendants(process: int) -> Iterator[int]:
         process: Number of the process.
     """
     yield process
-    try:
-        children = Path(f"/proc/{process}/task/{process}/children").read_text("utf-8").split()
-    except OSError:  # the process has ended
-        return
-    for child in children:
-        yield from descendants(int(child))
+    for thread in Path(f"/proc/{process}/task").glob("*"):
+        try:
+            children = (thread / "children").read_text("utf-8").split()
+        except OSError:  # the thread or the process has ended
+            continue
+        for child in children:
+            yield from descendants(int(child))
 
 
 def read_status(process: int) -> Iterator[tuple[str, float]]:

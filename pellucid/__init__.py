@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pellucid.decoding.transducer import Transducer
     from pellucid.errors import InputError
     from pellucid.evaluation.custom_metrics import Metric, RatioMetric, register_metric
-    from pellucid.model.attention import Attention, register_attention
-    from pellucid.model.cells import CellSpec, register_cell
+    from pellucid.model.attention import Attention, check_attention, register_attention
+    from pellucid.model.cells import CellSpec, check_cell, register_cell
     from pellucid.run_evaluation import EvaluationOptions, RunComparisons, RunEvaluation
     from pellucid.run_folder.predictor_loader import load
     from pellucid.run_folder.predictor_saver import save
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from pellucid.tasks.task import Task
     from pellucid.training.callbacks import register_callback
     from pellucid.training.events import TrainingCallback
-    from pellucid.training.torch_optimizer import register_optimizer
+    from pellucid.training.torch_optimizer import check_optimizer, register_optimizer
 
 _register_viewer()
 _register_sharing()
 
 _HOMES = {
-    "Attention": "pellucid.model.attention",
-    **dict.fromkeys(["CellSpec", "register_cell"], "pellucid.model.cells"),
+    **dict.fromkeys(["Attention", "check_attention", "register_attention"], "pellucid.model.attention"),
+    **dict.fromkeys(["CellSpec", "check_cell", "register_cell"], "pellucid.model.cells"),
     **dict.fromkeys(["Metric", "RatioMetric", "register_metric"], "pellucid.evaluation.custom_metrics"),
-    "register_optimizer": "pellucid.training.torch_optimizer",
+    **dict.fromkeys(["check_optimizer", "register_optimizer"], "pellucid.training.torch_optimizer"),
     "register_callback": "pellucid.training.callbacks",
     "Config": "pellucid.config.settings",
     **dict.fromkeys(["CardOptions", "HubCommit"], "pellucid.decoding.pretrained"),
@@ -69,7 +69,6 @@ _HOMES = {
     "load_config": "pellucid.config.toml",
     "load_lexicon": "pellucid.decoding.constraints",
     "size_preset": "pellucid.config.toml",
-    "register_attention": "pellucid.model.attention",
     "register_task": "pellucid.tasks.registry",
     **dict.fromkeys(["train", "evaluate", "compare", "predict", "score", "align", "audit"], "pellucid.api"),
     **dict.fromkeys(["AuditOptions", "AuditRecord"], "pellucid.auditing.types"),
@@ -111,6 +110,9 @@ __all__ = [
     "__version__",
     "align",
     "audit",
+    "check_attention",
+    "check_cell",
+    "check_optimizer",
     "compare",
     "evaluate",
     "from_pretrained",

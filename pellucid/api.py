@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -13,6 +14,7 @@ from pellucid.alignment.pair_aligner import align_symbols
 from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, AlignmentMethod, ChunkLimits
 from pellucid.argument_checks import convert_argument, python_scalar
 from pellucid.auditing.audit import audit_entries
+from pellucid.auditing.decisions import read_kept_pairs, without_kept
 from pellucid.auditing.types import AuditOptions, AuditRecord, DictionaryEntry
 from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config, DataConfig, Device
@@ -27,6 +29,7 @@ from pellucid.data.examples import (
     parse_table_sources,
     read_examples,
     read_pairs,
+    read_partially_labeled,
     read_sources,
     read_table_examples,
     source_columns,
@@ -39,10 +42,11 @@ from pellucid.data.readers import BadLine
 from pellucid.data.size_choice import build_sized_config
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.streaming import decode_in_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.error_messages import describe_value
-from pellucid.errors import ArgumentError, ConfigError, DataError, InputError
+from pellucid.errors import ArgumentError, ConfigError, DataError, InputError, RunError
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.run_evaluation import (
@@ -64,11 +68,13 @@ from pellucid.run_evaluation import (
 from pellucid.run_folder.completion import UnfinishedTraining, find_unfinished
 from pellucid.run_folder.initial_run import columns_of_initial_run, settings_over_initial_run
 from pellucid.run_folder.predictor_loader import load, load_unwarned
+from pellucid.run_folder.run_files import pair_file_config
+from pellucid.training.callbacks import is_interruption
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
-from pellucid.training.events import RunEvent, TrainingCallback, TrainingStopped
+from pellucid.training.events import CallbackInterrupted, RunEvent, TrainingCallback, TrainingStopped
 from pellucid.training.session import train_run
 from pellucid.training.size_measurement import config_within_time
-from pellucid.training.training_data import TrainingSets
+from pellucid.training.training_data import TrainingSets, check_bad_share
 
 
 @runtime_checkable
@@ -146,12 +152,12 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     started_at = time.monotonic()
     given = convert_argument("config", config, Config | Mapping[str, Any] | None) or {}
     folder: Path = convert_argument("run", run, str | Path)
-    size: int = convert_argument("ensemble", ensemble, int)
+    num_members: int = convert_argument("ensemble", ensemble, int)
     initial: Path | None = convert_argument("init_from", init_from, str | Path | None)
     given = _over_initial_run(given, initial, folder, train)
-    receivers = convert_argument("callbacks", callbacks, Sequence[TrainingCallback])
-    report = EventReceivers(convert_argument("progress", progress, bool), tuple(receivers))
-    if isinstance(given, Mapping) and issubclass(type(train), str | Path):
+    receivers = _check_callbacks(convert_argument("callbacks", callbacks, Sequence[TrainingCallback]))
+    event_callbacks = EventCallbacks(convert_argument("progress", progress, bool), receivers)
+    if isinstance(given, Mapping) and _is_path(train):
         given = settings_over_prepared(given, convert_argument("train", train, str | Path))
     data = given.data if isinstance(given, Config) else build_config(given, "config").data
     source, target = _read_argument("train", train, "training", data)
@@ -161,29 +167,50 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     reject_unused(settings)
     check_torch_defaults()
     if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
-        with training_progress() if report.progress else nullcontext() as reporter:
-            settings = config_within_time(
-                folder,
-                files,
-                lambda size: build_config({**given, "size": size}, "config"),
-                (lambda event: None) if reporter is None else reporter.report,
-            )
-    if size != 1:
-        _train_ensemble(files, folder, settings, size, report)
-        return load_unwarned(folder, settings.device)
-    events = train_run(files, folder, settings, started_at)
-    with training_progress() if report.progress else nullcontext() as reporter:
-        for event in events:
-            try:
-                if reporter is not None:
-                    reporter.report(event)
-                interrupted = report.notify(folder, event)
-            except BaseException:
-                events.close()
-                raise
-            if interrupted and not isinstance(event, TrainingStopped):
-                events.close()
-    return load_unwarned(folder, settings.device)  # a callback may have ended the training early
+        settings = _choose_size(files, folder, given, event_callbacks.progress)
+    try:
+        if num_members == 1:
+            interrupted = _train_single(files, folder, settings, started_at, event_callbacks)
+        else:
+            interrupted = _train_ensemble(files, folder, settings, num_members, event_callbacks)
+    except KeyboardInterrupt as error:
+        error.add_note(f"the same call continues the training in {folder}")
+        raise
+    try:
+        model = load_unwarned(folder, settings.device)  # a callback may have ended the training early
+    except RunError as error:
+        if not interrupted:
+            raise
+        raise RunError(
+            f"a callback interrupted the training, and {folder} holds no model yet: the same call continues it"
+        ) from error
+    if interrupted and not event_callbacks.progress:
+        warnings.warn(
+            f"a callback interrupted the training of {folder}: this is its best model so far, and the same call "
+            "continues the training",
+            stacklevel=2,
+        )
+    return model
+
+
+def _check_callbacks(callbacks: Sequence[TrainingCallback]) -> tuple[TrainingCallback, ...]:
+    """Return callbacks; raise `ArgumentError` for a class in place of an object."""
+    for position, callback in enumerate(callbacks):
+        if issubclass(type(callback), type):
+            name = cast(type, callback).__name__
+            raise ArgumentError(f"callbacks[{position}]: expected an object, got the class {name}: give {name}()")
+    return tuple(callbacks)
+
+
+def _choose_size(files: TrainingSets, folder: Path, settings: Mapping[str, Any], progress: bool) -> Config:
+    """Return the configuration of the size preset that learns most in the time limit of the settings."""
+    with training_progress() if progress else nullcontext() as reporter:
+        return config_within_time(
+            folder,
+            files,
+            lambda preset: build_config({**settings, "size": preset}, "config"),
+            (lambda event: None) if reporter is None else reporter.report,
+        )
 
 
 def _over_initial_run(
@@ -205,14 +232,14 @@ def _over_initial_run(
     if not (issubclass(type(named), str | Path) and str(named)):
         return nested
     settings = settings_over_initial_run(nested, named, folder)
-    if not isinstance(train, str | Path):
+    if not _is_path(train):
         return settings
-    columns = columns_of_initial_run(named, folder, Path(train), build_config(settings, "config").data)
+    columns = columns_of_initial_run(named, folder, Path(cast(str, train)), build_config(settings, "config").data)
     return overlay_settings(settings, columns)
 
 
-class EventReceivers(NamedTuple):
-    """Receivers of the events of a training."""
+class EventCallbacks(NamedTuple):
+    """Callbacks that receive the events of a training."""
 
     progress: bool
     """Whether the progress is printed on standard error."""
@@ -225,7 +252,8 @@ class EventReceivers(NamedTuple):
             folder: Run folder of the training.
             event: The event.
         """
-        return any([callback.on_event(folder, event) is True for callback in self.callbacks])
+        # A list: every callback is called, also after one that interrupts the training.
+        return any([is_interruption(callback.on_event(folder, event)) for callback in self.callbacks])
 
 
 def evaluate(
@@ -300,7 +328,9 @@ def predict(run: Model, sources: Sources, device: Device = "cpu") -> list[Trace]
     data = predictor.config.data
     if _is_path(sources):
         path: Path = convert_argument("sources", sources, str | Path)
-        items = read_sources(path, with_header(data), InputFormat(columns=predictor.vocabularies.columns))
+        items = read_sources(
+            path, with_header(pair_file_config(path, data)), InputFormat(columns=predictor.vocabularies.columns)
+        )
     else:
         items = parse_table_sources(read_table("sources", sources, "", source_columns(data), "source"), data)
     return predictor.predict_examples(list(_good_rows(items)))
@@ -342,7 +372,7 @@ def _read_pairs(pairs: Pairs, data: DataConfig, trained: DataConfig, columns: in
     if isinstance(source, InMemoryTable):
         items = parse_table_pairs(source, data)
     elif target is None:
-        items = read_pairs(source, with_header(data), InputFormat(columns=columns))
+        items = read_pairs(source, with_header(pair_file_config(source, data)), InputFormat(columns=columns))
     else:
         strict = msgspec.structs.replace(trained, on_bad_line="stop")
         items = iter(read_examples(source, strict, target).examples)
@@ -408,6 +438,7 @@ def audit(
     options: AuditOptions | None = None,
     config: Config | Mapping[str, Any] | None = None,
     device: Device = "cpu",
+    decided: Sequence[str | Path] = (),
 ) -> list[AuditRecord]:
     """Rank pairs by how suspicious their targets are, and say why, as `pellucid audit` does.
 
@@ -415,40 +446,68 @@ def audit(
     script must call this function under `if __name__ == "__main__":`.
 
     Args:
-        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`. Bad rows are skipped; the
-            records of the others have their line or row numbers.
+        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`. Bad rows and rows without a target
+            are left out, with a warning; the records of the others have their line or row numbers.
         options: Models, folds and jobs; the defaults of `AuditOptions` if None.
         config: Settings of the networks and of the data, as in `train`, such as {"data": {"target_symbols": "words"}};
             the size is "small" if none is given.
         device: Device of the networks, unless `config` is a `Config`.
+        decided: Files of earlier decisions: pairs that they keep are left out; none by default.
 
     Returns:
         One record per pair, the most suspicious first.
 
     Raises:
-        ArgumentError: An argument has the wrong type.
-        DataError: The pairs cannot be read, have a single source, or no pair n-gram model can be fitted to them.
-        ConfigError: A setting is not valid.
+        ArgumentError: An argument has the wrong type, or is only for networks, which are not used.
+        DataError: The pairs cannot be read, most rows are bad, there is a single source, or no pair n-gram model can be
+            fitted to them; or a file of decisions cannot be read.
+        ConfigError: A setting is not valid, or has no effect in an audit.
         RunError: A network cannot be trained (as in `train`).
     """
     chosen = AuditOptions() if options is None else convert_argument("options", options, AuditOptions)
     given = convert_argument("config", config, Config | Mapping[str, Any] | None) or {}
-    place: Device = convert_argument("device", device, Device)
+    device = convert_argument("device", device, Device)
     settings = (
         given
         if isinstance(given, Config)
-        else build_config({"device": place, **given, "size": given.get("size", "small")}, "config")
+        else build_config({"device": device, **given, "size": given.get("size", "small")}, "config")
     )
-    data = msgspec.structs.replace(settings.data, on_bad_line="skip", group_column="")
+    if settings.data.group_column:
+        raise ConfigError("data.group_column has no effect in an audit: leave it out")
+    if chosen.models == "pair-ngram" and chosen.run is not None:
+        raise ArgumentError("options.run is for networks: give models 'network' or 'both'")
+    if chosen.models == "pair-ngram" and device != "cpu":
+        raise ArgumentError("device is for networks: give options with models 'network' or 'both'")
+    kept = read_kept_pairs([Path(path) for path in convert_argument("decided", decided, Sequence[str | Path])])
+    entries, notes = _read_audited(pairs, settings.data)
+    report = audit_entries(entries, settings, chosen)
+    for note in (*notes, *report.notes):
+        warnings.warn(note, stacklevel=2)
+    return without_kept(report.records, kept)
+
+
+def _read_audited(pairs: Pairs, data: DataConfig) -> tuple[list[DictionaryEntry], list[str]]:
+    """Return the entries of pairs, and notes on rows that are left out: bad ones, and those without a target."""
+    data, without_target, notes = msgspec.structs.replace(data, on_bad_line="skip"), list[int](), list[str]()
     source, target = _read_argument("pairs", pairs, "", data)
     if isinstance(source, InMemoryTable):
         reading, _ = read_table_examples(source, data)
+    elif target is None:
+        reading, unlabeled = read_partially_labeled(source, data)
+        without_target = [line for line, _ in unlabeled]
     else:
         reading = read_examples(source, data, target)
-    entries = [
-        DictionaryEntry(line, example) for line, example in zip(reading.line_numbers, reading.examples, strict=True)
-    ]
-    return audit_entries(entries, settings, chosen).records
+    name, num_bad = source.name if isinstance(source, InMemoryTable) else source, len(reading.bad_lines)
+    if num_bad:
+        check_bad_share(num_bad, num_bad + len(reading.examples), name, reading.bad_lines[0])
+        notes.append(f"bad rows of {name} that are skipped: {num_bad:,}; the first: {reading.bad_lines[0]}")
+    if without_target:
+        notes.append(
+            f"rows of {name} without a target, which are not audited: {len(without_target):,}; the first is in line "
+            f"{without_target[0]:,}"
+        )
+    lines = zip(reading.line_numbers, reading.examples, strict=True)
+    return [DictionaryEntry(line, example) for line, example in lines], notes
 
 
 def _data_settings(data: DataConfig | Mapping[str, Any] | None) -> DataConfig:
@@ -491,11 +550,14 @@ def _evaluate(
     names = names if len(set(names)) == len(names) else [f"{name} ({n})" for n, name in enumerate(names, 1)]
 
     def decode(predictor: Predictor, examples: Sequence[Example]) -> list[list[Trace]]:
-        if chosen.sampling is not None:
-            return predictor.sample_examples(examples, chosen.sampling)
-        if chosen.nbest is not None:
-            return predictor.nbest_examples(examples, chosen.nbest)
-        return [[trace] for trace in predictor.predict_examples(examples)]
+        def decode_chunk(chunk: Sequence[Example], first: int) -> list[list[Trace]]:
+            if chosen.sampling is not None:
+                return predictor.sample_examples(chunk, chosen.sampling, first)
+            if chosen.nbest is not None:
+                return predictor.nbest_examples(chunk, chosen.nbest)
+            return [[trace] for trace in predictor.predict_examples(chunk)]
+
+        return decode_in_chunks(decode_chunk, examples)
 
     outputs_per_source = 0 if chosen.sampling is not None else chosen.nbest or 1
     named = list(zip(names, predictors, strict=True))
@@ -530,6 +592,8 @@ def _read_evaluated(
         if options.group and target is not None:
             raise ArgumentError("options.group: expected pairs with columns, got two parallel files")
         file_data = msgspec.structs.replace(trained, on_bad_line=options.on_bad_line)
+        if target is None:
+            file_data = pair_file_config(source, file_data)
         file_data = evaluation_data_config(file_data, source, "auto")
         reading, groups = read_evaluation_pairs(source, target, file_data, options.group, report)
         return reading, groups, (describe_evaluated_file(source, target, reading, str(source)),)
@@ -538,18 +602,41 @@ def _read_evaluated(
         raise type(error)(*(line.replace("data.group_column", "group") for line in lines)) from error
 
 
-def _train_ensemble(files: TrainingSets, folder: Path, config: Config, size: int, report: EventReceivers) -> None:
-    """Train the members of an ensemble in parallel, and report each validation."""
-    training_jobs = plan_ensemble(files, folder, config, size)
-    events = train_ensemble(training_jobs, folder, min(size, num_parallel_trainings(0, config)))
-    with multi_progress() if report.progress else nullcontext() as progress, closing(events):
+def _train_single(
+    files: TrainingSets, folder: Path, config: Config, started_at: float, event_callbacks: EventCallbacks
+) -> bool:
+    """Train a single model, and report its events; return whether a callback has interrupted the training."""
+    was_interrupted = False
+    events = train_run(files, folder, config, started_at)
+    with training_progress() if event_callbacks.progress else nullcontext() as reporter, closing(events):
+        for event in events:
+            if reporter is not None:
+                reporter.report(event)
+            interrupted = event_callbacks.notify(folder, event)
+            if isinstance(event, CallbackInterrupted):
+                was_interrupted = True
+            if interrupted and not isinstance(event, TrainingStopped):
+                was_interrupted = True
+                break
+    return was_interrupted
+
+
+def _train_ensemble(
+    files: TrainingSets, folder: Path, config: Config, num_members: int, event_callbacks: EventCallbacks
+) -> bool:
+    """Train the members of an ensemble in parallel, and report each validation; see `_train_single`."""
+    training_jobs = plan_ensemble(files, folder, config, num_members)
+    events = train_ensemble(training_jobs, folder, min(num_members, num_parallel_trainings(0, config)))
+    with multi_progress() if event_callbacks.progress else nullcontext() as progress, closing(events):
         for worker_event in events:
             if worker_event is None:
                 continue
             if progress is not None:
                 progress.report(worker_event.folder.name, worker_event.event)
-            if report.notify(worker_event.folder, worker_event.event):
-                return
+            is_interrupted = event_callbacks.notify(worker_event.folder, worker_event.event)
+            if is_interrupted or isinstance(worker_event.event, CallbackInterrupted):
+                return True
+    return False
 
 
 def _read_argument(name: str, pairs: Pairs, purpose: str, data: DataConfig) -> tuple[Path | InMemoryTable, Path | None]:

@@ -17,10 +17,12 @@ import numpy as np
 from pellucid.api import train
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import TaskName
+from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.error_messages import describe_value
-from pellucid.errors import ArgumentError
+from pellucid.errors import ArgumentError, ConfigError
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import ScoredExample
 from pellucid.run_folder.predictor_loader import load
@@ -33,24 +35,23 @@ try:
 except ImportError as error:
     raise ImportError("pellucid.sklearn needs scikit-learn: pip install 'pellucid[sklearn]'") from error
 
-EstimatorT = TypeVar("EstimatorT", bound="SequenceTransducer")
+EstimatorT = TypeVar("EstimatorT", bound="_SequenceEstimator")
 
 MODEL_FILES = "_model_files"
 """Key of the files of the model in the state of a pickled estimator."""
 
 
-class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
-    """Model from sequences to sequences (task = "transduce").
+class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
+    """Parameters, training, and storage of the estimators of all tasks.
 
     `X` holds texts: a list, a NumPy array, or a column or table of pandas or polars with one column, or with two, the
-    second of which holds features. `y` holds the target texts. A tenth of the sources of `X` is held out and selects
-    the best parameters.
+    second of which holds features. A tenth of the sources of `X` is held out and selects the best parameters.
 
     Attributes:
         model_: The fitted predictor, with attention weights and all other methods of `pellucid.Predictor`.
     """
 
-    _task: TaskName = transduce.TASK.settings.name
+    _task: TaskName
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: Source texts, or rows of a source and features.
-            y: Target texts, one for each source.
+            y: Targets, one for each source.
 
         Returns:
             The estimator.
@@ -97,11 +98,12 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
         """
         if y is None:
             raise ArgumentError("y: expected target texts, got None: this estimator requires y to be passed")
-        rows, targets = _source_rows(X), self._target_texts(_items(y))
+        rows = _source_rows(X)
+        settings = self._all_settings(has_features=bool(rows) and len(rows[0]) > 1)
+        targets = self._target_texts(_to_list(y), settings)
         if len(rows) != len(targets):
             raise ArgumentError(f"X, y: expected equal numbers of rows, got {len(rows):,} and {len(targets):,}")
         pairs = [(row[0], target, *row[1:]) for row, target in zip(rows, targets, strict=True)]
-        settings = self._all_settings(has_features=bool(rows) and len(rows[0]) > 1)
         if self.run is not None:
             self.model_ = train(pairs, None, self.run, settings, progress=self.verbose)
             return self
@@ -110,7 +112,7 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: ANN401, N803
-        """Return the best output of each source, as an array of objects.
+        """Return the best output of each source, such as a sequence or tags, as an array of texts.
 
         Args:
             X: Source texts, or rows of a source and features.
@@ -121,19 +123,6 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
         """
         outputs = [trace.output for trace in self._model().predict_examples(_examples(_source_rows(X)))]
         return np.array(outputs, dtype=object)
-
-    def score(self, X: Any, y: Any) -> float:  # noqa: ANN401, N803
-        """Return the share of outputs that equal their targets, from 0 to 1.
-
-        Args:
-            X: Source texts, or rows of a source and features.
-            y: Target texts.
-
-        Raises:
-            NotFittedError: The estimator is not fitted.
-            ArgumentError: The numbers of sources and targets differ, or there is none.
-        """
-        return float(np.mean([scored.exact for scored in self._score_outputs(X, y)]))
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a new folder, which `pellucid.load` and the command line read (`pellucid.save`).
@@ -185,12 +174,17 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
 
     def _score_outputs(self, sources: Any, targets: Any) -> list[ScoredExample]:  # noqa: ANN401
         """Return the best output of each source compared with its target, as `pellucid evaluate` compares them."""
-        model, rows, items = self._model(), _source_rows(sources), _items(targets)
-        _check_scored(rows, items)
+        model, rows, items = self._model(), _source_rows(sources), _to_list(targets)
+        _check_lengths(rows, items)
         return score_traces(model.predict_examples(_examples(rows)), [(target,) for target in items], model.tokenizers)
 
-    def _target_texts(self, targets: list[Any]) -> list[Any]:
-        """Return the targets that the model is trained on."""
+    def _target_texts(self, targets: list[Any], settings: Mapping[str, Any]) -> list[Any]:
+        """Return the texts of the targets, on which the model is trained: by default the targets themselves.
+
+        Args:
+            targets: Targets as they are given.
+            settings: Settings of the training.
+        """
         return targets
 
     def _all_settings(self, has_features: bool) -> dict[str, Any]:
@@ -208,11 +202,46 @@ class SequenceTransducer(BaseEstimator):  # type: ignore[misc]
             section = settings.get(name, {})
             if isinstance(section, Mapping):  # the check of the settings reports others
                 settings[name] = {**section, **values}
+        if not has_features and isinstance(settings["data"], Mapping) and settings["data"].get("context_words"):
+            raise ConfigError(
+                "data.context_words: rows of X have no order: give the words around each source as second column of X"
+            )
         return settings
 
 
-class SequenceTagger(SequenceTransducer):
-    """Model that gives a tag to each symbol of a source (task = "tag"); `y` holds texts with one tag per symbol."""
+class SequenceTransducer(_SequenceEstimator):
+    """Model from sequences to sequences (task = "transduce").
+
+    `X` holds texts: a list, a NumPy array, or a column or table of pandas or polars with one column, or with two, the
+    second of which holds features. `y` holds the target texts. A tenth of the sources of `X` is held out and selects
+    the best parameters.
+
+    Attributes:
+        model_: The fitted predictor, with attention weights and all other methods of `pellucid.Predictor`.
+    """
+
+    _task: TaskName = transduce.TASK.settings.name
+
+    def score(self, X: Any, y: Any) -> float:  # noqa: ANN401, N803
+        """Return the share of outputs that equal their targets, from 0 to 1.
+
+        Args:
+            X: Source texts, or rows of a source and features.
+            y: Target texts.
+
+        Raises:
+            NotFittedError: The estimator is not fitted.
+            ArgumentError: The numbers of sources and targets differ, or there is none.
+        """
+        return float(np.mean([scored.exact for scored in self._score_outputs(X, y)]))
+
+
+class SequenceTagger(_SequenceEstimator):
+    """Model that gives a tag to each symbol of a source (task = "tag"); `y` holds texts with one tag per symbol.
+
+    Attributes:
+        model_: The fitted predictor.
+    """
 
     _task: TaskName = tag.TASK.settings.name
 
@@ -232,7 +261,7 @@ class SequenceTagger(SequenceTransducer):
         return sum(output == reference for output, reference in pairs) / sum(len(each.references[0]) for each in scored)
 
 
-class SequenceClassifier(ClassifierMixin, SequenceTransducer):  # type: ignore[misc]
+class SequenceClassifier(ClassifierMixin, _SequenceEstimator):  # type: ignore[misc]
     """Model that gives a class to each source (task = "classify"); `y` holds the classes, texts or other values.
 
     Attributes:
@@ -250,11 +279,13 @@ class SequenceClassifier(ClassifierMixin, SequenceTransducer):  # type: ignore[m
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            ArgumentError: A source is no text.
+            ArgumentError: A source is no text, or is empty.
         """
-        outputs = super().predict(X)  # an estimator that is not fitted has no classes
-        classes = {str(label): index for index, label in enumerate(self.classes_)}
-        return np.asarray(self.classes_)[[classes[output] for output in outputs]]
+        model = self._model()  # an estimator that is not fitted has no classes
+        self._check_sources(X)
+        normalize = model.tokenizers.target.normalize
+        indices = {normalize(str(label)): index for index, label in enumerate(self.classes_)}
+        return np.asarray(self.classes_)[[indices[output] for output in super().predict(X)]]
 
     def score(self, X: Any, y: Any) -> float:  # noqa: ANN401, N803
         """Return the share of correct classes (accuracy), from 0 to 1.
@@ -265,19 +296,31 @@ class SequenceClassifier(ClassifierMixin, SequenceTransducer):  # type: ignore[m
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            ArgumentError: The numbers of sources and classes differ, or there is none.
+            ArgumentError: The numbers of sources and classes differ, or there is none; or a source is empty.
         """
-        return SequenceTransducer.score(self, X, [str(label) for label in _items(y)])
+        self._model()
+        self._check_sources(X)
+        texts = {label: str(label) for label in self.classes_}  # 1 and 1.0 are one class
+        scored = self._score_outputs(X, [texts.get(label, str(label)) for label in _to_list(y)])
+        return float(np.mean([each.exact for each in scored]))
 
-    def _target_texts(self, targets: list[Any]) -> list[str]:
-        """Return the classes as texts, and store them."""
-        self.classes_ = np.unique(np.array(targets))
-        if len({str(label) for label in self.classes_}) < len(self.classes_):
+    def _target_texts(self, targets: list[Any], settings: Mapping[str, Any]) -> list[str]:
+        """Store the classes, and return those of the targets as texts."""
+        self.classes_, numbers = np.unique(np.array(targets), return_inverse=True)
+        normalize = build_tokenizers(build_config(settings, "config").data).target.normalize
+        if len({normalize(str(label)) for label in self.classes_}) < len(self.classes_):
             raise ArgumentError("y: two classes have the same text")
-        return [str(label) for label in targets]
+        return [str(self.classes_[number]) for number in numbers]
+
+    def _check_sources(self, sources: Any) -> None:  # noqa: ANN401
+        """Raise `ArgumentError` for a source without symbols, which has no class."""
+        count = self._model().tokenizers.source.count
+        for number, (source, *_) in enumerate(_source_rows(sources), 1):
+            if isinstance(source, str) and not count(source):
+                raise ArgumentError(f"X: row {number:,} has an empty source, which has no class: leave it out")
 
 
-def _items(values: Any) -> list[Any]:  # noqa: ANN401
+def _to_list(values: Any) -> list[Any]:  # noqa: ANN401
     """Return a list, an array, or a column or table of a data frame as a list of its rows."""
     if hasattr(values, "to_numpy"):
         values = values.to_numpy()
@@ -292,7 +335,7 @@ def _items(values: Any) -> list[Any]:  # noqa: ANN401
 
 def _source_rows(values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
     """Return the source, or source and features, of each row."""
-    rows = [(item,) if isinstance(item, str) or not _is_row(item) else tuple(item) for item in _items(values)]
+    rows = [(item,) if isinstance(item, str) or not _is_row(item) else tuple(item) for item in _to_list(values)]
     if rows and (len(rows[0]) not in (1, 2) or any(len(row) != len(rows[0]) for row in rows)):
         raise ArgumentError("X: expected texts, or rows of a source and features, got rows of other lengths")
     return rows
@@ -308,7 +351,9 @@ def _examples(rows: Sequence[tuple[Any, ...]]) -> list[Example]:
     return [Example(row[0], "", *row[1:]) for row in rows]
 
 
-def _check_scored(rows: Sequence[object], targets: Sequence[object]) -> None:
+def _check_lengths(rows: Sequence[object], targets: Sequence[object]) -> None:
     """Raise `ArgumentError` unless there is one target for each row, and at least one."""
-    if len(rows) != len(targets) or not targets:
+    if not rows and not targets:
+        raise ArgumentError("X, y: expected at least one row, got none")
+    if len(rows) != len(targets):
         raise ArgumentError(f"X, y: expected equal numbers of rows, got {len(rows):,} and {len(targets):,}")

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from collections import UserList, UserString
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from decimal import Decimal
@@ -37,6 +37,7 @@ from pellucid.model.attention import AdditiveAttention
 from pellucid.reporting.display_text import format_probability
 from pellucid.reporting.figures import drawable_tick_labels
 from pellucid.reporting.progress import multi_progress, training_progress
+from pellucid.training.events import RunEvent
 from pellucid.training.optimizer import averaged_weights
 
 Call = Callable[[Any], object]
@@ -205,6 +206,7 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "audit.options": lambda v: pellucid.audit(examples, v),
         "audit.config": lambda v: pellucid.audit(examples, config=v),
         "audit.device": lambda v: pellucid.audit(examples, device=v),
+        "audit.decided": lambda v: pellucid.audit(examples, decided=v),
         "size_preset.size": pellucid.size_preset,
         "load_config.path": pellucid.load_config,
         "load_config.overrides": lambda v: pellucid.load_config(f"{run}/config.toml", v),
@@ -253,6 +255,14 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "register_metric.metric_class": lambda v: pellucid.register_metric("mine", v),
         "register_optimizer.optimizer_class": lambda v: pellucid.register_optimizer("mine", v),
         "register_callback.callback_class": lambda v: pellucid.register_callback("mine", v),
+        "check_attention.attention_class": pellucid.check_attention,
+        "check_attention.config": lambda v: pellucid.check_attention(CustomAttention, v),
+        "check_attention.query_size": lambda v: pellucid.check_attention(CustomAttention, query_size=v),
+        "check_attention.memory_size": lambda v: pellucid.check_attention(CustomAttention, memory_size=v),
+        "check_cell.cell_class": pellucid.check_cell,
+        "check_optimizer.optimizer_class": pellucid.check_optimizer,
+        "check_optimizer.learning_rate": lambda v: pellucid.check_optimizer(torch.optim.RAdam, v),
+        "check_optimizer.weight_decay": lambda v: pellucid.check_optimizer(torch.optim.RAdam, weight_decay=v),
         "register_task.task": pellucid.register_task,
         "training_progress.stream": partial(enter, training_progress),
         "multi_progress.stream": partial(enter, multi_progress),
@@ -287,6 +297,7 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "ForcedAttention.weights": lambda v: pellucid.ForcedAttention(0, v),
         "Lexicon.targets": pellucid.Lexicon,
         "Lexicon.bad": lambda v: pellucid.Lexicon({}, v),
+        "Lexicon.notes": lambda v: pellucid.Lexicon({}, (), v),
         **{
             f"SearchConfig.{name}": partial(predict_with_search_setting, model, name)
             for name in field_names(SearchConfig)
@@ -350,11 +361,16 @@ def describe_fault(call: Call, name: str, value: object) -> str:
     return ""
 
 
+def no_events() -> Generator[RunEvent]:
+    """Yield nothing."""
+    yield from ()
+
+
 def main(run: str, pairs: str) -> None:
     """Make all calls; training checks its arguments and does nothing else."""
-    api.train_run = lambda *arguments: iter(())  # type: ignore[attr-defined, assignment]
+    api.train_run = lambda *arguments: no_events()  # type: ignore[attr-defined]
     api.load = lambda *arguments: None  # type: ignore[attr-defined, assignment]
-    api._train_ensemble = lambda *arguments: None
+    api._train_ensemble = lambda *arguments: False
     calls, num_calls = list_calls(run, pairs), 0
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

@@ -36,6 +36,9 @@ OTHER_PERMITTED = {
     "matplotlib": "Matplotlib license (based on PSF)",
 }
 """Packages whose license has no identifier, read by a person."""
+WEAK_COPYLEFT = {"psycopg": "LGPL-3.0-only", "psycopg-binary": "LGPL-3.0-only"}
+"""Packages of an extra whose license, read by a person, permits use by software under any license; only changes of the
+package itself stay under it."""
 NVIDIA = "NVIDIA (proprietary)"
 """License of the packages of the CUDA build of PyTorch."""
 IDENTIFIERS = {
@@ -131,8 +134,8 @@ def declared_license(metadata: Message) -> str:
 
 def is_permitted(name: str, license_text: str) -> bool:
     """Return whether a license is permissive: every part of an expression, or a license that a person has read."""
-    if name in OTHER_PERMITTED:
-        return license_text == OTHER_PERMITTED[name]
+    if name in OTHER_PERMITTED | WEAK_COPYLEFT:
+        return license_text == (OTHER_PERMITTED | WEAK_COPYLEFT)[name]
     parts = re.split(r" AND | OR | WITH |[()]", license_text)
     return all(part.strip() in PERMITTED | EXCEPTIONS for part in parts if part.strip()) and bool(license_text)
 

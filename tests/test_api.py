@@ -234,7 +234,7 @@ def test_features_do_not_count_for_the_maximum_length(tmp_path: Path) -> None:
     assert len(transducer.predict(["abc"], features=["A;B;C"])[0].source) == 6
     with pytest.raises(DataError, match="source 1 has 4 symbols"):
         transducer.predict(["abcd"])
-    with pytest.raises(DataError, match="source 1 has 4 features"):
+    with pytest.raises(DataError, match="source 1: the features have 4 symbols"):
         transducer.predict(["abc"], features=["A;B;C;D"])
 
 

@@ -2,13 +2,28 @@
 
 import csv
 import io
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from audited_pairs import audited_errors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.auditing.decisions import AppliedDecisions, Decision, apply_decisions, cell_spans, read_decisions
+from pellucid.auditing.decisions import (
+    AppliedDecisions,
+    Decision,
+    apply_decisions,
+    cell_spans,
+    read_all_decisions,
+    read_audited_table,
+    read_decisions,
+    read_kept_pairs,
+    without_kept,
+)
 from pellucid.config.settings import DataConfig
 from pellucid.errors import DataError
 
@@ -26,6 +41,16 @@ def apply(tmp_path: Path, *decisions: Decision) -> bytes:
     output = tmp_path / "corrected.csv"
     apply_decisions(write_csv(tmp_path), DATA, decisions, output)
     return output.read_bytes()
+
+
+@contextmanager
+def background_writer(pipe: Path, content: bytes) -> Iterator[None]:
+    """Write content to a named pipe in a thread during the block."""
+    thread = threading.Thread(target=lambda: pipe.write_bytes(content), daemon=True)
+    thread.start()
+    yield
+    thread.join(60.0)
+    assert not thread.is_alive()
 
 
 def test_without_decisions_the_file_is_the_same_to_the_byte(tmp_path: Path) -> None:
@@ -46,9 +71,42 @@ def test_only_the_cells_and_rows_of_decisions_change(tmp_path: Path) -> None:
 
 def test_counts_are_returned_and_a_file_may_replace_itself(tmp_path: Path) -> None:
     path = write_csv(tmp_path)
-    decisions = [Decision(4, "b", "B", "remove"), Decision(6, "c", "C", "keep"), Decision(8, "e", "E", "replace", "F")]
+    decisions = [Decision(4, "b", "B", "remove"), Decision(6, "c", "C", "keep"), Decision(8, "e", "E", "replace", "C")]
     assert apply_decisions(path, DATA, decisions, path) == AppliedDecisions(1, 1, 1, 1)
-    assert path.read_bytes().endswith(b"5;e;F;n")
+    assert path.read_bytes().endswith(b"5;e;C;n")
+
+
+def test_sources_are_corrected_alone_or_with_the_target(tmp_path: Path) -> None:
+    changed = apply(
+        tmp_path,
+        Decision(2, "ab", 'A "x"', "replace", new_source='a;"b'),
+        Decision(4, "b", "B", "replace", "BB", "bb"),
+    )
+    assert changed == CSV.replace(b"1;ab;", b'1;"a;""b";').replace(b"2;b;B;", b"2;bb;BB;")
+    path = tmp_path / "words.tsv"
+    path.write_bytes(b"\xef\xbb\xbf a\tA\r\nb\tB\r\n")
+    apply_decisions(path, DataConfig(header=False), [Decision(1, " a", "A", "replace", new_source="a")], path)
+    assert path.read_bytes() == b"\xef\xbb\xbfa\tA\r\nb\tB\r\n"
+
+
+def test_new_texts_with_surrounding_spaces_or_new_symbols_are_named(tmp_path: Path) -> None:
+    path = write_csv(tmp_path)
+    decisions = [Decision(2, "ab", 'A "x"', "replace", "C "), Decision(4, "b", "B", "replace", "QC", "c")]
+    assert apply_decisions(path, DATA, decisions, tmp_path / "corrected.csv").warnings == (
+        f"{path}: new target with a space at the beginning or the end, in line 2",
+        f"{path}: new target with ' ', a symbol that no other target has, in line 2",
+        f"{path}: new target with 'Q', a symbol that no other target has, in line 4",
+    )
+
+
+def test_rows_that_were_kept_are_left_out_wherever_they_are(tmp_path: Path) -> None:
+    records = audited_errors().records[:3]
+    first, second = records[0].example, records[1].example
+    text = f"line,source,target,decision,new_target\n999,{first.source},{first.target},keep,\n"
+    text += f"{records[1].line},{second.source},{second.target},replace,X\n998,{second.source},other,keep,\n"
+    kept = read_kept_pairs([write_decisions(tmp_path, text)])
+    assert kept == {(first.source, first.target), (second.source, "other")}
+    assert without_kept(records, kept) == records[1:]
 
 
 def test_a_removed_first_line_keeps_the_byte_order_mark(tmp_path: Path) -> None:
@@ -56,6 +114,47 @@ def test_a_removed_first_line_keeps_the_byte_order_mark(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfa\tA\nb\tB\n")
     apply_decisions(path, DataConfig(header=False), [Decision(1, "a", "A", "remove")], path)
     assert path.read_bytes() == b"\xef\xbb\xbfb\tB\n"
+
+
+def test_a_first_row_keeps_its_invisible_first_character(tmp_path: Path) -> None:
+    """Only the first of two U+FEFF at the start of a file is a byte order mark, which a reader removes."""
+    path, data = tmp_path / "words.tsv", DataConfig(header=False)
+    path.write_bytes("a\tA\n\ufeffc\tC\n".encode())
+    apply_decisions(path, data, [Decision(1, "a", "A", "remove")], path)
+    assert path.read_bytes() == "\ufeff\ufeffc\tC\n".encode()
+    decision = Decision(1, "\ufeffc", "C", "replace", new_source="\ufeffd")
+    apply_decisions(path, data, [decision], path)
+    assert [row.source for row in read_audited_table(path, data).rows.values()] == ["\ufeffd"]
+
+
+def test_an_invisible_first_character_of_a_later_row_is_its_text(tmp_path: Path) -> None:
+    """Regression test: it was kept as if it were a byte order mark, and then belonged to the next row."""
+    path, data = tmp_path / "words.tsv", DataConfig(header=False)
+    path.write_bytes("a\tA\n\ufeffc\tC\n\ufeffd\tD\n".encode())
+    decisions = [Decision(2, "\ufeffc", "C", "remove"), Decision(3, "\ufeffd", "D", "replace", new_source="e")]
+    apply_decisions(path, data, decisions, path)
+    assert path.read_bytes() == b"a\tA\ne\tD\n"
+
+
+def test_a_row_that_would_be_blank_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "words.tsv"
+    path.write_bytes(b"a\tA\n")
+    with pytest.raises(DataError, match=r"words\.tsv:1: with the new texts, the row is a blank line: remove"):
+        apply_decisions(path, DataConfig(header=False), [Decision(1, "a", "A", "replace", " ", " ")], path)
+    assert path.read_bytes() == b"a\tA\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")
+def test_decisions_are_applied_to_a_pipe_which_has_no_second_reading(tmp_path: Path) -> None:
+    """The content is longer than what one read of an unknown size returns (1 MiB)."""
+    pipe, content = tmp_path / "words.tsv", b"a\tA\n" + (b"b\t" + b"B" * 200 + b"\n") * 6_000
+    os.mkfifo(pipe)
+    with background_writer(pipe, content):
+        counts = apply_decisions(
+            pipe, DataConfig(header=False), [Decision(1, "a", "A", "replace", "X")], tmp_path / "o"
+        )
+    assert counts.replaced == 1 and counts.undecided == 6_000
+    assert (tmp_path / "o").read_bytes() == content.replace(b"A", b"X")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +167,8 @@ def test_a_removed_first_line_keeps_the_byte_order_mark(tmp_path: Path) -> None:
         (Decision(5, "b", "B", "remove"), "words.csv:5: no pair begins in this line"),
         (Decision(99, "b", "B", "remove"), "words.csv:99: no pair begins in this line"),
         (Decision(4, "b", "B", "replace", "x\ny"), "line break"),
+        (Decision(4, "b", "B", "replace", new_source="x\ny"), "the new source 'x.ny' has a line break"),
+        (Decision(7, "d", "", "remove"), "words.csv:7: this line is bad, so that .*: expected 4 columns"),
     ],
 )
 def test_a_decision_that_does_not_fit_is_named_and_nothing_is_written(
@@ -93,6 +194,29 @@ def write_decisions(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "decisions.csv"
     path.write_text(text)
     return path
+
+
+def test_a_column_of_new_sources_is_read(tmp_path: Path) -> None:
+    path = write_decisions(
+        tmp_path, "new_source,line,source,target,decision,new_target\n,2,a,A,keep,\n\nB,3,b,B,replace,\n"
+    )
+    assert read_decisions(path) == [Decision(2, "a", "A", "keep"), Decision(3, "b", "B", "replace", "", "B")]
+    write_decisions(tmp_path, "line,source,target,decision,new_target,new_source\n2,a,A,keep,,B\n")
+    with pytest.raises(DataError, match=":2: the decision keep has no new_target and no new_source"):
+        read_decisions(path)
+    write_decisions(tmp_path, "line,source,target,decision,new_target,new_source,new_source\n2,a,A,keep,,,\n")
+    with pytest.raises(DataError, match="2 columns are named 'new_source': keep one"):
+        read_decisions(path)
+
+
+def test_files_of_several_editors_are_joined_unless_they_differ_on_a_line(tmp_path: Path) -> None:
+    header, paths = "line,source,target,decision,new_target\n", [tmp_path / f"{name}.csv" for name in "abc"]
+    for path, rows in zip(paths, ("2,a,A,keep,\n", "3,b,B,remove,\n2,a,A,keep,\n", "3,b,B,keep,\n"), strict=True):
+        path.write_text(header + rows)
+    kept, removed = Decision(2, "a", "A", "keep"), Decision(3, "b", "B", "remove")
+    assert read_all_decisions(paths[:2]) == [kept, removed] and read_all_decisions(paths[:1]) == [kept]
+    with pytest.raises(DataError, match=r"c\.csv: its decision on line 3 is not that of .*b\.csv: keep one"):
+        read_all_decisions(paths)
 
 
 def test_decisions_are_read_from_any_csv_with_their_columns(tmp_path: Path) -> None:

@@ -66,3 +66,10 @@ def test_unlabeled_sources_are_lines_or_the_source_column(tmp_path: Path) -> Non
     assert [(entry.line, entry.example.source) for entry in plain.entries] == [(1, "ab"), (3, "cd")]
     table = read_unlabeled(tmp_path / "words.csv", DataConfig(header=True, source_column="word", target_column="ipa"))
     assert [(entry.line, entry.example.source) for entry in table.entries] == [(1, "ab"), (2, "cd")]
+
+
+def test_a_first_line_that_may_be_a_header_is_reported(tmp_path: Path) -> None:
+    """Regression test: the name of the column was proposed for labeling."""
+    (tmp_path / "words.txt").write_text("word\nab\ncd\n")
+    (note,) = read_unlabeled(tmp_path / "words.txt", DataConfig()).notes
+    assert note.startswith(f"{tmp_path / 'words.txt'}:1: the first line may be a header")

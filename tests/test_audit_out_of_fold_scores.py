@@ -6,12 +6,14 @@ import msgspec
 import pytest
 from audited_pairs import spelled_pairs, word_config
 
+from pellucid.auditing import out_of_fold_scores
 from pellucid.auditing.folds import assign_folds
-from pellucid.auditing.out_of_fold_scores import MAX_MARGIN, score_out_of_fold
-from pellucid.auditing.types import AuditModels, AuditOptions, MemberScores
-from pellucid.config.settings import Config
+from pellucid.auditing.out_of_fold_scores import MAX_MARGIN, fit_pair_ngram, score_by_pair_ngram, score_out_of_fold
+from pellucid.auditing.types import AuditModels, AuditOptions, ModelScore
+from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import Example
 from pellucid.errors import DataError
+from pellucid.worker_pool import WorkerPool, use_pool
 
 EXAMPLES = [*spelled_pairs(200), Example("aaaa", "B B B B"), Example("bb", "A " * 30)]
 
@@ -24,11 +26,39 @@ def short_config() -> Config:
 
 def test_correct_targets_have_margin_zero_and_wrong_ones_more() -> None:
     scores = score_out_of_fold(EXAMPLES, assign_folds(EXAMPLES, 5, 1), word_config(), AuditOptions())
-    right = [member == MemberScores(pair.target, 0.0) for member, pair in zip(scores.pair_ngram, EXAMPLES, strict=True)]
+    right = [score == ModelScore(pair.target, 0.0) for score, pair in zip(scores.pair_ngram, EXAMPLES, strict=True)]
     assert sum(right) > 190 and not any(right[-2:]) and not scores.network
-    assert scores.pair_ngram[-2].output == "A A A A" and scores.pair_ngram[-2].margin > 3
-    assert scores.pair_ngram[-1].margin == MAX_MARGIN  # it cannot be aligned
+    wrong, unalignable = scores.pair_ngram[-2:]
+    assert wrong is not None and wrong.output == "A A A A" and wrong.margin > 3
+    assert unalignable is not None and unalignable.margin == MAX_MARGIN
     assert scores.chunks[-2] == ((0, 1, 0, 1), (1, 2, 1, 2), (2, 3, 2, 3), (3, 4, 3, 4)) and not scores.chunks[10]
+
+
+def test_kernels_are_compiled_here_only_if_folds_are_computed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = list[str]()
+    monkeypatch.setattr(out_of_fold_scores, "will_compile", lambda: True)
+    monkeypatch.setattr(out_of_fold_scores, "load_kernels", lambda: calls.append("compiled"))
+    monkeypatch.setattr(out_of_fold_scores, "parallel_map", lambda task, jobs, max_workers: iter(()))
+    options = AuditOptions(models="network", jobs=0)
+    with use_pool(WorkerPool):
+        score_out_of_fold([], [], word_config(), options)
+    assert calls == []
+    score_out_of_fold([], [], word_config(), options)
+    assert calls == ["compiled"]
+
+
+def test_a_model_may_object_to_but_not_consent_to_a_source_that_it_does_not_know() -> None:
+    """Regression test: a target of unknown symbols had margin 0, as if the models wrote it."""
+    pairs = [Example(a + b + c, f"{a}{b}{c}".upper()) for a in "abc" for b in "abc" for c in "abc"]
+    pairs += [Example(f"{a}qu{b}", f"{a}KW{b}".upper()) for a in "abc" for b in "abc" for _ in range(2)]
+    predictor = fit_pair_ngram(pairs, DataConfig())
+    assert predictor is not None
+    unknown, wrong, right, alone = score_by_pair_ngram(
+        predictor, [Example("§", "Z"), Example("ab§", "CCCCCCC"), Example("abc", "ABC"), Example("aq", "AZ")]
+    )
+    assert unknown is None and right == ModelScore("ABC", 0.0)
+    assert wrong is not None and wrong.margin > 0
+    assert alone is None  # q is known, but only before u
 
 
 @pytest.mark.parametrize("models", ["pair-ngram", "both"])

@@ -1,7 +1,11 @@
 """auditing/rules.py: reasons that need no model."""
 
+import time
+
 import pytest
 from audited_pairs import make_entries, spelled_pairs, word_config
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pellucid.auditing.rules import apply_rules, list_lines, other_file_reasons, script_of
 from pellucid.auditing.types import Reason
@@ -35,12 +39,15 @@ def test_regular_pairs_have_no_reason() -> None:
         (Example("abaa", "A B \u0410 A"), ("mixed_scripts", "target")),
         (Example("ab\u200b", "A B"), ("invisible", "source")),
         (Example("ab\u00a0c", "A B C"), ("invisible", "source")),
-        (Example("abab", "A B A B "), ("outer_space", "target")),
-        (Example(" abab", "A B A B"), ("outer_space", "source")),
-        (Example("abe\u0301", "A B E"), ("normalization", "source")),
+        (Example("abab", "A B A B "), ("surrounding_space", "target")),
+        (Example(" abab", "A B A B"), ("surrounding_space", "source")),
         (Example("é\u0065\u0301b", "A B"), ("normalization", "source")),
-        (Example("abq", "A B"), ("single_symbol", "source")),
-        (Example("abab", "A B Q B"), ("single_symbol", "target")),
+        (Example("abq", "A B"), ("rare_symbol", "source")),
+        (Example('ab"', "A B"), ("rare_character", "source")),
+        (Example("ab7", "A B"), ("rare_character", "source")),
+        (Example("aBb", "A B"), ("rare_character", "source")),
+        (Example("abb", "A B, B"), ("rare_character", "target")),
+        (Example("abab", "A B Q B"), ("rare_symbol", "target")),
         (Example("abbb", "abbb"), ("copied", "")),
         (Example("abcabc", "A"), ("length", "")),
     ],
@@ -49,14 +56,66 @@ def test_a_finding_is_a_reason_with_its_column(example: Example, expected: tuple
     assert expected in kinds_of(example)
 
 
+def test_texts_of_the_rarer_normal_form_are_named_if_there_are_both() -> None:
+    """Regression test: a file with decomposed texts only had a reason in each of them."""
+    composed, decomposed = Example("ab\u00e9", "A"), Example("abe\u0301", "A")
+    for examples, expected in (
+        ([decomposed] * 5, []),
+        ([composed] * 5, []),
+        ([*[composed] * 5, decomposed], [5]),
+        ([*[decomposed] * 5, composed], [5]),
+    ):
+        reasons = reasons_of(*examples)
+        assert expected == [
+            row for row, found in enumerate(reasons) if "normalization" in {reason.kind for reason in found}
+        ]
+
+
 def test_positions_and_lines_are_named() -> None:
     first, second, third = reasons_of(Example("abq", "A B Q"), Example("abx", "A B"), Example("abx", "A B"))
-    assert Reason("single_symbol", "the source symbol 'q' occurs nowhere else", "source", 3) in first
+    assert Reason("rare_symbol", "the source symbol 'q' is in no other row", "source", 3) in first
     assert Reason("duplicate", "the same pair is in line 103", lines=(103,)) in second
     assert Reason("duplicate", "the same pair is in line 102", lines=(102,)) in third
     (mixed,) = [reason for reason in reasons_of(Example("ab\u0430", "A B A"))[0] if reason.kind == "mixed_scripts"]
-    assert mixed.position == 3 and "'\u0430' (U+0430) is Cyrillic among Latin" in mixed.text
+    assert mixed.position == 3 and mixed.text.endswith(": '\u0430' (U+0430, Cyrillic) among Latin letters")
+    (mixed,) = [
+        reason for reason in reasons_of(Example("abc", "ac\u0435b\u0430\u0435"))[0] if reason.kind == "mixed_scripts"
+    ]
+    assert mixed.text.endswith("'\u0435' (U+0435, Cyrillic) and '\u0430' (U+0430, Cyrillic) among Latin letters")
+    # Regression test: the position was that of the first Cyrillic о, which is among Cyrillic letters.
+    text = "\u0441\u043b\u043e\u0432\u043e w\u043erd"
+    (mixed,) = [reason for reason in reasons_of(Example(text, "A"))[0] if reason.kind == "mixed_scripts"]
+    assert mixed.position == 8
+    (mixed,) = [reason for reason in reasons_of(Example("ab", "A \u0430 B"))[0] if reason.kind == "mixed_scripts"]
+    assert mixed.position == 3
     assert list_lines(range(1, 8)) == "lines 1, 2, 3, 4, 5 and 2 more" and list_lines([7]) == "line 7"
+
+
+def test_symbols_and_characters_are_rare_in_one_of_2000_rows() -> None:
+    regular, rare = [Example("ab-c", "A B C")] * 4_000, [Example("aq", "A"), Example('a"', "A"), Example("a1", "A")]
+    reasons = apply_rules(make_entries([*regular, *rare, *rare]), TOKENIZERS).reasons[4_000:4_003]
+    found = [reason for row in reasons for reason in row if reason.kind.startswith("rare")]
+    assert found == [
+        Reason("rare_symbol", "the source symbol 'q' is in 2 of 4,006 rows", "source", 2),
+        Reason("rare_character", "the source has the character '\"', which is in 2 of 4,006 rows", "source", 2),
+        Reason("rare_character", "the source has the digit '1'; digits are in 2 of 4,006 rows", "source", 2),
+    ]
+    more = apply_rules(make_entries([*regular, *rare, *rare, *rare]), TOKENIZERS).reasons
+    assert not [reason for row in more for reason in row if reason.kind.startswith("rare")]
+
+
+def test_a_large_alphabet_has_a_lower_limit() -> None:
+    """Symbols of two rows each are no reason if there are many, but those of a single row are."""
+    letters = [chr(0x4E00 + number) for number in range(600)]
+    examples = [Example(letters[min(row // 2, 599)], "A") for row in range(5_999)] + [Example("x", "A")]
+    reasons = apply_rules(make_entries(examples), TOKENIZERS).reasons
+    rare = [row for row, found in enumerate(reasons) if "rare_symbol" in {reason.kind for reason in found}]
+    assert rare == [5_999]
+
+
+def test_upper_case_letters_and_digits_are_not_rare_where_they_are_usual() -> None:
+    examples = [Example(f"{number}a", "A") for number in range(10, 60)]
+    assert not [reason for row in reasons_of(*examples) for reason in row if reason.kind == "rare_character"]
 
 
 def test_one_source_with_two_targets_is_a_conflict_unless_the_features_differ() -> None:
@@ -87,3 +146,35 @@ def test_sources_of_other_files_are_named_with_their_targets() -> None:
         [Reason("other_file", "the source is also in test.tsv, line 1, with the same target", lines=(1,))],
         [Reason("other_file", "the source is also in test.tsv, line 2, with the target 'X'", lines=(2,))],
     ]
+
+
+TEXTS = st.sampled_from(["a", "b", "c"])
+
+
+@given(st.lists(st.builds(Example, st.sampled_from(["a", "b"]), TEXTS, st.sampled_from(["", "N"])), max_size=30))
+def test_duplicates_and_conflicts_are_those_of_a_comparison_of_all_rows(examples: list[Example]) -> None:
+    entries = make_entries(examples)
+    for entry, reasons in zip(entries, apply_rules(entries, TOKENIZERS).reasons, strict=True):
+        same = [other for other in entries if other.line != entry.line and other.example[::2] == entry.example[::2]]
+        expected = []
+        if equal := [other.line for other in same if other.example == entry.example]:
+            text = f"the same pair is in {list_lines(equal)}"
+            expected.append(Reason("duplicate", text, lines=tuple(equal[:5])))
+        if others := [other for other in same if other.example.target != entry.example.target]:
+            lines = [other.line for other in others]
+            text = f"the same source has another target, {others[0].example.target!r}, in {list_lines(lines)}"
+            expected.append(Reason("conflict", text, lines=tuple(lines[:5])))
+        found = [reason for reason in reasons if reason.kind in ("duplicate", "conflict")]
+        assert sorted(found) == sorted(expected)
+
+
+def test_many_rows_of_one_source_take_linear_time_and_memory() -> None:
+    """Regression test: 50,000 equal rows had 50,000 lists of 49,999 lines."""
+    entries = make_entries([Example("a", "b")] * 20_000 + [Example("a", "c")] * 10)
+    start = time.process_time()
+    reasons = apply_rules(entries, TOKENIZERS).reasons
+    others = other_file_reasons(entries, {"other.tsv": entries})
+    assert time.process_time() - start < 30.0
+    assert max(len(reason.lines) for found in (*reasons, *others) for reason in found) == 5
+    assert "the same pair is in lines 1, 2, 3, 4, 5 and 19,994 more" in [reason.text for reason in reasons[9_999]]
+    assert "lines 1, 2, 3, 4, 5 and 20,005 more, with the same target" in others[0][0].text

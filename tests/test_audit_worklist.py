@@ -5,7 +5,7 @@ import io
 
 from audited_pairs import ERRORS, audited_errors
 
-from pellucid.auditing.decisions import DECISION_COLUMNS
+from pellucid.auditing.decisions import DECISION_COLUMNS, SOURCE_COLUMN
 from pellucid.auditing.worklist import COLUMNS, worklist_csv
 from pellucid.data.examples import OtherColumns
 
@@ -15,8 +15,8 @@ def test_a_worklist_has_a_row_per_record_and_empty_columns_for_decisions() -> No
     rows = list(csv.DictReader(io.StringIO(worklist_csv(records))))
     assert [row["line"] for row in rows] == [str(record.line) for record in records]
     assert [row["rank"] for row in rows] == [str(rank) for rank in range(1, len(records) + 1)]
-    assert tuple(rows[0]) == COLUMNS and set(DECISION_COLUMNS) <= set(COLUMNS)
-    assert {(row["decision"], row["new_target"]) for row in rows} == {("", "")}
+    assert tuple(rows[0]) == COLUMNS and {*DECISION_COLUMNS, SOURCE_COLUMN} <= set(COLUMNS)
+    assert {(row["decision"], row["new_target"], row["new_source"]) for row in rows} == {("", "", "")}
     first = rows[0]
     assert int(first["line"]) - 1 in ERRORS and float(first["suspicion"]) == float(first["pair_ngram"]) > 1
     assert first["network"] == "" and first["kinds"].startswith("prediction") and first["output"] in first["reasons"]

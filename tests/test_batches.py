@@ -44,6 +44,7 @@ def test_ragged_sequences_are_concatenated(sequences: list[list[int]]) -> None:
     assert ragged.lengths.tolist() == [len(sequence) for sequence in sequences]
     assert ragged.num_sequences == len(sequences)
     assert [ragged.values[a:b].tolist() for a, b in pairwise(ragged.offsets)] == sequences
+    assert [ragged.row(index) for index in range(len(sequences))] == sequences
     assert ragged.values.tolist() == [value for sequence in sequences for value in sequence]
 
 

@@ -1,11 +1,9 @@
 """Callbacks that the settings name: construction, calls, failures, interruption, in single trainings and ensembles."""
 
-import inspect
 import re
-from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pytest
 from trained_runs import (
@@ -19,10 +17,10 @@ import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, override_settings
 from pellucid.config.training_types import CALLBACK_TYPES
-from pellucid.errors import ArgumentError, ConfigError
+from pellucid.errors import ConfigError
 from pellucid.reporting.progress import callback_line
 from pellucid.run_folder.run_files import CONFIG
-from pellucid.training.callbacks import BUILT_IN_CLASSES, build_callbacks
+from pellucid.training.ensemble_training import TrainingJob, run_job
 from pellucid.training.events import (
     CallbackFailed,
     CallbackInterrupted,
@@ -32,6 +30,7 @@ from pellucid.training.events import (
     ValidationCompleted,
 )
 from pellucid.training.session import train_run
+from pellucid.worker_pool import WorkerChannel
 
 
 class Recorder:
@@ -83,11 +82,6 @@ def make_callback_config(*names: str) -> Config:
     return override_settings(make_small_config({"epochs": 2}), {"training": {"callbacks": list(names)}})
 
 
-def register(name: object, value: object) -> None:
-    """Register a value of any type; the wrapper of the tests would check types first."""
-    cast("Callable[[object, object], None]", inspect.unwrap(pellucid.register_callback))(name, value)
-
-
 def test_a_callback_receives_all_events_and_is_closed(tmp_path: Path) -> None:
     files = write_copy_files(tmp_path)
     events = train_to_end(files, tmp_path / "run", make_callback_config("recorder"))
@@ -124,6 +118,60 @@ def test_a_callback_interrupts_and_a_run_resumes_with_other_callbacks(tmp_path: 
     assert_runs_identical(tmp_path / "run", tmp_path / "plain")
 
 
+class StopsAtValidation(Recorder):
+    """A callback that ends the training at the first validation."""
+
+    def on_event(self, folder: Path, event: RunEvent) -> bool | None:
+        """Return true at a validation."""
+        return isinstance(event, ValidationCompleted)
+
+
+class RaisesInterrupt(Recorder):
+    """A callback that raises the exception of Ctrl-C from the fifth update on."""
+
+    def on_event(self, folder: Path, event: RunEvent) -> bool | None:
+        """Raise from the fifth update on."""
+        if isinstance(event, UpdateCompleted) and event.progress.update >= 5:
+            raise KeyboardInterrupt
+        return super().on_event(folder, event)
+
+
+class SentMessages:
+    """A connection of a worker that keeps its messages."""
+
+    def __init__(self) -> None:
+        self.messages = list[Any]()
+
+    def send(self, message: object) -> None:
+        """Keep a message."""
+        self.messages.append(message)
+
+
+def test_an_interrupt_in_a_callback_is_named_and_the_state_is_saved(tmp_path: Path) -> None:
+    """Regression test: a worker of an ensemble died, and the command did not say how to continue."""
+    pellucid.register_callback("ctrl-c", RaisesInterrupt)
+    files, run, config = write_copy_files(tmp_path), tmp_path / "run", make_callback_config("ctrl-c")
+    events = list[RunEvent]()
+    with pytest.raises(KeyboardInterrupt):
+        for event in train_run(files, run, config):
+            events.append(event)
+    assert events[-1] == CallbackInterrupted("ctrl-c")
+    assert Recorder.names[-1] == "close" and (run / "training.safetensors").exists()
+    connection = SentMessages()
+    assert not run_job(TrainingJob(files, run, config), WorkerChannel(connection, 0, None))
+    assert connection.messages[-1].content == CallbackInterrupted("ctrl-c")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        pellucid.train(files.train, files.valid, run, config, progress=False)
+    assert caught.value.__notes__ == [f"the same call continues the training in {run}"]
+
+
+def test_an_interrupted_training_without_progress_is_told(tmp_path: Path) -> None:
+    """Regression test: nothing said that the model is not that of a finished training."""
+    files, run, config = write_copy_files(tmp_path), tmp_path / "run", make_callback_config()
+    with pytest.warns(UserWarning, match="a callback interrupted the training of .*: this is its best model so far"):
+        pellucid.train(files.train, files.valid, run, config, progress=False, callbacks=[StopsAtValidation()])
+
+
 def test_an_object_of_the_caller_that_fails_ends_the_training_whose_state_is_saved(tmp_path: Path) -> None:
     files, settings = write_copy_files(tmp_path), {"size": "tiny", "training": {"epochs": 2.0, "pair_ngram": False}}
     with pytest.raises(OSError, match="no space left"):
@@ -143,13 +191,6 @@ def test_closing_the_events_saves_the_state_and_closes_the_callbacks(tmp_path: P
     assert Recorder.names[-1] == "close" and (tmp_path / "run" / "training.safetensors").exists()
 
 
-class WithArgument(Recorder):
-    """A callback that needs an argument."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-
 class CannotStart(Recorder):
     """A callback that cannot be built."""
 
@@ -157,16 +198,7 @@ class CannotStart(Recorder):
         raise ConnectionError("no server")
 
 
-def test_other_objects_and_names_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for value in (None, 5, object(), Recorder(), dict, pellucid.TrainingCallback, WithArgument):
-        with pytest.raises(ArgumentError, match=r"^callback_class: expected a class with the method on_event"):
-            register("mine", value)
-    for name in BUILT_IN_CLASSES:
-        with pytest.raises(ConfigError, match=f"the name '{name}' belongs to a built-in callback"):
-            register(name, Recorder)
-    for invalid in ("", "a/b", "x" * 101, None):
-        with pytest.raises(ArgumentError, match=r"^name: expected"):
-            register(invalid, Recorder)
+def test_unknown_names_and_callbacks_that_cannot_be_built_are_refused(tmp_path: Path) -> None:
     known = "training.callbacks: expected tensorboard, mlflow, recorder, fails or stops, or one that is installed"
     with pytest.raises(ConfigError, match=re.escape(known) + ".*got 'recorde'; did you mean 'recorder'"):
         build_config({"training": {"callbacks": ["recorde"]}}, "a test")
@@ -179,12 +211,3 @@ def test_other_objects_and_names_are_refused(monkeypatch: pytest.MonkeyPatch, tm
     with pytest.raises(ConfigError, match="the callback 'cannot' cannot be built: no server"):
         train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_callback_config("cannot"))
     assert not (tmp_path / "run").exists()
-    values: dict[str, Any] = {"number": f"{__name__}:CONFIG", "missing": "no_such_package_of_anyone:Callback"}
-    entries = {name: EntryPoint(name, value, CALLBACK_TYPES.group) for name, value in values.items()}
-    monkeypatch.setattr(CALLBACK_TYPES, "declared", entries)
-    for name, message in (
-        ("number", "does not provide the callback"),
-        ("missing", "cannot be loaded: No module named"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            build_callbacks(make_callback_config(name))

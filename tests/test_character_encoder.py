@@ -134,7 +134,7 @@ def test_features_have_no_characters() -> None:
 def test_an_encoder_with_characters_needs_them() -> None:
     encoder = make_encoder(make_characters_config())
     source, lengths, characters = make_sources()
-    for wrong in (None, characters.take([0])):
+    for wrong in (None, characters.index_select([0])):
         with pytest.raises(ArgumentError, match=r"^characters: expected the word at each position of 3 sources"):
             encoder(source, lengths, wrong)
     plain = Encoder(make_config({}).encoder, NUM_WORDS)

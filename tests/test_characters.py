@@ -49,6 +49,15 @@ def test_characters_of_one_word_only_are_left_out() -> None:
     assert learn_characters(examples[1:2], TOKENIZERS.source).symbols == ()
 
 
+def test_characters_that_are_not_encoded_are_left_out() -> None:
+    """The row of a character in the middle of long words only would never be trained."""
+    half = MAX_WORD_CHARACTERS // 2
+    examples = [Example(letter * half + "é" + letter * half, "x") for letter in "ab"] + [Example("ab ba", "y")]
+    vocabulary = learn_characters(examples, TOKENIZERS.source)
+    encoded = encode_characters(examples, TOKENIZERS, vocabulary)
+    assert vocabulary.symbols == ("a", "b") and set(vocabulary.ids.values()) <= set(encoded.values.tolist())
+
+
 @given(SOURCES, st.lists(st.sampled_from(["", "V", "V;PST"]), min_size=6, max_size=6))
 def test_batches_hold_the_characters_of_every_word(sources: list[str], features: list[str]) -> None:
     examples = [Example(*pair) for pair in zip(sources, "x" * len(sources), features, strict=False)]
@@ -67,7 +76,7 @@ def test_batches_hold_the_characters_of_every_word(sources: list[str], features:
     assert (
         len({tuple(ids) for ids in batch.ids.tolist()}) == len(batch.ids) <= sum(map(len, map(str.split, sources))) + 1
     )
-    taken = batch.take([len(examples)])
+    taken = batch.index_select([len(examples)])
     assert words_of(taken, 0, int(lengths[0])) == words_of(batch, 0, int(lengths[0]))
 
 

@@ -81,7 +81,7 @@ def test_links_pipes_and_foreign_folders_are_refused(
         folder_checksums(run)
     (run / "a\nb").unlink()
     (run / "a" / "b" / "c").mkdir(parents=True)
-    with pytest.raises(RunError, match="at most 3 levels"):
+    with pytest.raises(RunError, match="at most 3 folders within each other"):
         folder_checksums(run)
     shutil.rmtree(run / "a")
     monkeypatch.setattr(checksums, "MAX_FILES", 3)
@@ -107,3 +107,18 @@ def test_the_subcommand_prints_and_compares(run: Path, tmp_path: Path) -> None:
     assert "confidence.json was changed" in run_pellucid("check", run, "--list", tmp_path / "list").err
     assert f"expected {total}" in usage_error_message(run_pellucid("check", run, "--expect", total))
     assert "64 hexadecimal digits" in usage_error_message(run_pellucid("check", run, "--expect", "abc"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sparse files of this size need a file system of POSIX")
+def test_a_sparse_file_is_refused_before_it_is_hashed(run: Path) -> None:
+    os.truncate(run / "card.md", 2**43)
+    with pytest.raises(RunError, match=r"card\.md: the files of .* have more than 4,398,046,511,104 bytes"):
+        folder_checksums(run)
+
+
+def test_the_list_of_a_folder_with_as_many_files_as_possible_is_read(tmp_path: Path) -> None:
+    found = {f"seed-10/snapshots/{number:06}-\u2028{'x' * 40}.safetensors": "0" * 64 for number in range(10_000)}
+    (tmp_path / "list").write_text(format_checksums(found), "utf-8", newline="\n")
+    assert read_checksums(tmp_path / "list") == found
+    (tmp_path / "list").write_text(format_checksums(found).replace("\n", "\r\n"), "utf-8", newline="\n")
+    assert read_checksums(tmp_path / "list") == found

@@ -5,9 +5,14 @@ import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from audited_pairs import spelled_pairs
 from command_line import CommandResult, run_pellucid, usage_error_message
+
+from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.audit import AuditArguments, _options
 
 FLAGS = ("--source-column", "word", "--target-column", "ipa", "--target-symbols", "words")
 
@@ -23,6 +28,15 @@ def write_words(tmp_path: Path) -> Path:
 
 def audit(*arguments: object, stdin: str = "") -> CommandResult:
     return run_pellucid("audit", *arguments, stdin=stdin.encode())
+
+
+@pytest.mark.parametrize(
+    ("flags", "jobs"),
+    [([], 1), (["--on", "ray"], 0), (["--on", "ray", "--jobs", "1"], 1), (["--jobs", "0"], 0), (["--jobs", "3"], 3)],
+)
+def test_folds_are_computed_one_by_one_here_and_in_parallel_on_a_cluster(flags: list[str], jobs: int) -> None:
+    args = parse_arguments(AuditArguments, "audit", ["words.csv", *flags])
+    assert _options(args).jobs == jobs
 
 
 def test_the_worklist_has_every_row_with_line_and_id_and_names_bad_lines(tmp_path: Path) -> None:
@@ -44,11 +58,17 @@ def test_a_file_with_semicolons_keeps_its_columns_and_open_rows_are_counted(tmp_
     path.write_text("id;word;ipa;source;note\n" + "".join(rows) + "P-60;abc;;y;x\nP-61;abd;;y;x\n", "utf-8")
     result = audit(path, *FLAGS, "--output", worklist, "--html", page)
     assert result.code == 0, result
-    assert "2 rows without a target: not audited" in result.err and "bad line" not in result.err
+    assert f"{path}: 2 rows without a target: not audited (lines 62 and 63)" in result.err
+    assert "bad line" not in result.err and "no_target 2" in result.err
     listed = list(csv.DictReader(io.StringIO(worklist.read_text("utf-8")), delimiter=";"))
-    assert list(listed[0])[-4:] == ["decision", "new_target", "input_source", "note"] and len(listed) == 60
-    assert all(row["input_source"] == f"a;{int(row['line']) - 2}" and row["note"] == "x" for row in listed)
-    assert '"delimiter":";"' in page.read_text("utf-8")
+    assert list(listed[0])[-5:] == ["decision", "new_target", "new_source", "input_source", "note"]
+    assert len(listed) == 62 and [row["kinds"] for row in listed[60:]] == ["no_target"] * 2
+    assert [(row["line"], row["id"], row["source"], row["target"]) for row in listed[60:]] == [
+        ("62", "P-60", "abc", ""),
+        ("63", "P-61", "abd", ""),
+    ]
+    assert all(row["input_source"] == f"a;{int(row['line']) - 2}" and row["note"] == "x" for row in listed[:60])
+    assert '"delimiter":";"' in page.read_text("utf-8") and '"others":["a;0","x"]' in page.read_text("utf-8")
     result = audit(path, *FLAGS, "--apply", worklist, "--output", tmp_path / "corrected.csv")
     assert "62 without a decision" in result.err
 
@@ -59,17 +79,38 @@ def test_decisions_in_the_worklist_are_applied(tmp_path: Path) -> None:
     result = audit(path, *FLAGS, "--apply", worklist, "--output", corrected)
     assert result.code == 0 and corrected.read_bytes() == path.read_bytes()
     rows = list(csv.reader(io.StringIO(worklist.read_text("utf-8-sig"))))
-    rows[1][-2:] = ["replace", rows[1][rows[0].index("output")]]
+    rows[1][-3:] = ["replace", rows[1][rows[0].index("output")], ""]
     with worklist.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     result = audit(path, *FLAGS, "--apply", worklist, "--output", corrected)
-    assert "1 target replaced, 0 rows removed, 0 marked as right, 99 without a decision" in result.err
+    assert "1 target replaced, 0 rows removed, 0 rows kept, 99 without a decision" in result.err
     source = spelled_pairs(100)[4]
     assert corrected.read_text("utf-8") == path.read_text("utf-8").replace(
         f"{source.source},G G G", f"{source.source},{source.target}"
     )
+    rows[1][-2:], rows[2][-3:] = [f"{rows[1][-2]} ", "Q"], ["keep", "", ""]
+    with worklist.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    result = audit(path, *FLAGS, "--apply", worklist, "--output", corrected)
+    assert "1 target replaced, 1 source replaced, 0 rows removed, 1 row kept, 98 without" in result.err
+    assert f"warning: {path}: new target with a space at the beginning or the end, in line 6" in result.err
+    assert f"warning: {path}: new source with 'Q', a symbol that no other source has, in line 6" in result.err
     again = usage_error_message(audit(corrected, *FLAGS, "--apply", worklist, "--output", path))
     assert f"{corrected}:6: the decision is on {source.source!r} with the target 'G G G', but the line has" in again
+
+
+def test_rows_that_were_kept_are_left_out(tmp_path: Path) -> None:
+    path, decided = write_words(tmp_path), tmp_path / "decisions.csv"
+    decided.write_text(f"line,source,target,decision,new_target\n999,{spelled_pairs(100)[4].source},G G G,keep,\n")
+    result = audit(path, *FLAGS, "--decided", decided)
+    assert len(result.out.splitlines()) == 100 and "P-4," not in result.out
+    assert "1 row left out, kept by earlier decisions" in result.err
+
+
+def test_targets_that_seem_to_be_symbols_between_spaces_are_reported(tmp_path: Path) -> None:
+    path = write_words(tmp_path)
+    warning = "seem to be symbols between spaces"
+    assert warning in audit(path, *FLAGS[:4]).err and warning not in audit(path, *FLAGS).err
 
 
 def test_other_files_are_compared(tmp_path: Path) -> None:
@@ -82,9 +123,12 @@ def test_other_files_are_compared(tmp_path: Path) -> None:
 
 def test_sources_are_proposed(tmp_path: Path) -> None:
     path, unlabeled = write_words(tmp_path), tmp_path / "new.txt"
-    unlabeled.write_text("word\nxyz\ngfed\nwvu\n")
+    unlabeled.write_text(f"word\nxyz\ngfed\nwvu\n{spelled_pairs(100)[4].source}\n")
+    path.write_text(path.read_text("utf-8").replace(",", ";"), "utf-8")
     result = audit(path, *FLAGS, "--next", 2, "--unlabeled", unlabeled)
-    rows = list(csv.DictReader(io.StringIO(result.out)))
+    assert f"{unlabeled}: 1 source left out, which has a target in {path} already" in result.err
+    assert result.out.startswith("\ufeffrank;source;")
+    rows = list(csv.DictReader(io.StringIO(result.out), delimiter=";"))
     assert result.code == 0 and {row["source"] for row in rows} == {"xyz", "wvu"}
     assert "only 3 sources" in audit(path, *FLAGS, "--next", 9, "--unlabeled", unlabeled).err
 
@@ -94,6 +138,28 @@ def test_json_lines_are_audited(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"s": pair.source, "t": pair.target}) + "\n" for pair in spelled_pairs(40)))
     result = audit(path, "--target-symbols", "words")
     assert result.code == 0 and len(result.out.splitlines()) == 41
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_null_targets_are_rows_without_a_target(tmp_path: Path, suffix: str) -> None:
+    """Regression test: they were bad lines, and with --on-bad-line stop any row without a target was one."""
+    rows = [{"s": pair.source, "t": pair.target} for pair in spelled_pairs(40)] + [{"s": "abc", "t": None}]
+    path = tmp_path / f"words.{suffix}"
+    if suffix == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    result = audit(path, "--target-symbols", "words", "--on-bad-line", "stop")
+    assert result.code == 0 and f"{path}: 1 row without a target: not audited (line 41)" in result.err
+    (row,) = [row for row in csv.DictReader(io.StringIO(result.out)) if row["kinds"] == "no_target"]
+    assert (row["line"], row["source"], row["target"]) == ("41", "abc", "")
+
+
+def test_another_bad_line_stops_the_audit_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "words.tsv"
+    path.write_text("ab\tA B\nabc\t\ncd\n")
+    message = usage_error_message(audit(path, "--on-bad-line", "stop"))
+    assert message.startswith(f"{path}:3: expected") and "--on-bad-line skip" in message
 
 
 @pytest.mark.parametrize(
@@ -106,7 +172,13 @@ def test_json_lines_are_audited(tmp_path: Path) -> None:
         (["--next", "5", "--unlabeled", "u.txt", "--compare", "t.tsv"], "--next proposes sources"),
         (["--input-format", "text"], "--input-format text has no targets"),
         (["--group-column", "3"], "--group-column, --ignored-tag and --class-column have no effect"),
-        (["--time", "1m"], "--time, --epochs and --run are for networks"),
+        (["--time", "1m", "--size", "large", "--device", "cuda"], "--size, --time and --device: only for networks"),
+        (["--apply", "d.csv", "--output", "o.csv", "--folds", "7", "--seed", "3"], "leave out --folds and --seed"),
+        (["--next", "5", "--unlabeled", "u.txt", "--jobs", "2"], "--next proposes sources and makes no worklist"),
+        (["--next", "5", "--unlabeled", "u.txt", "--seed", "2"], "--seed: --next has random numbers only for networks"),
+        (["--page-rows", "5"], "--page-rows is for the page: give --html"),
+        (["--output", "r.html", "--html", "r.html"], "--output and --html are one file, r.html"),
+        (["--output", "r.html", "--html", "./r.html"], "--output and --html are one file, r.html"),
         (["--folds", "1"], "--folds: expected"),
         (["--models", "ngram"], "--models: expected pair-ngram, network or both"),
     ],

@@ -25,14 +25,17 @@ from command_line import (
 )
 from trained_runs import copy_run_folder, digits_run, make_small_config, train_to_end, write_old_model, write_pairs
 
+from pellucid.cli import sources
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.evaluate import EvaluateArguments
-from pellucid.cli.predict import PredictArguments
+from pellucid.cli.predict_arguments import PredictArguments
 from pellucid.cli.sources import DecodingNotes, read_chunks
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
+from pellucid.data.readers import BadLine
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.streaming import MAX_OUTPUTS
+from pellucid.decoding.text_decoder import WordOutput
 from pellucid.decoding.trace import Trace
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.training_data import TrainingFiles
@@ -471,7 +474,7 @@ def test_bad_lines_of_a_lexicon_name_the_side_and_are_skipped_on_request(tmp_pat
     result = run_pellucid(*arguments, "--on-bad-line", "skip", stdin=b"ab\n")
     assert output_lines(result.out) == ["ZZ"] and output_lines(result.err) == [
         f"pellucid: skipped {path}:2: the source is empty",
-        f"pellucid: skipped {path}:3: the target is empty",
+        f"pellucid: note: {path}: rows without a target, which are not used: 1",
         "pellucid: 1 source decoded by the lexicon",
     ]
 
@@ -523,7 +526,7 @@ def test_each_source_may_have_its_own_prefix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "message"),
     [
-        ("1\n", (), "prefixes.txt ends after 1 lines: input line 2 has no prefix"),
+        ("1\n", (), "prefixes.txt ends after 1 line: input line 2 has no prefix"),
         ("1\n2\n3\n", (), "prefixes.txt:3: there is no input line 3 for this prefix"),
         ("1\nx\n", (), "prefixes.txt:2: prefix: the model never writes the symbol 'x'"),
         ("\n12\n", ("--forbid", "2"), "prefixes.txt:2: prefix: the symbol '2' is forbidden"),
@@ -620,3 +623,21 @@ def test_outputs_below_the_confidence_threshold_leave_empty_lines() -> None:
 )
 def test_a_threshold_without_confidence_is_refused(arguments: tuple[str, ...], message: str) -> None:
     assert usage_error_message(predict(*arguments, stdin="one\n")).startswith(message)
+
+
+def test_notes_of_a_stream_without_end_take_bounded_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MAX_UNKNOWN_SYMBOLS", 3)
+    notes = DecodingNotes()
+    for number in range(1, 2_001):
+        notes.count_line(BadLine("x.tsv", number, "expected 2 columns"), None)
+        notes.count_text(None, [WordOutput("a", "b", 0.0, None, "search", True, True, (f"word{number}", "word1"))])
+    both = DecodingNotes()
+    both.add(notes.counts())
+    both.add(notes.counts())
+    assert len(both.bad_lines) == 5 and len(both.unknown) == 4
+    both.report(has_features=False)
+    message = capsys.readouterr().err
+    assert "no output for x.tsv:1: " in message and "no output for 3,995 more bad lines" in message
+    assert "8,000 source symbols (4 different)" in message and "'other symbols' × 3,994" in message

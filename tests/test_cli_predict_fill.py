@@ -2,12 +2,15 @@
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import CommandResult, run_pellucid, usage_error_message
 from trained_runs import digits_run
 
+from pellucid.cli.predict_fill import FilledTable, FillOptions
+from pellucid.data.readers import TableCells
 from pellucid.decoding.trace import Trace
 from pellucid.run_folder.predictor_loader import load
 
@@ -93,6 +96,17 @@ def test_names_and_line_ends_of_unusual_headers(tmp_path: Path) -> None:
     assert header.endswith(",confidence,predicted_confidence,predicted_predicted_confidence")
 
 
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+def test_blank_lines_stay_blank(delimiter: str, tmp_path: Path) -> None:
+    """Regression test: a blank line became a row of empty cells, and was counted as a cell that was left empty."""
+    path = tmp_path / "table.csv"
+    path.write_text("words,digits\nsix,\n\none,1\n  \n".replace(",", delimiter))
+    result = fill(path, "--input-format", "csv" if delimiter == "," else "tsv")
+    lines = result.out.splitlines()
+    assert len(lines) == 5 and lines[2] == lines[4] == "" and lines[3] == "one,1,".replace(",", delimiter)
+    assert "1 cell of 'digits' filled; 1 row unchanged" in result.err
+
+
 def test_known_pairs_have_an_origin(tmp_path: Path) -> None:
     path, lexicon = write_table(tmp_path / "table.csv"), tmp_path / "lexicon.tsv"
     lexicon.write_text("six\t66\n")
@@ -117,8 +131,8 @@ def test_uncertain_cells_stay_empty(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("words,digitz\none,\n", "--fill: the file has no column 'digits'; did you mean 'digitz'?"),
+        ("words,digits,digits\none,,\n", "--fill: 2 columns are named 'digits': rename all but one"),
         ("", "the input has no row. A shell that writes the output to the file of the input empties it first"),
-        ("words,digits\none,,x\n", "expected 2 columns as in line 1, got 3"),
     ],
 )
 def test_tables_that_cannot_be_filled(text: str, message: str, tmp_path: Path) -> None:
@@ -127,12 +141,32 @@ def test_tables_that_cannot_be_filled(text: str, message: str, tmp_path: Path) -
     assert message in usage_error_message(fill(path))
 
 
-def test_a_bad_row_stops_after_the_rows_before_it(tmp_path: Path) -> None:
+def test_nothing_is_written_if_rows_of_the_file_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    path.write_bytes(b"words,digits\none,\n\xff,\ntwo,\n")
+    path.write_bytes(b"words,digits\none,\n\xff,\ntwo,\nsix,,x\n")
     result = fill(path)
+    assert result.code == 2 and not result.out
+    assert f"{path}:3: invalid UTF-8" in result.err and f"{path}:5: expected 2 columns" in result.err
+    assert "2 rows cannot be read. --fill writes every row, so nothing is written: correct them first" in result.err
+    path.write_bytes(b"words,digits\n" + b"\xff,\n" * 30)
+    result = fill(path)
+    assert result.err.count("invalid UTF-8") == 20 and "30 rows cannot be read; the first 20 are listed" in result.err
+
+
+def test_a_bad_row_of_standard_input_stops_after_the_rows_before_it() -> None:
+    result = fill("--input-format", "csv", stdin=b"words,digits\none,\n\xff,\ntwo,\n")
     assert result.code == 2 and len(result.out.splitlines()) == 2
-    assert "--fill writes every row, and stops at one that it cannot read" in result.err
+    assert "stops at one that it cannot read: the output ends before it" in result.err
+
+
+def test_cells_of_spaces_stay_if_the_output_is_empty(tmp_path: Path) -> None:
+    table = FilledTable(TableCells(["words", "digits"]), FillOptions("digits"), tmp_path / "table.csv", "csv")
+    [row] = [["x", "  "]]
+    table.cells.rows.append(row)
+    assert table.pop_rows(1) == [row] and table.is_empty(row)
+    [trace] = load(digits_run().run).predict(["one"])
+    assert table.fill_row(row, replace(trace, output=""))[:2] == row and table.num_empty == 1
+    assert table.fill_row(row, trace)[1] == trace.output
 
 
 def test_a_file_without_names_cannot_be_filled(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandResult, run_pellucid, usage_error_message
+from task_cases import task_run
 from trained_runs import digits_run
 
+from pellucid.cli import main
 from pellucid.run_folder.predictor_loader import load
 
 TEXT = "One two, (three)!\r\n\n  four 5\nsix"
@@ -81,6 +83,34 @@ def test_a_line_that_is_not_utf8_stops_or_is_an_empty_line() -> None:
     assert record["line"] == 2 and record["output"] is None and "invalid UTF-8" in record["error"]
 
 
+def test_a_line_with_a_word_of_too_many_symbols_is_a_bad_line() -> None:
+    """Regression test: the word ended the whole text, and the message named neither file nor line."""
+    text = "one\ntwo " + "a" * 1001 + "\nthree\n"
+    message = "standard input:2: the word has 1001 symbols, more than data.max_sequence_length = 1000: 'aaa"
+    one, three = outputs("one", "three")
+    stopped = predict_text(stdin=text)
+    assert (stopped.code, stopped.out) == (2, f"{one}\n") and message in stopped.err
+    skipped = predict_text("--on-bad-line", "skip", stdin=text)
+    assert (skipped.code, skipped.out) == (0, f"{one}\n\n{three}\n") and message in skipped.err
+
+
+def test_accepted_words_are_counted() -> None:
+    words = [json.loads(line) for line in predict_text("-f", "jsonl").out.splitlines()]
+    threshold = sorted(word["confidence"] for line in words for word in line["words"])[2]
+    result = predict_text("--min-confidence", threshold)
+    rows = csv.DictReader(io.StringIO(predict_text("--min-confidence", threshold, "-f", "csv").out))
+    count = [row["accepted"] for row in rows].count("true")
+    assert 0 < count < 5
+    assert f"{count} of 5 words are accepted, with a confidence of at least {threshold:g}" in result.err
+    assert f"; the other {5 - count} stay as they are" in result.err
+
+
+def test_running_text_needs_outputs_that_are_written_symbol_by_symbol() -> None:
+    result = run_pellucid("predict", task_run("tag").run, "--text", stdin=b"abc\n")
+    message = "--text: expected outputs written symbol by symbol, but the model's task is 'tag'"
+    assert result.out == "" and message in usage_error_message(result)
+
+
 def test_an_empty_text_gives_an_empty_output() -> None:
     result = predict_text(stdin="")
     assert result.code == 0 and result.out == "" and "the input is empty" in result.err
@@ -106,3 +136,77 @@ def test_the_other_flags_require_text() -> None:
     for flag in ("--word-pattern", "--word-template", "--keep-case"):
         result = run_pellucid("predict", digits_run().run, flag, "x")
         assert f"{flag} requires --text" in usage_error_message(result)
+
+
+SENTENCES = [["the", "live", "fish"], ["we", "live", "here"], ["a", "live", "fish"], ["they", "live", "near"]] * 12
+
+
+def write_text(path: Path, sentences: list[list[str]]) -> Path:
+    """Write running text as a training file: each word with its reverse as target, and blank lines."""
+    path.write_text("\n".join("".join(f"{word}\t{word[::-1]}\n" for word in line) for line in sentences), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def context_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run that reads two words before and after each word."""
+    folder = tmp_path_factory.mktemp("context")
+    text = write_text(folder / "text.tsv", SENTENCES)
+    result = run_pellucid(
+        *("train", text, "--run", folder / "run", "--context-words", "2", "--size", "tiny", "--epochs", "1"),
+    )
+    assert result.code == 0, result.err
+    assert "sentences chosen at random" in result.err + result.out
+    return folder / "run"
+
+
+def test_text_and_file_have_the_same_outputs_in_context(context_run: Path, tmp_path: Path) -> None:
+    sentences = [["fish", "live", "there"], ["we", "live", "near", "a", "live", "fish"], ["live"]]
+    text = "".join(" ".join(line) + ".\n" for line in sentences)
+    result = run_pellucid("predict", context_run, "--text", stdin=text.encode())
+    outputs = [line.rstrip(".").split(" ") for line in result.out.splitlines()]
+    path = write_text(tmp_path / "text.tsv", sentences)
+    lines = run_pellucid("predict", context_run, path).out.split("\n")
+    assert lines == [output for line in outputs for output in [*line, ""]]
+    piped = run_pellucid("predict", context_run, stdin=path.read_bytes()).out
+    assert piped.split("\n") == lines
+    model = load(context_run)
+    contexts = ["⟨edge⟩ ⟨edge⟩ live there", "⟨edge⟩ fish there ⟨edge⟩", "fish live ⟨edge⟩ ⟨edge⟩"]
+    assert [trace.output for trace in model.predict(sentences[0], contexts)] == outputs[0]
+
+
+def test_tables_keep_their_rows_in_context(
+    context_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "words.csv"
+    path.write_text(
+        "".join(f"{word},{number}\n" for number, word in enumerate(["we", "live", "near", "a", "live", "fish"]))
+    )
+    whole = run_pellucid("predict", context_run, path, "--output-format", "csv").out
+    assert [row.split(",")[:2] for row in whole.splitlines()[1:]] == [
+        line.split(",") for line in path.read_text().splitlines()
+    ]
+    monkeypatch.setattr("pellucid.decoding.streaming.MAX_SOURCES", 2)
+    for output_format in ("csv", "tsv"):
+        expected = run_pellucid("predict", context_run, path, "--output-format", output_format).out
+        assert main(["predict", str(context_run), str(path), "--output-format", output_format]) == 0
+        assert capsys.readouterr().out == expected
+
+
+def test_contexts_in_evaluation_scoring_fine_tuning_and_prepared_data(context_run: Path, tmp_path: Path) -> None:
+    path = write_text(tmp_path / "text.tsv", SENTENCES[:4])
+    evaluation = run_pellucid("evaluate", context_run, path)
+    assert evaluation.code == 0 and "exact match" in evaluation.out
+    score = run_pellucid("score", context_run, path)
+    assert score.code == 0 and len(score.out.splitlines()) == len(path.read_text().splitlines())
+    tuned = run_pellucid("train", path, "--run", tmp_path / "tuned", "--from", context_run, "--epochs", "1")
+    assert tuned.code == 0 and load(tmp_path / "tuned").config.data.context_words == 2
+    flags = ("--context-words", "2", "--size", "tiny")
+    held_out = run_pellucid("prepare", path, "--out", tmp_path / "prepared", *flags[:2])
+    assert "holds out sentences" in usage_error_message(held_out)
+    valid = write_text(tmp_path / "valid.tsv", [["here", "we", "live"]])
+    prepared = run_pellucid("prepare", path, "--valid", valid, "--out", tmp_path / "prepared", *flags[:2])
+    assert prepared.code == 0, prepared.err
+    trained = run_pellucid("train", tmp_path / "prepared", "--run", tmp_path / "run", *flags, "--epochs", "1")
+    assert trained.code == 0, trained.err
+    assert "⟨?⟩" not in load(tmp_path / "run").vocabularies.features.symbols

@@ -1,10 +1,12 @@
 """cli/prepare.py: the subcommand prepare, and trainings on its folder."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from command_line import CommandResult, run_pellucid, usage_error_message
+from command_line import CommandResult, build_environment, run_pellucid, usage_error_message
 
 
 def write_table(path: Path) -> None:
@@ -38,7 +40,7 @@ def test_a_table_is_prepared_trained_on_and_evaluated(tmp_path: Path) -> None:
     assert "exact match" in run(tmp_path, "evaluate", "run", "prepared/validation.jsonl").out
     assert run(tmp_path, *train, "--size", "tiny").code == 0  # finished: it stays as it is
     again = run(tmp_path, "prepare", "words.csv", "--out", "prepared", *COLUMNS, "--on-bad-line", "skip")
-    assert "prepared is complete, prepared before from the same files and settings" in again.err
+    assert "prepared is already complete: it was prepared from the same files and settings" in again.err
 
 
 def test_settings_of_a_file_and_of_the_task(tmp_path: Path) -> None:
@@ -74,3 +76,23 @@ def test_arguments_of_prepare(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     result = run(tmp_path, "prepare", "pipe", "--out", "x")
     assert "is no regular file: it is read twice" in usage_error_message(result)
+
+
+def test_ctrl_c_says_how_to_continue(tmp_path: Path) -> None:
+    program = """
+from pellucid.cli import prepare
+from pellucid.training import preparation
+
+def interrupted(*_):
+    yield preparation.PreparationProgress("counted", 7)
+    raise KeyboardInterrupt
+
+preparation.prepare_data = interrupted
+raise SystemExit(prepare.main(["words.csv", "--out", "prepared"]))
+"""
+    command, environment = [sys.executable, "-c", program], build_environment()
+    result = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment, check=False)
+    assert (result.returncode, result.stderr) == (
+        130,
+        "pellucid: interrupted; the same command continues in prepared\n",
+    )

@@ -48,6 +48,24 @@ def test_the_table_of_a_header_is_filled(tmp_path: Path) -> None:
     assert lines[-1].endswith("other/unlabeled.csv --output-format csv > outputs.csv")
 
 
+def test_a_table_with_an_unreadable_row_is_not_filled(tmp_path: Path) -> None:
+    """Regression test: the command that was printed failed."""
+    rows = "".join(f"a{n},{'' if n % 5 == 0 else n}\n" for n in range(40))
+    (tmp_path / "names.csv").write_text(f"latin,hebrew\n{rows}short\n")
+    flags = ["--header", "--out", "out", "--on-bad-line", "skip"]
+    lines = run_pellucid("split", "names.csv", *flags, folder=tmp_path).out.splitlines()
+    assert lines[-1] == "  pellucid predict runs/names out/unlabeled.csv --fill hebrew > filled.csv"
+
+
+def test_a_column_of_classes_is_passed_on(tmp_path: Path) -> None:
+    rows = "".join(f"a b{n},{'' if n % 5 == 0 else 'x y'},{'' if n % 5 == 0 else 'c'}\n" for n in range(40))
+    (tmp_path / "commands.csv").write_text(f"words,tags,intent\n{rows}")
+    flags = ["--source-column", "words", "--target-column", "tags", "--class-column", "intent"]
+    lines = run_pellucid("split", "commands.csv", "--out", "out", *flags, folder=tmp_path).out.splitlines()
+    assert f"--task tag-and-classify {' '.join(flags)}" in lines[-3]
+    assert lines[-1].endswith("out/unlabeled.csv --output-format csv > outputs.csv")
+
+
 def test_flags_are_checked_and_passed_on(tmp_path: Path) -> None:
     (path := tmp_path / "words.txt").write_text("x|a|1\n" * 3 + "".join(f"w{n}|b|{n}\n" for n in range(40)))
     flags = ["--no-header", "--delimiter", "|", "--group-column", "3", "--features-column", "3", "--test-size", "4"]
@@ -64,3 +82,11 @@ def test_flags_are_checked_and_passed_on(tmp_path: Path) -> None:
     delimiter = run_pellucid("split", tmp_path / "a.jsonl", "--out", tmp_path, "--delimiter", ";")
     assert delimiter.code == 2 and "--delimiter applies to CSV" in delimiter.err
     assert SplitArguments.test_size == 0.1
+
+
+def test_the_printed_training_splits_symbols_between_spaces(tmp_path: Path) -> None:
+    path = tmp_path / "phones.csv"
+    path.write_text("word,phones\n" + "".join(f"w{number},k a{number} t\n" for number in range(40)))
+    flags = ("--source-column", "word", "--target-column", "phones")
+    result = run_pellucid("split", path, "--out", tmp_path / "parts", *flags)
+    assert result.code == 0 and "--target-symbols words" in result.out and "--source-symbols" not in result.out

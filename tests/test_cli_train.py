@@ -110,7 +110,7 @@ def test_skipped_lines_are_counted_and_listed(tmp_path: Path) -> None:
     command = ["train", tmp_path / "train.tsv", "--valid", dev, "--run", tmp_path / "run", "--size", "tiny"]
     assert f"{tmp_path / 'train.tsv'}:10: expected 2 columns, got 1" in usage_error_message(run_pellucid(*command))
     result = run_pellucid(*command, "--on-bad-line", "skip", "--training.epochs", "0.1")
-    assert result.code == 0 and "20 examples, 1 blank lines skipped, 2 bad lines skipped" in result.err
+    assert result.code == 0 and "20 examples, 1 blank line skipped, 2 bad lines skipped" in result.err
     assert "train.tsv:10: expected 2 columns" in result.err and "train.tsv:12: the source is empty" in result.err
 
 
@@ -156,7 +156,7 @@ def test_ctrl_c_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long_run
     command, run = train_command(long_run, tmp_path / "run"), tmp_path / "run"
     with start_command(*command) as process:
         wait_until(lambda: num_logged_updates(run) >= 30, process)
-        assert usage_error_message(run_pellucid(*command)) == f"{run} is in use: another training is writing to it"
+        assert usage_error_message(run_pellucid(*command)) == f"{run} is in use: another process is writing to it"
         send_interrupt(process)
         result = wait_for_exit(process)
     assert result.code == 130 and "Traceback" not in result.err and result.out == ""
@@ -174,6 +174,7 @@ def test_second_ctrl_c_stops_at_once_and_keeps_the_checkpoint(tmp_path: Path, lo
         send_interrupt(process)
         result = wait_for_exit(process)
     assert result.code == 130 and "Traceback" not in result.err and "Exception ignored" not in result.err
+    assert f"pellucid: interrupted; the same command resumes from {run}" in result.err
     assert (run / "training.safetensors").exists() and num_logged_updates(run) < 500
     assert [path.name for path in run.iterdir() if path.name.startswith(".")] == [".lock"], "no partial file remains"
     assert run_pellucid(*train_command(long_run, run)).code == 0

@@ -19,7 +19,7 @@ from pellucid.decoding.trace import END, Trace
 from pellucid.errors import ArgumentError
 
 SEARCH = SearchConfig()
-MODEL = ConfidenceModel(intercept=-1.0, slope=2.0, examples=98, wrong=(0.6, 0.5), search=SEARCH)
+MODEL = ConfidenceModel(intercept=-1.0, slope=2.0, num_examples=98, wrong_confidences=(0.6, 0.5), search=SEARCH)
 
 
 def make_trace(steps: list[tuple[float, float, bool]], text: str = "a", **fields: object) -> Trace:
@@ -130,9 +130,9 @@ def test_other_searches_are_described(changes: dict[str, object], nbest: int, ex
         ("slope", -1.0, "slope: "),
         ("slope", math.nan, "slope: "),
         ("intercept", math.inf, "intercept: "),
-        ("examples", 0, "examples: "),
-        ("wrong", (0.5, 1.5), "wrong"),
-        ("wrong", (0.5,) * 99, "wrong: expected at most 98 confidences, got 99"),
+        ("num_examples", 0, "num_examples: "),
+        ("wrong_confidences", (0.5, 1.5), "wrong_confidences"),
+        ("wrong_confidences", (0.5,) * 99, "wrong_confidences: expected at most 98 confidences, got 99"),
         ("pair_ngram_weight", 2.0, "pair_ngram_weight: "),
     ],
 )

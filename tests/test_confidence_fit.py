@@ -91,8 +91,8 @@ def test_a_model_has_the_confidences_of_wrong_outputs() -> None:
     outputs = [[make_trace([(0.9 - 0.02 * number, 0.05 + 0.01 * number, True)])] for number in range(30)]
     right = [number % 7 != 3 for number in range(30)]
     model = fit_confidence(outputs, right, SEARCH)
-    assert model.examples == 30 and len(model.wrong) == right.count(False)
-    assert list(model.wrong) == sorted(model.wrong, reverse=True)
+    assert model.num_examples == 30 and len(model.wrong_confidences) == right.count(False)
+    assert list(model.wrong_confidences) == sorted(model.wrong_confidences, reverse=True)
     assert model == fit_confidence(outputs, right, SEARCH)
     reverse = fit_confidence(outputs[::-1], right[::-1], SEARCH)
     assert reverse == model  # rounded, the order of the sums has no effect
@@ -102,14 +102,14 @@ def test_a_model_has_the_confidences_of_wrong_outputs() -> None:
         fit_confidence(outputs, right[1:], SEARCH)
 
 
-def test_empty_outputs_and_distrusted_ones_do_not_change_the_regression() -> None:
+def test_empty_outputs_and_overconfident_ones_do_not_change_the_regression() -> None:
     traces = [[make_trace([(p, 0.5 * (1 - p), True)])] for p in (0.4, 0.6, 0.8, 0.9, 0.95, 0.99)]
     right = [False, True, False, True, True, True]
     plain = fit_confidence(traces, right, SEARCH)
     unknown = replace(traces[-1][0], unknown=(0,))
     empty = replace(traces[-1][0], target=(END,), output="")
     model = fit_confidence([*traces, [unknown], [empty]], [*right, False, False], SEARCH, lowest_for_unknown=True)
-    assert (model.intercept, model.slope, model.examples) == (plain.intercept, plain.slope, plain.examples + 2)
-    assert model.lowest_for_unknown and model.wrong[-2:] == (0.1, 0.1) and len(model.wrong) == 4
+    assert (model.intercept, model.slope, model.num_examples) == (plain.intercept, plain.slope, plain.num_examples + 2)
+    assert model.lowest_for_unknown and model.wrong_confidences[-2:] == (0.1, 0.1) and len(model.wrong_confidences) == 4
     only = fit_confidence([[empty]], [False], SEARCH)
     assert only.confidences(np.array([-np.inf, 0.0])) == pytest.approx([1 / 3, 1 / 3], abs=1e-4)

@@ -59,14 +59,15 @@ def test_best_outputs_have_the_confidence_of_the_file(finished: Path, files: Dat
     predictor = load(finished)
     validation = read_examples(files.valid, predictor.config.data).examples
     saved = load_confidence(finished / CONFIDENCE).model
-    assert predictor.confidence == saved and saved.examples == len(validation)
+    assert predictor.confidence == saved and saved.num_examples == len(validation)
     assert saved.pair_ngram_weight == predictor.pair_ngram_weight
     traces = predictor.predict_examples(validation)
     confidences = [trace.confidence or 0.0 for trace in traces]
     assert all(0 < confidence < 1 for confidence in confidences)
     right = [scored.exact for scored in score_traces(traces, [(e.target,) for e in validation], predictor.tokenizers)]
     wrong = sorted((c for c, is_right in zip(confidences, right, strict=True) if not is_right), reverse=True)
-    assert [math.ceil(round(value * 1e5, 4)) / 1e5 for value in wrong] == pytest.approx(saved.wrong, abs=2e-5)
+    rounded_up = [math.ceil(round(value * 1e5, 4)) / 1e5 for value in wrong]
+    assert rounded_up == pytest.approx(saved.wrong_confidences, abs=2e-5)
     (record,) = (record for record in read_log(finished) if record["event"] == "confidence")
     assert record["examples"] == len(validation)
     assert record["exact_match"] == pytest.approx(100 * sum(right) / len(right))
@@ -138,13 +139,13 @@ def test_the_number_of_pairs_and_the_time_are_limited(
     (folder / CONFIDENCE).unlink()
     repeated = validation * 3 + [Example("", "a")]
     fitted = fit_missing_confidence(repeated, folder, "")
-    assert fitted is not None and fitted.saved.model.examples == 3 * len(validation)
+    assert fitted is not None and fitted.saved.model.num_examples == 3 * len(validation)
     monkeypatch.setattr(confidence_training, "MAX_PAIRS", 4)
     limited = fit_missing_confidence(repeated, folder, "")
-    assert limited is not None and limited.saved.model.examples == 4
+    assert limited is not None and limited.saved.model.num_examples == 4
     monkeypatch.setattr(confidence_training, "MAX_PAIRS", 2000)
     monkeypatch.setattr(confidence_training, "MIN_SOURCES", 2)
     monkeypatch.setattr(validation_sample, "SOURCES_AT_ONCE", 2)
     in_time = fit_missing_confidence(validation, folder, "", seconds=0.0)
-    assert in_time is not None and in_time.saved.model.examples == 2
+    assert in_time is not None and in_time.saved.model.num_examples == 2
     assert fit_missing_confidence([Example("", "a")], folder, "") is None

@@ -139,7 +139,10 @@ def config_of_task(config: Config) -> Config:
     if config.task == "transduce":
         config = with_value(config, "data.target_symbols", "characters")
         config = with_value(with_value(config, "data.class_first", False), "data.class_column", "")
+        if config.data.context_words:
+            config = with_value(config, "encoder.features", "prefix")
         return with_value(config, "data.ignored_tag", "")
+    config = with_value(config, "data.context_words", 0)
     for name in ("decoder.pointer_generator", "decoder.tie_embeddings", "cuda_graphs"):
         config = with_value(config, name, False)
     for name in ("training.scheduled_sampling", "training.augmentation"):
@@ -419,3 +422,8 @@ def test_differences_explain_a_zero_with_a_special_meaning() -> None:
 def test_memory_size_follows_bidirectional_and_merge(bidirectional: bool, merge: str, size: int) -> None:
     encoder = {"hidden_size": 8, "bidirectional": bidirectional, "merge": merge}
     assert memory_size(build_config({"encoder": encoder}, "my.toml").encoder) == size
+
+
+def test_a_byte_order_mark_is_no_part_of_a_setting(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b'\xef\xbb\xbfsize = "tiny"\n')
+    assert load_config(tmp_path / "a.toml").size == "tiny"

@@ -4,16 +4,14 @@ The package is a module and the metadata that an installation writes; Pellucid i
 """
 
 import importlib.util
-import inspect
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cache
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -50,7 +48,7 @@ from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError, ConfigError
 from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.kernels.dispatch import NUMBA, TORCH, choose_backend, disable_kernels
-from pellucid.model.attention import Attention, DotProductAttention, ScoredAttention
+from pellucid.model.attention import Attention, DotProductAttention
 from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
 from pellucid.model.network import require_encoder_decoder
 from pellucid.tasks.registry import build_network
@@ -87,11 +85,6 @@ def run_command(*arguments: object, package: Path | None = None) -> CommandResul
     environment = build_environment({"PYTHONPATH": os.pathsep.join(folders)})
     process = subprocess.run(build_command(*arguments), capture_output=True, text=True, env=environment, check=False)
     return CommandResult(process.returncode, process.stdout, process.stderr)
-
-
-def register(name: object, value: object) -> None:
-    """Register a value of any type; the wrapper of the tests would check types first."""
-    cast("Callable[[object, object], None]", inspect.unwrap(pellucid.register_attention))(name, value)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -279,53 +272,6 @@ def test_a_run_whose_attention_is_not_registered_is_refused(
     )
     with pytest.raises(ConfigError, match="unknown attention type 'cosine': expected additive"):
         build_network(trained.config, make_vocabularies())
-
-
-@pytest.mark.parametrize(
-    "value",
-    [None, 5, "cosine", object(), Attention, ScoredAttention, DotProductAttention, pellucid.Task, dict],
-    ids=lambda value: getattr(value, "__name__", type(value).__name__),
-)
-def test_other_objects_are_not_registered(value: object) -> None:
-    with pytest.raises(ArgumentError, match=r"^attention_class: expected a subclass of pellucid\.Attention that takes"):
-        register("mine", value)
-
-
-def test_built_in_names_and_invalid_names_are_refused() -> None:
-    for name in BUILT_IN_TYPES:
-        with pytest.raises(ConfigError, match=f"the name '{name}' belongs to a built-in attention type"):
-            register(name, QueryKeyAttention)
-    for invalid in ("", "\ud800", "a\nb", "a/b", "x" * 101, None, 1):
-        with pytest.raises(ArgumentError, match=r"^name: expected"):
-            register(invalid, QueryKeyAttention)
-
-
-def test_entry_points_that_provide_no_attention_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {
-        "declared": f"{__name__}:QueryKeyAttention",
-        "number": f"{__name__}:PAGE",
-        "absent": f"{__name__}:NOTHING",
-        "missing": "no_such_package_of_anyone:Attention",
-        "abstract": "pellucid.model.attention:ScoredAttention",
-    }
-    entries = {name: EntryPoint(name, value, ATTENTION_TYPES.group) for name, value in values.items()}
-    monkeypatch.setattr(ATTENTION_TYPES, "declared", entries)
-    monkeypatch.setattr(ATTENTION_TYPES, "registered", {})
-    messages = {
-        "number": "the entry point .* does not provide the attention type 'number'",
-        "absent": "the entry point .* of the attention type 'absent' cannot be loaded",
-        "missing": "the entry point .* of the attention type 'missing' cannot be loaded: No module named",
-        "abstract": "the class of the attention type 'abstract' is not a subclass of pellucid.Attention that takes",
-    }
-    assert ATTENTION_TYPES.names() == (*BUILT_IN_TYPES, *values)
-    for name in values:
-        config = make_config({"attention": {"type": name}})
-        if name not in messages:
-            network = require_encoder_decoder(build_network(config, make_vocabularies()))
-            assert type(network.decoder.attention).__name__ == "QueryKeyAttention"
-            continue
-        with pytest.raises(ConfigError, match=messages[name]):
-            build_network(config, make_vocabularies())
 
 
 def test_an_installed_package_is_found_by_every_process(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """A custom recurrent cell, the class of the page on cells."""
 
-import inspect
 import re
-from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from xml.etree import ElementTree
@@ -25,15 +23,15 @@ from torch import Tensor, nn
 from trained_runs import assert_training_resumes, make_small_config, train_to_end, write_copy_files
 
 import pellucid
-from pellucid.config.cell_types import BUILT_IN_CELLS, CELL_TYPES
+from pellucid.config.cell_types import CELL_TYPES
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, override_settings
 from pellucid.data.batches import Batch
-from pellucid.errors import ArgumentError, ConfigError
+from pellucid.errors import ConfigError
 from pellucid.export.support import check_exportable
 from pellucid.inspection.states import trace_states
 from pellucid.kernels.dispatch import TORCH, choose_backend
-from pellucid.model.cells import CellSpec, Gates, GRUSpec, LayerState, Norm, RecurrentCell, get_cell_spec
+from pellucid.model.cells import CellSpec, Gates, GRUSpec, LayerState, Norm, RecurrentCell
 from pellucid.model.equations import VocabularySizes, transducer_equations
 from pellucid.model.network import parameter_count
 from pellucid.runtime.support import unsupported_settings
@@ -66,11 +64,6 @@ class CoupledCell(CellSpec):
         forget, candidate = self.gate_values(inputs, recurrent)
         cell_state = forget * cast(Tensor, state.cell_state) + (1 - forget) * candidate
         return LayerState(torch.tanh(cell_state if norm is None else norm(cell_state)), cell_state)
-
-
-def register(name: object, value: object) -> None:
-    """Register a value of any type; the wrapper of the tests would check types first."""
-    cast("Callable[[object, object], None]", inspect.unwrap(pellucid.register_cell))(name, value)
 
 
 def cells_config(name: str, sections: dict[str, Any] | None = None) -> Config:
@@ -162,27 +155,6 @@ def test_a_run_whose_cell_is_not_registered_is_refused(tmp_path: Path, monkeypat
         pellucid.load(tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [None, 5, "mgu", object(), CellSpec, pellucid.Task, type("NoGates", (CoupledCell,), {"gates": ()})],
-    ids=lambda value: getattr(value, "__name__", type(value).__name__),
-)
-def test_other_objects_are_not_registered(value: object) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"^cell_class: expected a subclass of pellucid\.CellSpec without arguments"
-    ):
-        register("mine", value)
-
-
-def test_built_in_names_and_invalid_names_are_refused() -> None:
-    for name in BUILT_IN_CELLS:
-        with pytest.raises(ConfigError, match=f"the name '{name}' belongs to a built-in cell"):
-            register(name, CoupledCell)
-    for invalid in ("", "a/b", "x" * 101, None, 1):
-        with pytest.raises(ArgumentError, match=r"^name: expected"):
-            register(invalid, CoupledCell)
-
-
 class WrongShape(CoupledCell):
     """A step that returns one unit too few."""
 
@@ -208,6 +180,15 @@ class Failing(CoupledCell):
         raise ValueError("no gates today")
 
 
+class NotFinite(CoupledCell):
+    """A step whose new hidden state is not finite."""
+
+    def step(self, inputs: Tensor, recurrent: Tensor, state: LayerState, norm: Norm | None = None) -> LayerState:
+        """Return h' as NaN."""
+        new = super().step(inputs, recurrent, state, norm)
+        return new._replace(hidden=new.hidden * torch.nan)
+
+
 class LostCellState(CoupledCell):
     """A step without the cell state that it promises."""
 
@@ -216,12 +197,34 @@ class LostCellState(CoupledCell):
         return LayerState(super().step(inputs, recurrent, state, norm).hidden, None)
 
 
+class OneGate(CoupledCell):
+    """Gates of which one is missing."""
+
+    def gate_values(self, inputs: Tensor, recurrent: Tensor) -> Gates:
+        """Return the first gate."""
+        return super().gate_values(inputs, recurrent)[:1]
+
+
+class TensorState(CoupledCell):
+    """A step that returns the hidden state in place of a `LayerState`."""
+
+    def step(self, inputs: Tensor, recurrent: Tensor, state: LayerState, norm: Norm | None = None) -> LayerState:
+        """Return h'."""
+        return cast(LayerState, super().step(inputs, recurrent, state, norm).hidden)
+
+
 @pytest.mark.parametrize(
     ("cell_class", "message"),
     [
+        (
+            OneGate,
+            r"OneGate\.gate_values: expected a tuple with one tensor for each of the 2 gates \(forget, candidate\)",
+        ),
+        (TensorState, r"TensorState\.step: expected a LayerState, got Tensor"),
         (WrongShape, r"WrongShape: the hidden state: expected the shape \(B, H\) = \(2, 3\), got the shape \(2, 2\)"),
         (BatchNormalized, "BatchNormalized: forget of a row changes with the other rows of the batch"),
         (Failing, "Failing: a step of a batch of 2 and 3 hidden units failed: no gates today"),
+        (NotFinite, "NotFinite: the hidden state: expected finite numbers, got NaN or infinite ones"),
         (LostCellState, r"LostCellState\.step: expected a cell state if has_cell_state is true"),
         (type("Derived", (GRUSpec,), {}), r"Derived\.torch_module: expected None"),
         (type("Biased", (CoupledCell,), {"initial_biases": {"input": 1.0}}), r"Biased\.initial_biases: .* got 'input'"),
@@ -234,22 +237,3 @@ def test_equations_that_do_not_fit_are_refused(cell_class: type[CellSpec], messa
     with pytest.raises(ConfigError, match=message):
         build_network(cells_config("wrong"), make_vocabularies())
     assert not isinstance(cell_class, nn.Module)
-
-
-def test_entry_points_that_provide_no_cell_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {
-        "declared": f"{__name__}:CoupledCell",
-        "number": f"{__name__}:SEEDS",
-        "missing": "no_such_package_of_anyone:Cell",
-        "abstract": "pellucid.model.cells:CellSpec",
-    }
-    entries = {name: EntryPoint(name, value, CELL_TYPES.group) for name, value in values.items()}
-    monkeypatch.setattr(CELL_TYPES, "declared", entries)
-    assert type(get_cell_spec("declared")).__name__ == "CoupledCell"
-    for name, message in (
-        ("number", "does not provide the cell 'number'"),
-        ("missing", "of the cell 'missing' cannot be loaded: No module named"),
-        ("abstract", "does not provide the cell 'abstract'|is not a subclass of pellucid.CellSpec"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            get_cell_spec(name)

@@ -1,13 +1,14 @@
 """A custom metric, the class of the page on metrics."""
 
-import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import cast
 
+import msgspec
 import pytest
 from extension_pages import load_page_module
 from sample_traces import make_small_trace
@@ -17,8 +18,14 @@ import pellucid
 from pellucid.config.toml import build_config, override_settings
 from pellucid.config.training_types import BUILT_IN_METRICS, METRIC_TYPES, best_rank, format_metric, metric_sign
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.evaluation.custom_metrics import EvaluatedExample, Metric, RatioMetric, score_metric
+from pellucid.evaluation.custom_metrics import RESERVED_NAMES, EvaluatedExample, Metric, RatioMetric, score_metric
+from pellucid.evaluation.metrics import ScoredExample
+from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
+from pellucid.reporting.tables import format_metric_value
 from pellucid.run_folder.log import read_log
+from pellucid.run_folder.log_records import ValidatedRecord
+from pellucid.tasks.registry import BUILT_IN_TASKS
+from pellucid.tasks.transduce import TransductionTask
 from pellucid.training.events import ValidationCompleted
 
 
@@ -56,20 +63,53 @@ def make_example(output: str, *references: str) -> EvaluatedExample:
     return EvaluatedExample("source", output, references, tuple(output), symbols, make_small_trace())
 
 
-def register(name: object, value: object) -> None:
-    """Register a value of any type; the wrapper of the tests would check types first."""
-    cast("Callable[[object, object], None]", inspect.unwrap(pellucid.register_metric))(name, value)
-
-
 def test_a_ratio_is_of_sums_and_has_a_bootstrap_interval() -> None:
     examples = [make_example("abcd", "abxd"), make_example("xy", "ab"), make_example("abc", "zz", "abc")]
     score = score_metric("prefix_accuracy", examples)
     assert score.value == pytest.approx(100 * (2 + 0 + 3) / (4 + 2 + 3)) and score.unit == "%"
-    assert score.interval is not None and 0 <= score.interval.low < score.value < score.interval.high <= 100
+    assert score.interval is not None and score.value is not None
+    assert 0 <= score.interval.low < score.value < score.interval.high <= 100
     assert score_metric("num_symbols", examples).value == 3
     assert score_metric("num_symbols", examples[:1] * 5).interval == (4, 4)
     assert score_metric("distinct", examples).to_dict() == {
         "value": 3.0, "ci95": None, "unit": "", "higher_is_better": True}  # fmt: skip
+
+
+class ErrorsOfVowels(RatioMetric):
+    """Percentage of wrong outputs among references with a vowel."""
+
+    higher_is_better = False
+    best_value = 0.0
+
+    def terms(self, example: EvaluatedExample) -> tuple[float, float]:
+        """Return 100 for a wrong output, and 1; both are 0 without a vowel."""
+        counts = bool(set(example.references[0]) & set("aeiou"))
+        return 100.0 * (counts and example.output != example.references[0]), float(counts)
+
+
+class NoneMetric(Distinct):
+    """A metric that is undefined."""
+
+    def compute(self, examples: Sequence[EvaluatedExample]) -> float | None:  # type: ignore[override]
+        """Return no value."""
+        return None
+
+
+def test_a_metric_without_denominators_is_undefined(tmp_path: Path) -> None:
+    pellucid.register_metric("vowel_errors", ErrorsOfVowels)
+    pellucid.register_metric("none", NoneMetric)
+    examples = [make_example("xyz", "xyy"), make_example("ab", "ab"), make_example("cd", "ce")]
+    score = score_metric("vowel_errors", examples)
+    assert score.value == 50 and score.interval is not None and 0 <= score.interval.low <= score.interval.high <= 100
+    for name in ("vowel_errors", "none"):
+        undefined = score_metric(name, examples[:1])
+        assert undefined.value is None and undefined.to_dict()["value"] is None and undefined.interval is None
+        assert format_metric_value(undefined) == "undefined"
+    files = write_digit_files(tmp_path)
+    config = override_settings(make_small_config({"epochs": 1}), {"training": {"metric": "none"}})
+    message = "the metric 'none' is undefined for the .* validation examples .* so it cannot select a model"
+    with pytest.raises(ConfigError, match=message):
+        train_to_end(files, tmp_path / "run", config)
 
 
 def test_the_direction_decides_which_validation_is_better() -> None:
@@ -135,7 +175,7 @@ class NegativeTerms(NumberOfSymbols):
 @pytest.mark.parametrize(
     ("metric_class", "message"),
     [
-        (Failing, "the metric 'wrong' cannot be computed: no examples today"),
+        (Failing, "the metric 'wrong' cannot be computed: ZeroDivisionError: no examples today"),
         (NotFinite, r"the metric 'wrong': NotFinite\.compute returned nan; expected a finite number"),
         (NegativeTerms, r"NegativeTerms\.terms returned \(1\.0, -1\.0\) for the source 'source'; expected two finite"),
     ],
@@ -146,26 +186,53 @@ def test_values_that_are_no_metrics_are_refused(metric_class: type[Metric], mess
         score_metric("wrong", [make_example("a", "a")])
 
 
-def test_other_objects_and_names_are_refused() -> None:
-    with_argument = type("WithArgument", (Distinct,), {"__init__": lambda self, size: None})
-    for value in (None, 5, object(), Metric, RatioMetric, dict, with_argument, type("D", (Distinct,), {"unit": 1})):
-        with pytest.raises(ArgumentError, match=r"^metric_class: expected a subclass of pellucid\.Metric or pellucid"):
-            register("mine", value)
-    for name in BUILT_IN_METRICS:
-        with pytest.raises(ConfigError, match=f"the name '{name}' belongs to a built-in metric"):
-            register(name, Distinct)
-    for invalid in ("", "a/b", "x" * 101, None, "seconds", "best"):
-        with pytest.raises(ArgumentError, match=r"^name: expected"):
-            register(invalid, Distinct)
+def test_unknown_names_are_refused_with_the_nearest_one() -> None:
     message = "training.metric: expected exact_match, symbol_error_rate, symbol_accuracy, loss, prefix_accuracy"
     with pytest.raises(ConfigError, match=re.escape(message) + ".*did you mean 'distinct'"):
         build_config({"training": {"metric": "distinc"}}, "a test")
 
 
-def test_entry_points_that_provide_no_metric_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"number": f"{__name__}:BUILT_IN_METRICS", "missing": "no_such_package_of_anyone:Metric"}
-    entries = {name: EntryPoint(name, value, METRIC_TYPES.group) for name, value in values.items()}
-    monkeypatch.setattr(METRIC_TYPES, "declared", entries)
-    for name, message in (("number", "does not provide the metric"), ("missing", "cannot be loaded: No module named")):
-        with pytest.raises(ConfigError, match=message):
+def test_names_of_other_fields_of_the_log_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("seconds", "best", "span_f1", "class_accuracy", "tag_accuracy"):
+        with pytest.raises(ArgumentError, match=r"^name: expected a name that no other field of the training log has"):
+            pellucid.register_metric(name, Distinct)
+        monkeypatch.setitem(METRIC_TYPES.registered, name, Distinct)  # as from an entry point
+        with pytest.raises(ConfigError, match=f"the metric '{name}' has the name of another field of the training log"):
             score_metric(name, [make_example("a", "a")])
+
+
+def test_all_fields_of_validations_are_reserved() -> None:
+    fields = {field.encode_name for field in msgspec.structs.fields(ValidatedRecord)}
+    for task in BUILT_IN_TASKS.values():
+        fields |= {metric.key for metric in (*task.metrics.validation_metrics, *task.metrics.other_metrics)}
+        labels = ("C", "B-x", "I-x")
+        fields |= task.metrics.validation_scores([ScoredExample(labels, (labels,), 2, True)]).keys()
+    assert {"tag_accuracy", "training_loss", "update"} <= fields <= RESERVED_NAMES | BUILT_IN_METRICS.keys()
+
+
+def test_the_name_of_a_metric_of_a_custom_task_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = replace(ERROR_RATE_METRICS, validation_scores=lambda scored: {"distinct": 0.0})
+    monkeypatch.setattr(TransductionTask, "metrics", metrics)
+    config = override_settings(make_small_config({"epochs": 1}), {"training": {"metric": "distinct"}})
+    message = r"training\.metric = 'distinct': the task 'transduce' has a metric of this name"
+    with pytest.raises(ConfigError, match=message):
+        train_to_end(write_digit_files(tmp_path), tmp_path / "run", config)
+
+
+class Exits(NumberOfSymbols):
+    """A metric that ends the process."""
+
+    def terms(self, example: EvaluatedExample) -> tuple[float, float]:
+        """End the process."""
+        sys.exit(0)
+
+
+def test_a_metric_cannot_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the command ended with the code 0, and printed nothing."""
+    pellucid.register_metric("exits", Exits)
+    with pytest.raises(ConfigError, match=r"the metric 'exits' cannot be computed: it called sys\.exit\(0\)"):
+        score_metric("exits", [make_example("a", "a")])
+    monkeypatch.setattr(EntryPoint, "load", lambda entry: sys.exit(0))
+    entry = EntryPoint("declared", "module:Class", METRIC_TYPES.group)
+    with pytest.raises(ConfigError, match=r"the entry point .* cannot be loaded: it called sys\.exit\(0\)"):
+        METRIC_TYPES._load("declared", entry)

@@ -103,14 +103,13 @@ class SpanTask(LabelingTask):
         symbols="ends",
         output="span",
         loss_unit="an end",
-        weights="The weights point at both ends of the span.",
+        attention_caption="The weights point at both ends of the span.",
     )
     metrics = TaskMetrics(
         validation_metrics=(
             ValidationMetric("exact_match", "spans right"),
             ValidationMetric("symbol_accuracy", "ends right"),
         ),
-        exact_match_name="spans right",
         compared_rates=(("accuracy", "spans right"),),
         rates=accuracy_rates,
         labels=score_spans,
@@ -334,7 +333,7 @@ def test_page_uses_the_labels_of_the_custom_task(
 def test_installed_package_can_declare_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = EntryPoint("declared", f"{__name__}:DECLARED", TASKS.group)
     broken = EntryPoint("broken", f"{__name__}:NUM_SPECIAL", TASKS.group)
-    monkeypatch.setattr(TASKS, "declared", {each.name: each for each in (declared, broken)})
+    monkeypatch.setattr(TASKS, "declared", {each.name: (each,) for each in (declared, broken)})
     assert TASKS.names() == ("transduce", "tag", "classify", "point", "tag-and-classify", "span", "declared", "broken")
     assert get_task("declared") is DECLARED
     assert build_config({"task": "declared"}, "a test").data.target_symbols == "-"
@@ -393,6 +392,8 @@ def test_wrong_presets_are_refused_when_a_task_is_registered(
         ("name", "a/b"),
         ("name", "x" * 101),
         ("autoregressive", 1),
+        ("counts_symbols", "yes"),
+        ("pipeline_tag", 5),
     ],
 )
 def test_settings_of_wrong_types_are_refused_when_a_task_is_registered(field: str, value: object) -> None:
@@ -404,3 +405,35 @@ def test_settings_of_wrong_types_are_refused_when_a_task_is_registered(field: st
     task.settings = changed
     with pytest.raises(ArgumentError, match=rf"task\.settings\.{field}"):
         pellucid.register_task(task)
+
+
+class WithoutLabels(LabelingTask):
+    """A task that lacks what only a training and an evaluation need."""
+
+    settings = replace(SpanTask.settings, name="without")
+    metrics = SpanTask.metrics
+    build_network = SpanTask.build_network
+
+    def describe_architecture(self, config: Config) -> str:
+        return "two pointers"
+
+
+class WithoutMetrics(WithoutLabels):
+    """A task with labels and a wrong value in place of the metrics."""
+
+    labels = SpanTask.labels
+    metrics = None  # type: ignore[assignment]
+
+
+WITHOUT_LABELS = WithoutLabels()
+
+
+def test_tasks_without_labels_or_metrics_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArgumentError, match=r"^task\.labels: expected an instance of TaskLabels, got None"):
+        pellucid.register_task(WITHOUT_LABELS)
+    with pytest.raises(ArgumentError, match=r"^task\.metrics: expected an instance of TaskMetrics, got None"):
+        pellucid.register_task(WithoutMetrics())
+    entry = EntryPoint("without", f"{__name__}:WITHOUT_LABELS", TASKS.group)
+    monkeypatch.setattr(TASKS, "declared", {"without": (entry,)})
+    with pytest.raises(ConfigError, match=r"^the task 'without': task\.labels: expected an instance of TaskLabels"):
+        get_task("without")

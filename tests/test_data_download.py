@@ -4,8 +4,10 @@ import gzip
 import hashlib
 import os
 import random
+import socket
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Iterator
@@ -84,6 +86,34 @@ def test_a_file_of_the_user_is_never_replaced(server: LoopbackFiles, tmp_path: P
     with pytest.raises(DataError, match=r"large\.bin exists, and is not the published file"):
         fetch(load_words(server, tmp_path, ("dev/small.tsv", "large.bin")), tmp_path)
     assert (tmp_path / "words" / "large.bin").read_bytes() == b"mine" and server.requests == []
+
+
+def test_a_link_of_the_user_to_a_missing_file_is_never_replaced(server: LoopbackFiles, tmp_path: Path) -> None:
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "large.bin").symlink_to(tmp_path / "missing")
+    with pytest.raises(DataError, match=r"large\.bin is a link to a file that does not exist: rename or remove it"):
+        fetch(load_words(server, tmp_path), tmp_path)
+    assert (tmp_path / "words" / "large.bin").is_symlink() and server.requests == []
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n\r\n"])
+def test_a_server_that_does_not_speak_http_is_named(answer: bytes, tmp_path: Path) -> None:
+    """Regression test: the message said that there is no network."""
+    state = LoopbackFiles(files={"large.bin": LARGE})
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        state.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(DataError, match="the server ended the connection, or sent no HTTP response"):
+            fetch(load_words(state, tmp_path), tmp_path)
+        thread.join()
 
 
 def test_a_broken_connection_is_continued(server: LoopbackFiles, tmp_path: Path) -> None:
@@ -198,6 +228,7 @@ def test_redirects_are_limited_and_stay_encrypted(server: LoopbackFiles, tmp_pat
         ("/large.bin", "the server redirects more than 5 times"),
         ("http://localhost:9/large.bin", "the server redirects to an address that is not https"),
         ("file:///etc/passwd", "the server redirects to an address that is not https"),
+        ("http://[::bad/", "the server redirects to an address that is not valid: Invalid IPv6 URL"),
     ):
         server.headers["large.bin"] = {"Location": target}
         with pytest.raises(DataError, match=message):

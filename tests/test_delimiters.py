@@ -187,9 +187,9 @@ def test_the_first_line_of_a_stream_decides() -> None:
 
 def test_a_lexicon_may_have_another_delimiter(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", to_csv([HEADER, *ROWS], ";", bom=True))
-    assert [example[:2] for example in read_lexicon_examples(path, NAMED).examples] == PAIRS
+    assert [example[:2] for example in read_lexicon_examples(path, NAMED).pairs.examples] == PAIRS
     write(path, to_csv([row[1:3] for row in ROWS], "\t"))
-    assert [example[:2] for example in read_lexicon_examples(path, NAMED).examples] == PAIRS
+    assert [example[:2] for example in read_lexicon_examples(path, NAMED).pairs.examples] == PAIRS
     write(path, "a;b\nc\nd\n")
     expected = r"not clear .*: save the lexicon with commas, or with tabs under a name that ends"
     with pytest.raises(DataError, match=expected):

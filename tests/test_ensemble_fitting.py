@@ -1,6 +1,7 @@
 """training/ensemble_fitting.py: the weight of the pair n-gram model of an ensemble, and its confidence."""
 
 import json
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +22,12 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
 from pellucid.decoding.pair_ngram_member import WEIGHTS
 from pellucid.decoding.transducer import require_transducer
+from pellucid.errors import RunError
 from pellucid.files import write_json
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, VALIDATION, EnsembleRecord, read_ensemble_record
+from pellucid.training import ensemble_fitting
 from pellucid.training.ensemble_fitting import fit_ensemble
 from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
 from pellucid.training.training_data import TrainingFiles
@@ -97,6 +100,18 @@ def test_a_lost_confidence_is_fitted_again(fitted: Path, files: DataFiles, tmp_p
     assert (folder / CONFIDENCE).read_bytes() == content
 
 
+def test_an_ensemble_of_gpus_is_fitted_on_a_machine_without_one(
+    fitted: Path, files: DataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    folder = copy_run_folder(fitted, tmp_path / "run")
+    write_json(folder / ENSEMBLE, EnsembleRecord(NAMES))
+    (folder / CONFIDENCE).unlink()
+    config = msgspec.structs.replace(CONFIG, device="cuda")
+    events = list(fit_ensemble(TrainingFiles(files.train, files.valid), folder, config))
+    assert [type(event) for event in events] == [PairNgramWeighted, ConfidenceFitted]
+
+
 def test_a_replaced_member_gives_a_warning_and_a_new_fit(fitted: Path, files: DataFiles, tmp_path: Path) -> None:
     folder = copy_run_folder(fitted, tmp_path / "run")
     record = {**json.loads((folder / ENSEMBLE).read_text("utf-8")), "members": NAMES[::-1]}
@@ -119,3 +134,13 @@ def test_an_ensemble_without_a_pair_ngram_model_reads_the_validation_set_that_wa
     held_out = (tmp_path / "run" / NAMES[0] / VALIDATION).read_text("utf-8").splitlines()
     assert [event.examples for event in events if isinstance(event, ConfidenceFitted)] == [len(held_out)]
     assert len(events) == 1 and load(tmp_path / "run").pair_ngram_weight == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")
+def test_a_pipe_in_place_of_the_validation_set_is_refused(fitted: Path, files: DataFiles, tmp_path: Path) -> None:
+    folder = copy_run_folder(fitted, tmp_path / "run")
+    held_out = folder / NAMES[0] / VALIDATION
+    held_out.unlink(missing_ok=True)
+    os.mkfifo(held_out)
+    with pytest.raises(RunError, match=r"validation\.jsonl is a named pipe, not a regular file"):
+        ensemble_fitting._read_validation(TrainingFiles(files.train, None), folder / NAMES[0])

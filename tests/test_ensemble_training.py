@@ -23,6 +23,8 @@ from trained_runs import (
     write_copy_files,
 )
 
+from pellucid.config.toml import override_settings
+from pellucid.config.training_types import OPTIMIZER_TYPES
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, RunError
 from pellucid.run_folder import predictor_loader
@@ -203,7 +205,7 @@ def test_a_folder_replaced_by_a_file_ends_an_ensemble_with_one_message(tmp_path:
 def test_two_trainings_of_one_ensemble_at_once_are_refused(ensemble: tuple[Path, str]) -> None:
     with lock_run_folder(ensemble[0], ()):
         assert usage_error_message(run_pellucid(*train_arguments(ensemble[0], 3))) == (
-            f"{ensemble[0]} is in use: another training is writing to it"
+            f"{ensemble[0]} is in use: another process is writing to it"
         )
 
 
@@ -273,3 +275,16 @@ def test_a_single_training_needs_no_parallel_jobs(tmp_path: Path) -> None:
         run_pellucid("train", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", "--jobs", 2)
     )
     assert "--jobs requires --ensemble" in message
+
+
+def test_a_class_that_only_this_process_knows_needs_an_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OPTIMIZER_TYPES.registered, "local", torch.optim.RAdam)
+    run = copy_task_run()
+    config = override_settings(run.config, {"training": {"optimizer": "local"}})
+    plan = plan_ensemble(run.files, tmp_path / "run", config, 2)
+    message = "'local'.*; it is registered in this process only: .* declares as an entry point"
+    with pytest.raises(ConfigError, match=message):
+        for _ in train_ensemble(plan, tmp_path / "run", 1):
+            pass

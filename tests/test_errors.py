@@ -11,10 +11,20 @@ from pellucid.errors import (
     InputError,
     RunError,
     abbreviate_reason,
+    count_noun,
     parse_whole_number,
     quote,
     suggest,
 )
+
+
+def test_a_number_has_its_noun_in_singular_or_plural() -> None:
+    assert [count_noun(number, "bad line") for number in (0, 1, 1200)] == [
+        "0 bad lines",
+        "1 bad line",
+        "1,200 bad lines",
+    ]
+    assert [count_noun(number, "one is", "ones are") for number in (1, 2)] == ["1 one is", "2 ones are"]
 
 
 @pytest.mark.parametrize("kind", [ConfigError, DataError, RunError])
@@ -117,3 +127,9 @@ def test_library_messages_become_one_short_escaped_line(message: str, shown: str
 
 def test_message_lines_have_a_maximum_length() -> None:
     assert str(InputError("a" * 20_000, "b")) == f"{'a' * 9_999}…\nb"
+
+
+def test_a_word_is_compared_with_a_bounded_number_of_choices() -> None:
+    choices = (f"sourca{number}" for number in range(10**6))
+    assert suggest("source", choices).startswith("; did you mean 'sourca")
+    assert next(choices) == "sourca1000"

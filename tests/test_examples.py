@@ -282,7 +282,10 @@ def test_a_line_with_another_number_of_columns_is_bad(write: Write) -> None:
 
 # ---- bad lines
 
-TEXT_HINT = ": is this a binary file, or text in another encoding (save it as UTF-8)?"
+TEXT_HINT = (
+    ": is this a binary file, or text in another encoding (convert the file to UTF-8, or only this line if the others "
+    "are UTF-8)?"
+)
 
 
 @pytest.mark.parametrize(
@@ -294,9 +297,9 @@ TEXT_HINT = ": is this a binary file, or text in another encoding (save it as UT
         (b"\tb", "the source is empty"),
         (b"a\t", "the target is empty"),
         (b"a\tb\tc", "expected 2 columns as in line 1, got 3"),
-        (b"caf\xe9\tb", "invalid UTF-8 at byte 4 (0xe9)" + TEXT_HINT),
-        (b"a\tb\xed\xa0\x80", "invalid UTF-8 at byte 4 (0xed)" + TEXT_HINT),
-        (b"a\tb\xc3", "invalid UTF-8 at byte 4 (0xc3)" + TEXT_HINT),
+        (b"caf\xe9\tb", "invalid UTF-8 at byte 4 (0xe9) after 'caf'" + TEXT_HINT),
+        (b"a\tb\xed\xa0\x80", "invalid UTF-8 at byte 4 (0xed) after 'a\\tb'" + TEXT_HINT),
+        (b"a\tb\xc3", "invalid UTF-8 at byte 4 (0xc3) after 'a\\tb'" + TEXT_HINT),
         (b"a\0\tb", "NUL byte at byte 2: is this a binary or UTF-16 file?"),
         (b"x" * 1001 + b"\tb", "the source has 1001 symbols, more than data.max_sequence_length = 1000"),
         (b"a\t" + b"y" * 200_000, "the target has 200000 symbols, more than data.max_sequence_length = 1000"),
@@ -506,9 +509,9 @@ def test_invalid_csv_is_reported(write: Write) -> None:
         (1, "not valid CSV: ',' expected after '\"'"),
         (3, "not valid CSV: a carriage return outside quotes does not end a line"),
         (4, "expected 2 columns, got 1 (commas separate columns)"),
-        (5, "invalid UTF-8 at byte 3 (0xff)" + TEXT_HINT),
+        (5, "invalid UTF-8 at byte 3 (0xff) after 'j,'" + TEXT_HINT),
         (6, "NUL byte at byte 3: is this a binary or UTF-16 file?"),
-        (7, "invalid UTF-8 at byte 4 (0xff)" + TEXT_HINT),
+        (7, "invalid UTF-8 at byte 4 (0xff) after 'l,\"'" + TEXT_HINT),
         (9, "not valid CSV: unexpected end of data; lines 9 to 10 were read as one record: is a quote missing?"),
     ]
 
@@ -537,15 +540,24 @@ def test_json_keys_by_name_or_number(write: Write) -> None:
     path = write('{"id": 7, "word": "a", "sound": "b"}\n{"sound": "d", "word": "c", "id": 8}\n', "x.jsonl")
     assert read_tuples(path, DataConfig(source_column="word", target_column="sound")) == [("a", "b"), ("c", "d")]
     reading = read_examples(path, DataConfig(source_column="2", target_column="3", on_bad_line="skip"))
-    assert reading.examples == [("a", "b", "")]
-    assert reading.bad_lines[0].reason == "the value of 'id' is a number, not a string"
+    assert reading.examples == [("a", "b", ""), ("c", "d", "")]
+    assert reading.bad_lines == []
+
+
+def test_numbers_select_the_keys_of_the_first_object(write: Write) -> None:
+    """Regression test: the numbers were those of each object, so that an object with another order was swapped."""
+    lines = ['{"a": "1", "b": "2"}', '{"b": "4", "a": "3"}', '{"id": "x", "a": "5", "b": "6"}', '{"b": "8"}']
+    path = write("\n".join([*lines, lines[0]]) + "\n", "x.jsonl")
+    assert read_tuples(path, SKIP_CONFIG) == [("1", "2"), ("3", "4"), ("5", "6"), ("1", "2")]
+    reason = f"expected 'a', which is column 1 {SOURCE_SETTING} of line 1, among 'b'; line 1 has 'a', 'b'"
+    assert bad_lines(path) == [(4, reason)]
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"s": "a"}', f"no column 2 {TARGET_SETTING} among 's'"),
-        ("{}", f"no column 1 {SOURCE_SETTING} among none"),
+        ('{"s": "a"}', f"expected 't', which is column 2 {TARGET_SETTING} of line 1, among 's'; line 1 has 's', 't'"),
+        ("{}", f"expected 's', which is column 1 {SOURCE_SETTING} of line 1, among none; line 1 has 's', 't'"),
         ('{"s": "a", "t": null}', "the value of 't' is null, not a string"),
         ('{"s": "a", "t": true}', "the value of 't' is true, not a string"),
         ('{"s": "a", "t": false}', "the value of 't' is false, not a string"),
@@ -782,8 +794,9 @@ def test_a_small_file_that_unpacks_to_very_much_is_refused(
     monkeypatch.setenv("PELLUCID_MAX_UNPACKED_MIB", "1")
     config = CONFIG if name.endswith(".gz") else SKIP_CONFIG
     assert error_message(path, config) == (
-        f"{name} unpacks to more than 1,048,576 bytes, and to more than 100 times its size: was it made to exhaust the "
-        "memory? To read it, set the environment variable PELLUCID_MAX_UNPACKED_MIB to a larger number of MiB"
+        f"{name} unpacks to more than 1,048,576 bytes, and to more than 100 times its size: it is refused, because it "
+        "could exhaust the memory. To read it, set the environment variable PELLUCID_MAX_UNPACKED_MIB to a larger "
+        "number of MiB"
     )
     monkeypatch.delenv("PELLUCID_MAX_UNPACKED_MIB")
     assert len(read_examples(path, config).examples) == count
@@ -813,7 +826,7 @@ def test_bad_parallel_lines_name_their_file(write: Write) -> None:
         BadLine(str(source), 2, "the source is empty"),
         BadLine(str(target), 3, "the target is empty"),
         BadLine(str(source), 4, "invalid UTF-8 at byte 1 (0xff)" + TEXT_HINT),
-        BadLine(str(target), 5, "invalid UTF-8 at byte 2 (0xff)" + TEXT_HINT),
+        BadLine(str(target), 5, "invalid UTF-8 at byte 2 (0xff) after 'y'" + TEXT_HINT),
         BadLine(str(source), 6, "the source has 1001 symbols, more than data.max_sequence_length = 1000"),
     ]
 
@@ -1024,7 +1037,7 @@ def test_a_known_suffix_overrides_the_configured_format(write: Write, tmp_path: 
     assert read_source_items(write('{"s": ""}\n\n{}\n', "x.jsonl"), config) == [
         ("", ""),
         ("", ""),
-        (3, f"no column 1 {SOURCE_SETTING} among none"),
+        (3, f"expected 's', which is column 1 {SOURCE_SETTING} of line 1, among none; line 1 has 's'"),
     ]
     assert read_source_items(write_parquet(tmp_path / "x.parquet", {"s": ["a", "", None], "t": [1, 2, 3]}), config) == [
         ("a", ""),

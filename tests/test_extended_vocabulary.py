@@ -3,6 +3,7 @@
 B batch, K steps, S source positions, T target positions, V vocabulary.
 """
 
+import time
 from pathlib import Path
 from random import Random
 
@@ -265,3 +266,10 @@ def test_a_prefix_may_contain_copied_symbols(pointer_model: Transducer, tmp_path
         DecodingOptions(prefix="𝒳", lexicon=load_lexicon(lexicon_file, pointer_model.config.data))
     )
     assert constrained.predict(sources[:1])[0].output == "𝒳yes"
+
+
+def test_a_long_source_takes_linear_time() -> None:
+    text = "".join(chr(0x4E00 + number) for number in range(20_000))
+    start = time.process_time()
+    encoded = encode_extended([Example(text, text)], build_tokenizers(build_copy_config().data), VOCABULARIES)
+    assert encoded.target.values[:3].tolist() == [V, V + 1, V + 2] and time.process_time() - start < 5.0

@@ -61,6 +61,7 @@ def test_all_subcommands_use_the_extensions_of_an_installed_package(package: Pat
     refused = run_command("predict", run, files.valid)
     assert refused.code == 2 and refused.out == "" and "Traceback" not in refused.err
     assert "task = 'spell' is neither built in nor installed: install the package" in refused.err
+    assert "the model was trained with 'my-extensions 1'" in " ".join(refused.err.split())
     unknown = run_command("evaluate", run, files.valid, "--metrics", "prefix_acuracy", package=package)
     assert unknown.code == 2 and "did you mean 'prefix_accuracy'?" in " ".join(unknown.err.split())
 

@@ -4,9 +4,12 @@ import csv
 import gzip
 import io
 import json
+import os
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow
@@ -16,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.config.settings import DataConfig
+from pellucid.data import lines
 from pellucid.data.examples import read_examples
 from pellucid.data.file_split import FileSplit, SplitSizes, connected_units, split_file, write_split
 from pellucid.data.headers import HeaderError
@@ -215,3 +219,44 @@ def test_a_split_is_written_once_and_replaces_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"valid.tsv exists and would not be the same"):
         write_split(split, folder)
     assert (folder / "test.tsv").read_bytes() == b"b\n"
+
+
+@pytest.mark.parametrize("kind", ["text", "number", "nested"])
+def test_a_bomb_in_a_column_that_is_not_selected_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: all columns were read at once, whatever they unpack to."""
+    monkeypatch.setenv("PELLUCID_MAX_UNPACKED_MIB", "1")
+    count = 4_000
+    long: dict[str, Any] = {
+        "text": pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * count, pyarrow.int32()), ["x" * 10**5]),
+        "number": pyarrow.array([0] * count * 5),
+        "nested": pyarrow.array([["x" * 300]] * count),
+    }
+    count = len(long[kind])
+    table = pyarrow.table({"old": [f"a{n}" for n in range(count)], "new": ["b"] * count, "note": long[kind]})
+    options = {"compression": "zstd", "row_group_size": count}
+    pyarrow.parquet.write_table(table, path := tmp_path / "words.parquet", **options)
+    if kind == "number":  # as large as the texts
+        assert split_file(path, NAMED, SplitSizes(6), 1).num_rows["test"] == 6
+        return
+    with pytest.raises(DataError, match=r"words\.parquet unpacks to more than 1,048,576 bytes"):
+        split_file(path, NAMED, SplitSizes(6), 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")
+def test_parquet_from_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "words.parquet")
+    with pytest.raises(DataError, match=r"words\.parquet is a pipe, and Parquet is read twice to be divided"):
+        split_file(tmp_path / "words.parquet", NAMED, SplitSizes(6), 1)
+
+
+def test_a_long_line_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
+    (path := tmp_path / "words.tsv").write_bytes(b"a\tb\n" + b"x" * 10**7)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"words\.tsv:2: the line has more than 1,000 bytes"):
+        split_file(path, DataConfig(header=False), SplitSizes(1), 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10**6

@@ -7,7 +7,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from pellucid import files
 from pellucid.errors import DataError, InputError, RunError
 from pellucid.files import (
     FileDigest,
+    check_json_format,
     check_writable,
     digest_file,
     has_content,
@@ -244,6 +245,23 @@ def test_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
         read_bytes(tmp_path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")
+@pytest.mark.parametrize(("size", "is_read"), [(2**21, True), (2**21 + 1, False)])
+def test_a_pipe_is_read_to_its_end_or_refused(tmp_path: Path, size: int, is_read: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def write() -> None:
+        with suppress(BrokenPipeError):
+            pipe.write_bytes(b"x" * size)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    with nullcontext() if is_read else pytest.raises(DataError, match="is too large: it has more than 2,097,152 bytes"):
+        assert read_bytes(pipe, DataError, 2**21, regular=False) == b"x" * size
+    thread.join(60.0)
+
+
 def test_a_file_without_data_to_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual file that is opened without blocking, such as the log of the kernel, may return no bytes object."""
     (tmp_path / "a").write_bytes(b"")
@@ -260,6 +278,19 @@ def test_a_file_without_data_to_read_is_an_error(tmp_path: Path, monkeypatch: py
         with pytest.raises(RunError, match="a has no data to read now: it is not an ordinary file"):
             read_bytes(tmp_path / "a")
     assert len(reads) == 1
+
+
+def test_a_format_is_read_without_memory_for_the_other_fields() -> None:
+    """A list of empty lists takes 24 times its size in Python."""
+    content = b'{"x": [' + b"[]," * 100_000 + b'[]], "format": 3}'
+    tracemalloc.start()
+    try:
+        with pytest.raises(RunError, match=r"a\.json is of format 3, and this version of Pellucid"):
+            check_json_format("a.json", content, newest=2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < len(content)
 
 
 def test_has_content_compares_the_file(tmp_path: Path) -> None:

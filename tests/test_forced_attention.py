@@ -383,7 +383,7 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
         ),
         (DecodingOptions(masked=(3,)), "there is no position 3: source 1 has 0 to 2"),
         (DecodingOptions(masked=(-1,)), "there is no position -1"),
-        (DecodingOptions(masked=(0, 2, 1)), "all 3 positions of source 1 are masked"),
+        (DecodingOptions(masked=(0, 2, 1)), "all positions of source 1 are masked"),
     ],
 )
 def test_invalid_forced_attention_is_refused(options: DecodingOptions, message: str) -> None:

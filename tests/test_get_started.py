@@ -65,7 +65,8 @@ def test_the_python_example_prints_the_numeral_its_score_and_its_attention(folde
 
 
 def test_the_commands_of_the_guide_to_running_text_print_what_it_shows(folder: Path) -> None:
-    first, second, *table = run_script("guides/running-text.md", "sh", folder).splitlines()
+    first, second, *table, in_context = run_script("guides/running-text.md", "sh", folder).splitlines()
+    assert in_context == "ðeɪ mʌst rid ɪt, ðeɪ hæd rɛd ɪt."
     assert first == "Founded in MLXVI (see p. XII), lost in MCDLIII." and second == "Founded in 1066 (MLXVI)."
     (row,) = csv.DictReader(table)
     assert (row["start"], row["end"], row["output_start"], row["output_end"]) == ("11", "15", "11", "16")

@@ -212,12 +212,12 @@ def test_the_attention_class_of_the_guide_computes_weights() -> None:
 
 
 def test_the_programs_of_the_attention_guide_train_their_classes(tmp_path: Path) -> None:
-    module, program, sparse_program = python_blocks(ROOT / "docs" / "extend" / "attention.md")
+    module, program, test, sparse_program = python_blocks(ROOT / "docs" / "extend" / "attention.md")
     (tmp_path / "my_attention.py").write_text(module, "utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     search_path = os.pathsep.join([str(tmp_path), *sys.path])
     environment = build_environment({"PYTHONPATH": search_path})
-    assert " → " in run_script([sys.executable, "-"], program, tmp_path, environment)
+    assert " → " in run_script([sys.executable, "-"], program + test, tmp_path, environment)
     assert 'type = "cosine"' in (tmp_path / "runs" / "cosine" / "config.toml").read_text("utf-8")
     printed = run_script([sys.executable, "-"], sparse_program, tmp_path, environment)
     assert re.search(r"1984 → MCMLXXXIV [1-9]\d% of the weights are zero", printed), printed
@@ -230,16 +230,16 @@ EXTENSION_PROGRAMS = {
     "task": r"MCMLXXXIV → (even|odd)",
     "callback": r"update,exact_match,symbol_error_rate,symbol_accuracy,loss\n\d+,",
 }
-"""Text that the program of each page prints."""
+"""Text that the programs of each page print; those of the cell and of the optimizer end with a test of the class."""
 
 
 @pytest.mark.parametrize("name", EXTENSION_PROGRAMS)
 def test_the_programs_of_the_other_extension_pages_run(tmp_path: Path, name: str) -> None:
-    module, program = python_blocks(ROOT / "docs" / "extend" / f"{name}.md")
+    module, *programs = python_blocks(ROOT / "docs" / "extend" / f"{name}.md")
     (tmp_path / f"my_{name}.py").write_text(module, "utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     environment = build_environment({"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
-    printed = run_script([sys.executable, "-"], program, tmp_path, environment)
+    printed = run_script([sys.executable, "-"], "\n".join(programs), tmp_path, environment)
     assert re.search(EXTENSION_PROGRAMS[name], printed), printed
 
 

@@ -27,9 +27,12 @@ ORDER = (
         "argument_checks",
         "file_lock",
         "files",
+        "folder_lock",
         "limits",
+        "launched_workers",
         "worker_pool",
         "http_requests",
+        "cluster",
     ),
     *("config.settings", "config.presets", "config.extensions", "config.attention_types", "config.cell_types"),
     *("config.training_types", "config.task_settings", "config"),
@@ -67,6 +70,8 @@ ORDER = (
 DATA_ORDER = (
     *(
         "text_words",
+        "context",
+        "normalization",
         "tokenizers",
         "lines",
         "headers",
@@ -100,8 +105,9 @@ EXTRAS = {
     "pellucid.export.beam_search": "onnxruntime",
     "pellucid.kernels.triton_attention": "triton",
     "pellucid.sklearn": "sklearn",
-    "pellucid.tuning.study": "optuna",
-    "pellucid.tuning.search": "optuna",
+    **dict.fromkeys(
+        [f"pellucid.tuning.{name}" for name in ("storage", "database", "study", "results", "search")], "optuna"
+    ),
 }
 """Modules that need optional dependencies; other modules import them only inside functions."""
 

@@ -389,3 +389,26 @@ def test_notes_name_the_columns_and_a_first_pair_of_names(tmp_path: Path, capsys
     assert "note: it has 3 columns; used are 'word' as source, 'sound' as target" in capsys.readouterr().err
     pellucid.train([("source", "target"), *pairs(TRAIN)], None, tmp_path / "b", SETTINGS)
     assert "pair 1 holds 'source' and 'target', which may be names of columns" in capsys.readouterr().err
+
+
+def test_numbers_select_the_names_of_the_first_dict() -> None:
+    """Regression test: the numbers were those of each dict, so that a dict with another order was swapped."""
+    rows = [{"a": "1", "b": "2"}, {"b": "4", "a": "3"}, Pair("5", "6"), {"b": "7", "c": "8"}, ("9", "10")]
+    config = DataConfig(on_bad_line="skip")
+    table = read_table("train", rows, "training", training_columns(config))
+    reading, _ = read_table_examples(table, config)
+    assert reading.examples == [("1", "2", ""), ("3", "4", ""), ("9", "10", "")]
+    assert [str(line) for line in reading.bad_lines] == [
+        f"pair {number} of the training list of pairs: expected 'a', which is column 1 (--source-column, "
+        f"data.source_column) of pair 1, among {names}; pair 1 has 'a', 'b'"
+        for number, names in ((3, "'word', 'sound'"), (4, "'b', 'c'"))
+    ]
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_set_is_refused_and_the_views_of_a_dict_are_read(kind: type[set[object]]) -> None:
+    """Regression test: the order of a set, and so the training, depends on the process."""
+    columns = training_columns(DataConfig())
+    with pytest.raises(ArgumentError, match=r"^train: expected rows, got .*: a set has no order$"):
+        read_table("train", kind([("a", "b")]), "training", columns)
+    assert read_table("train", {"a": "b", "c": "d"}.items(), "training", columns).rows == [("a", "b"), ("c", "d")]

@@ -20,7 +20,7 @@ from trained_runs import (
 import pellucid
 from pellucid.config.presets import PRESETS
 from pellucid.config.settings import Config
-from pellucid.config.toml import build_config, override_settings
+from pellucid.config.toml import build_config, load_config, override_settings, to_toml
 from pellucid.errors import ConfigError, RunError
 from pellucid.files import digest_file
 from pellucid.run_folder.initial_run import (
@@ -275,3 +275,13 @@ def test_runs_without_these_settings_are_read(tmp_path: Path) -> None:
     assert load_run_config(run) == load_run_config(copy_task_run().run)
     assert msgspec.structs.asdict(load_run_config(run).training)["initial_run"] == ""
     assert training_flags(load_run_config(run))
+
+
+def test_an_initial_run_whose_own_initial_run_is_no_path_can_be_used(tmp_path: Path) -> None:
+    """Regression test: a link to itself was a traceback, and a long name an error."""
+    (tmp_path / "loop").symlink_to("loop")
+    base = copy_run_folder(copy_task_run().run, tmp_path / "base")
+    for initial in (tmp_path / "loop", Path("a" * 300)):
+        config = override_settings(load_config(base / "config.toml"), {"training": {"initial_run": str(initial)}})
+        (base / "config.toml").write_text(to_toml(config))
+        assert resolve_initial_run(small_config(base), tmp_path / "run").training.initial_digest

@@ -62,6 +62,7 @@ EXCLUDED_SETTINGS = {
     *("encoder.pretrained", "decoder.pretrained"),  # files of vectors, read before the network computes
     *("encoder.features", "decoder.num_hops"),  # need data with features, or another task
     *("encoder.characters", "encoder.character_size", "encoder.word_dropout"),  # need sources that are cut into words
+    "encoder.context_dropout",  # needs words of running text
 }
 SEARCH_VALUES: dict[str, tuple[Hashable, ...]] = {
     "search.max_length": (4, 6),

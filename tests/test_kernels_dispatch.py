@@ -349,3 +349,8 @@ def test_inference_loads_kernels_only_for_many_hypotheses(monkeypatch: pytest.Mo
         0, True, dispatch.MIN_HYPOTHESES_TO_LOAD - 1
     )
     assert not uses_kernels(0, False, 10**6) and uses_kernels(0, False, 1, "cuda")
+    for enabled in (True, False):  # the choice of another process decides, except on a GPU
+        with dispatch.choose_kernels(enabled):
+            assert uses_kernels(0, False, 1) == uses_kernels(1, True, 10**6) == enabled
+            assert uses_kernels(0, False, 1, "cuda")
+    assert uses_kernels(1, False, 1)

@@ -185,8 +185,9 @@ def test_the_number_of_threads_does_not_change_results(
             results.append(compute_gradients(outputs, {**dict(decoder.named_parameters()), "states": states}, 0))
         finally:
             torch.set_num_threads(threads)
-    assert_named_tensors_close(results[1], results[0], 2e-6)
-    assert_named_tensors_close(results[2], results[0], 2e-6)
+    # Threads add in another order: 4e-6 on an AMD EPYC.
+    assert_named_tensors_close(results[1], results[0])
+    assert_named_tensors_close(results[2], results[0])
 
 
 def iterate_losses(cell: Cell, score: Score, dropout: float, layers: int) -> Iterator[float]:

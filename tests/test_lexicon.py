@@ -16,11 +16,12 @@ import pytest
 from test_transducer import transducer_of
 
 from pellucid.config.settings import DataConfig
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.decoding.constraints import Lexicon, load_lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import END
-from pellucid.errors import DataError
+from pellucid.errors import ConfigError, DataError
 
 TRANSDUCER = transducer_of({"search": {"max_length": 6}})
 
@@ -47,6 +48,23 @@ def test_a_source_of_the_lexicon_has_its_entry_and_no_attention(lexicon_file: Pa
     assert (from_search.output, from_search.origin) == (without_lexicon.output, "search") and empty.output == ""
     np.testing.assert_allclose(from_search.log_probabilities, without_lexicon.log_probabilities, atol=1e-5)
     assert composed.output == "y", "sources are compared in the normal form that the model uses"
+
+
+@pytest.mark.parametrize("name", ["known.tsv", "known.csv", "known.parquet"])
+def test_rows_without_a_target_and_surrounding_spaces_are_noted(tmp_path: Path, name: str) -> None:
+    path, rows = tmp_path / name, [("abc", "One"), ("b", ""), (" ab", "x"), ("cab", "y"), ("ca ", "z")]
+    if name.endswith(".parquet"):
+        sources, targets = zip(*rows, strict=True)
+        pq.write_table(pa.table({"source": sources, "target": targets}), path)
+    else:
+        path.write_text("".join("\t,"[name.endswith(".csv")].join(row) + "\n" for row in rows), "utf-8")
+    lexicon = load_lexicon(path, TRANSDUCER.config.data)
+    assert lexicon.targets == {"abc": ("One",), " ab": ("x",), "cab": ("y",), "ca ": ("z",)} and not lexicon.bad
+    assert lexicon.notes == (
+        f"{path}: rows without a target, which are not used: 1",
+        f"{path}: sources that begin or end with a space, and decode only such sources: 2, such as ' ab'",
+    )
+    assert pickle.loads(pickle.dumps(lexicon)) == lexicon
 
 
 def test_several_targets_are_a_list(lexicon_file: Path) -> None:
@@ -209,3 +227,26 @@ def test_a_lexicon_is_read_once(tmp_path: Path) -> None:
     os.mkfifo(path)
     threading.Thread(target=path.write_text, args=("id,word,pron\n1,a,x\n2,b,y\n",), daemon=True).start()
     assert load_lexicon(path, NAMED, 4).targets == {"a": ("x",), "b": ("y",)}
+
+
+def test_a_model_with_a_column_of_classes_has_no_lexicon(lexicon_file: Path) -> None:
+    """Regression test: a `TypeError`."""
+    with pytest.raises(ConfigError, match=r"a lexicon holds pairs .* this model predicts classes and tags"):
+        load_lexicon(lexicon_file, DataConfig(class_column="3"))
+
+
+def test_no_more_targets_of_a_source_are_split_than_are_needed(
+    lexicon_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: a hundred thousand lines with a source of a hundred thousand targets took days."""
+    lexicon_file.write_text("".join(f"abc\tx{'y' * number}\n" for number in range(50)), "utf-8")
+    model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(lexicon_file, TRANSDUCER.config.data)))
+    split, texts = Tokenizer.split, list[str]()
+
+    def count_split(tokenizer: Tokenizer, text: str) -> list[str]:
+        texts.append(text)
+        return split(tokenizer, text)
+
+    monkeypatch.setattr(Tokenizer, "split", count_split)
+    assert [trace.output for trace in model.nbest(["abc"], 2)[0]] == ["x", "xy"]
+    assert len([text for text in texts if text.startswith("x")]) == 2

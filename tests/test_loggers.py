@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from pellucid.config.settings import Config
 from pellucid.config.toml import override_settings
 from pellucid.errors import InputError
 from pellucid.training.events import UpdateCompleted, ValidationCompleted
-from pellucid.training.loggers import FOLDER_TAG, MLflowCallback, TensorBoardCallback
+from pellucid.training.loggers import FOLDER_TAG, MLflowCallback, TensorBoardCallback, _find_experiment, find_log_dir
 from pellucid.training.session import train_run
 
 needs_tensorboard = pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="needs TensorBoard")
@@ -35,6 +36,19 @@ def test_a_missing_package_is_named(callback: Any, package: str, monkeypatch: py
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=f"'{package}' needs the package .*pip install 'pellucid\\[{package}\\]'"):
         callback()
+
+
+def test_runs_whose_folders_have_the_same_name_have_event_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, runs = tmp_path / "logs", [tmp_path / "exp" / name / "seed-1" for name in ("a", "b", "c")]
+    names = ["seed-1", "seed-1-2", "seed-1-3"]
+    for _ in ("started", "resumed"):
+        assert [find_log_dir(logs, run) for run in runs] == [logs / name for name in names]
+    (tmp_path / "exp").mkdir()
+    monkeypatch.chdir(tmp_path / "exp")
+    assert find_log_dir(logs, Path("b/seed-1")) == logs / "seed-1-2"
+    assert find_log_dir(logs, tmp_path / "other") == logs / "other"
 
 
 @needs_tensorboard
@@ -108,3 +122,27 @@ def test_the_examples_of_the_guide_run(tmp_path: Path, package: str) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert re.search(r"\(200, [\d.]+\), \(400, |FINISHED gru [\d.]+", result.stdout), result.stdout
+
+
+class RacingClient:
+    """A client of MLflow whose experiment another process creates between the search and the creation."""
+
+    def __init__(self, creates: bool) -> None:
+        self.experiments, self.creates = dict[str, str](), creates
+
+    def get_experiment_by_name(self, name: str) -> SimpleNamespace | None:
+        """Return the experiment."""
+        return SimpleNamespace(experiment_id=self.experiments[name]) if name in self.experiments else None
+
+    def create_experiment(self, name: str) -> str:
+        """Fail as MLflow does for an experiment that exists."""
+        if self.creates:
+            self.experiments[name] = "7"
+        raise RuntimeError("RESOURCE_ALREADY_EXISTS")
+
+
+def test_parallel_trainings_share_an_experiment() -> None:
+    """Regression test: the slower one of two members of an ensemble received no further events."""
+    assert _find_experiment(RacingClient(creates=True), "pellucid") == "7"
+    with pytest.raises(RuntimeError, match="RESOURCE_ALREADY_EXISTS"):
+        _find_experiment(RacingClient(creates=False), "pellucid")

@@ -315,7 +315,7 @@ WHOLE = "all its passes over the data are done"
         ({"perfect_patience": 0}, [100.0] * 10, 10, WHOLE),
         ({"metric": "loss"}, [100.0] * 10, 10, WHOLE),
         ({"metric": "symbol_accuracy"}, [100.0] * 10, 10, WHOLE),
-        ({"patience": 1}, [100.0] * 10, 3, "exact_match did not improve in 1 validations"),
+        ({"patience": 1}, [100.0] * 10, 3, "exact_match did not improve in 1 validation"),
     ],
 )
 def test_training_ends_when_the_metric_is_perfect_and_the_loss_is_not_better(

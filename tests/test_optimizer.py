@@ -12,7 +12,7 @@ from small_networks import SEEDS, few_examples
 from torch import Tensor, nn
 
 from pellucid.kernels.dispatch import disable_kernels
-from pellucid.training import optimizer as optimizer_module
+from pellucid.training import gradient_clipping
 from pellucid.training.optimizer import Adam
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), max_size=3), min_size=1, max_size=5)
@@ -95,7 +95,7 @@ def test_gradients_are_clipped_by_value_and_then_by_norm(
 ) -> None:
     bag = ParameterBag([[5, 4], [3]], 1)
     optimizer = Adam(bag)
-    monkeypatch.setattr(optimizer_module, "NORM_BLOCK", block)
+    monkeypatch.setattr(gradient_clipping, "NORM_BLOCK", block)
     unclipped = [g for g in make_gradients(bag, [True, True], 2) if g is not None]
     expected = [nn.Parameter(torch.zeros_like(p)) for p in bag.trainable]
     for parameter, gradient in zip(expected, unclipped, strict=True):

@@ -25,7 +25,8 @@ def find_pair_error(config: DataConfig, source: str, target: str) -> str:
         ("tag-and-classify", "abc", "N---", ""),
         (
             *("tag-and-classify", "abc", "VCV"),
-            "the source has 3 symbols and the target has 3: data.class_first needs a class and 3 tags",
+            "the source has 3 symbols and the target has 3: data.class_first needs a class, and a tag for each source "
+            "symbol",
         ),
         ("tag-and-classify", "abc", "-VCV", "the class equals data.ignored_tag = '-', which is a tag"),
         ("classify", "abc", "two words", ""),

@@ -229,7 +229,7 @@ def test_stopping_the_benchmark_kills_child_processes(tmp_path: Path, monkeypatc
 
     thread = threading.Thread(target=run_waiting_command)
     thread.start()
-    while not children.running:
+    while not children.running and thread.is_alive():
         time.sleep(0.01)
     (child,) = children.running
     children.stop()
@@ -239,6 +239,11 @@ def test_stopping_the_benchmark_kills_child_processes(tmp_path: Path, monkeypatc
         os.kill(child, signal.SIGCONT)
     with pytest.raises(measure.BenchmarkStoppedError):
         run_command(python_command("", tmp_path), tmp_path / "log", limit=60)
+
+
+def test_priority_of_the_session_of_the_system_is_left_alone() -> None:
+    """Process 1 may be in no session with a priority of its own; its file is empty then."""
+    measure.copy_priority("1", str(os.getpid()))
 
 
 def test_results_are_stored_and_failures_are_measured_again(tmp_path: Path) -> None:

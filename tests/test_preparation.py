@@ -1,13 +1,20 @@
 """training/preparation.py and data/prepared_data.py: the ids are those of a training in memory; faults are refused."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import shutil
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from command_line import build_environment
 from safetensors.numpy import load_file
 
 import pellucid
@@ -19,10 +26,12 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.data.prepared_data import PreparedData, read_prepared
 from pellucid.data.validation_split import validation_file_config
 from pellucid.errors import ConfigError, DataError, InputError, RunError
+from pellucid.files import write_atomic
+from pellucid.run_folder.lock import FolderLock, lock_run_folder
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training import preparation
-from pellucid.training.preparation import DataPrepared, SourceSample, prepare_data
+from pellucid.training.preparation import DataPrepared, PreparationProgress, SourceSample, prepare_data
 from pellucid.training.training_data import TrainingFiles, encode_texts, resolve_auto_settings
 
 TAGGED = {"task": "tag"}
@@ -140,6 +149,30 @@ def test_an_interrupted_preparation_continues(num_events: int, tmp_path: Path, m
     assert not (tmp_path / "prepared" / "parts").exists()
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_interrupted_preparations_of_two_files_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the second one left its validation set to the first one, if it ended before its counts."""
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    expected = prepare(files, tmp_path / "undisturbed", config)
+    first = prepare_data(files, tmp_path / "prepared", config)
+    while getattr(next(first), "stage", "") != "encoded":
+        pass
+    first.close()  # type: ignore[attr-defined]
+
+    def _stop_before_counts(path: Path, content: bytes) -> None:
+        """Write a file, but end as by Ctrl+C before the counts."""
+        if path.name == preparation.COUNTED:
+            raise KeyboardInterrupt
+        write_atomic(path, content)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(preparation, "write_atomic", _stop_before_counts)
+        list(prepare_data(TrainingFiles(write_pairs(tmp_path / "other.tsv", 50), None), tmp_path / "prepared", config))
+    prepared = prepare(files, tmp_path / "prepared", config)
+    assert prepared.validation_examples == expected.validation_examples
+    assert prepared.description.num_validation_examples == len(prepared.validation_examples)
+
+
 def test_a_training_on_prepared_data_is_bit_for_bit_that_on_the_file(tmp_path: Path) -> None:
     train = write_pairs(tmp_path / "train.tsv")
     prepare(TrainingFiles(train, None), tmp_path / "prepared", make_config({}))
@@ -157,6 +190,19 @@ def test_a_training_on_prepared_data_is_bit_for_bit_that_on_the_file(tmp_path: P
     parameters = [load_file(tmp_path / run / "model.safetensors") for run in "ab"]
     assert parameters[0].keys() == parameters[1].keys()
     assert all(np.array_equal(value, parameters[1][name]) for name, value in parameters[0].items())
+
+
+def test_prepared_data_is_also_named_by_a_path_of_another_kind(tmp_path: Path) -> None:
+    """Regression test: its settings were not read. In a process of its own, without the check of annotations."""
+    prepare(TrainingFiles(write_pairs(tmp_path / "train.tsv"), None), tmp_path / "prepared", make_config(TAGGED))
+    program = (
+        "from pathlib import PurePosixPath as Path; import pellucid; "
+        "settings = {'size': 'tiny', 'training': {'epochs': 0.1}}; "
+        "model = pellucid.train(Path('prepared'), None, 'run', settings, progress=False); print(model.config.task)"
+    )
+    command, environment = [sys.executable, "-c", program], build_environment()
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert process.stdout == "tag\n", process.stderr
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -188,11 +234,78 @@ def test_a_complete_folder_is_kept_and_another_is_refused(tmp_path: Path) -> Non
         list(prepare_data(files, tmp_path / "mine", config))
 
 
+@pytest.mark.parametrize("name", ["validation.jsonl", "bad-lines.txt", "examples.arrow"])
+def test_a_file_of_the_user_is_kept_also_if_it_is_named_like_one_of_the_folder(name: str, tmp_path: Path) -> None:
+    files = TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text("mine")
+    with pytest.raises(RunError, match="holds other files"):
+        list(prepare_data(files, tmp_path / "mine", make_config({})))
+    assert (tmp_path / "mine" / name).read_text() == "mine"
+
+
+def test_another_version_of_pellucid_reads_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    prepare(files, tmp_path / "prepared", config)
+    monkeypatch.setattr(preparation, "__version__", "9.9.9")
+    assert [event.vocabularies for event in prepare_data(files, tmp_path / "prepared", config)] == [None]  # type: ignore[union-attr]
+    prepare(files, tmp_path / "prepared", config)
+    monkeypatch.setattr(unicodedata, "unidata_version", "99.0.0")
+    with pytest.raises(RunError, match=r"was prepared with another version of Unicode \(of Python\)"):
+        list(prepare_data(files, tmp_path / "prepared", config))
+
+
+@pytest.mark.parametrize("settings", [{}, TAGGED])
+def test_a_folder_that_another_process_has_completed_meanwhile_is_kept(
+    settings: Mapping[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    prepare(files, tmp_path / "prepared", config)
+    shutil.move(tmp_path / "prepared", tmp_path / "complete")
+
+    @contextmanager
+    def _lock(folder: Path, file_names: Sequence[str]) -> Iterator[FolderLock]:
+        """Lock the folder after another process, which was killed before it had removed its parts."""
+        shutil.move(tmp_path / "complete", folder)
+        (folder / "parts").mkdir()
+        (folder / "parts" / "source.ids").write_bytes(bytes(9))
+        with lock_run_folder(folder, file_names) as lock:
+            yield lock
+
+    monkeypatch.setattr(preparation, "lock_run_folder", _lock)
+    events = prepare_data(files, tmp_path / "prepared", make_config(settings))
+    if settings:
+        with pytest.raises(RunError, match="from other files or settings"):
+            list(events)
+    else:
+        assert [event.vocabularies for event in events] == [None]  # type: ignore[union-attr]
+    assert not (tmp_path / "prepared" / "parts").exists()
+    prepare(files, tmp_path / "prepared", config)
+
+
+def test_parts_that_a_killed_preparation_has_left_are_removed(tmp_path: Path) -> None:
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    prepare(files, tmp_path / "prepared", config)
+    (tmp_path / "prepared" / "parts").mkdir()
+    (tmp_path / "prepared" / "parts" / "source.ids").write_bytes(bytes(9))
+    prepare(files, tmp_path / "prepared", config)
+    assert not (tmp_path / "prepared" / "parts").exists()
+
+
+def test_a_first_line_that_may_be_a_header_is_reported(tmp_path: Path) -> None:
+    train = write_pairs(tmp_path / "train.tsv")
+    train.write_text("word\tW\tN\n" + train.read_text())
+    *_, last = prepare_data(TrainingFiles(train, None), tmp_path / "prepared", make_config({}))
+    assert isinstance(last, DataPrepared)
+    assert "the first line may be a header" in last.note and "the file has 3 columns" in last.note
+
+
 @pytest.mark.parametrize(
     ("settings", "kind", "message"),
     [
-        ({"task": "point"}, ConfigError, "task = 'point' trains on files of pairs"),
-        ({"data": {"group_column": "3"}}, ConfigError, "data.group_column .* divides a file of pairs"),
+        ({"task": "point"}, ConfigError, "task = 'point' cannot be prepared: .*; train on the file of pairs"),
+        ({"data": {"group_column": "3"}}, ConfigError, "data.group_column .* is not possible with prepare"),
+        ({"data": {"context_words": 1}}, ConfigError, "data.context_words .* holds out sentences of a text"),
     ],
 )
 def test_settings_that_cannot_be_prepared(
@@ -210,8 +323,9 @@ def test_a_file_that_is_missing_or_changes(tmp_path: Path) -> None:
     events = prepare_data(TrainingFiles(train, None), tmp_path / "prepared", make_config({}))
     next(events)
     write_pairs(train, 70)
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match="changed while it was read: give the command again"):
         list(events)
+    prepare(TrainingFiles(train, None), tmp_path / "prepared", make_config({}))
 
 
 def _truncate(folder: Path) -> None:
@@ -232,6 +346,16 @@ def _change_count(folder: Path) -> None:
     path.write_text(json.dumps({**description, "num_examples": 5}))
 
 
+def _remove_validation_line(folder: Path) -> None:
+    path = folder / "validation.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:]))
+
+
+def _change_validation_line(folder: Path) -> None:
+    path = folder / "validation.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"target":"W', b'"target":"V', 1))
+
+
 def _add_key(folder: Path) -> None:
     path = folder / "prepared.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "code": "x"}))
@@ -242,13 +366,34 @@ def _newer_format(folder: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
 
 
-@pytest.mark.parametrize("damage", [_truncate, _change_id, _change_count, _add_key, _newer_format])
-def test_a_damaged_folder_is_refused(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
-    prepare(files, tmp_path / "prepared", config)
-    damage(tmp_path / "prepared")
-    with pytest.raises(InputError, match=r"prepare the data again|does not describe|format 2"):
-        prepare(files, tmp_path / "prepared", config)
+def _earlier_format(folder: Path) -> None:
+    path = folder / "prepared.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 0}))
+
+
+def _remove_examples(folder: Path) -> None:
+    (folder / "examples.arrow").unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(_truncate, _change_id, _remove_examples, _change_count, _add_key, _newer_format, _earlier_format),
+        *(_remove_validation_line, _change_validation_line),
+    ],
+)
+def test_a_damaged_folder_is_refused_with_an_advice_that_helps(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    """Regression test: prepare called the folder complete, so that preparing the data again did not help."""
+    config, files, folder = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None), tmp_path / "data"
+    prepare(files, folder, config)
+    damage(folder)
+    advice = "format 2" if damage is _newer_format else f"remove {folder}, and prepare the data again"
+    with pytest.raises(InputError, match=advice):
+        list(prepare_data(files, folder, config))
+    with pytest.raises(InputError, match=advice):
+        pellucid.train(folder, None, tmp_path / "run", {"size": "tiny"}, progress=False)
+    shutil.rmtree(folder)
+    prepare(files, folder, config)
 
 
 @pytest.mark.parametrize(
@@ -272,3 +417,63 @@ def test_settings_that_prepared_data_contradicts(settings: Mapping[str, object],
 
 def test_paths() -> None:
     assert not prepared_data.is_prepared([("a", "b")])
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_an_interrupted_preparation_counts_again_if_its_validation_file_changed(tmp_path: Path) -> None:
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    expected = prepare(files, tmp_path / "expected", config).validation_examples
+    for event in prepare_data(files, tmp_path / "prepared", config):
+        if isinstance(event, PreparationProgress) and event.stage == "encoded":
+            break
+    _remove_validation_line(tmp_path / "prepared")
+    assert prepare(files, tmp_path / "prepared", config).validation_examples == expected
+
+
+def test_a_failed_preparation_leaves_no_folder(tmp_path: Path) -> None:
+    for content in ("", "a\tb\n", "a\tb\nbad line\n"):
+        (tmp_path / "train.tsv").write_text(content)
+        config = make_config({"data": {"on_bad_line": "skip"}})
+        with pytest.raises(DataError):
+            list(prepare_data(TrainingFiles(tmp_path / "train.tsv", None), tmp_path / "prepared", config))
+        assert not (tmp_path / "prepared").exists()
+
+
+def test_a_folder_and_standard_input_are_no_files_of_pairs(tmp_path: Path) -> None:
+    config = make_config({})
+    prepare(TrainingFiles(write_pairs(tmp_path / "train.tsv"), None), tmp_path / "prepared", config)
+    for path, message in (
+        (Path("-"), "standard input cannot be prepared: files are read twice, so write it to a file first"),
+        (tmp_path, "is a folder: give a file of pairs"),
+        (tmp_path / "prepared", "is prepared data already: pellucid train .* trains on it"),
+    ):
+        with pytest.raises(DataError, match=message):
+            list(prepare_data(TrainingFiles(path, None), tmp_path / "other", config))
+
+
+@pytest.mark.parametrize("name", ["parts", "parts/source.ids", "parts/target.offsets", "validation.jsonl", ".lock"])
+def test_nothing_is_written_through_a_link_of_another_person(name: str, tmp_path: Path) -> None:
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    folder, target = tmp_path / "prepared", tmp_path / "mine"
+    (folder / name).parent.mkdir(parents=True)
+    notes = target / "counted.json" if name == "parts" else target
+    notes.parent.mkdir(exist_ok=True)
+    notes.write_text("my notes\n")
+    (folder / name).symlink_to(target)
+    with pytest.raises(RunError, match=Path(name).name):
+        list(prepare_data(files, folder, config))
+    assert notes.read_text() == "my notes\n"
+    assert {path.name for path in folder.iterdir()} <= {name.partition("/")[0], ".lock"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")
+def test_a_pipe_in_place_of_the_validation_file_is_refused(tmp_path: Path) -> None:
+    config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
+    prepare(files, tmp_path / "prepared", config)
+    path = tmp_path / "prepared" / "validation.jsonl"
+    path.unlink()
+    with pytest.raises(DataError, match=r"cannot read .*validation\.jsonl: no such file"):
+        prepare(files, tmp_path / "prepared", config)
+    os.mkfifo(path)
+    with pytest.raises(DataError, match=r"validation\.jsonl is a named pipe, not a regular file"):
+        prepare(files, tmp_path / "prepared", config)

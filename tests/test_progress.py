@@ -89,12 +89,12 @@ def test_bad_lines_are_listed_up_to_a_limit() -> None:
     lines = report_to_file(FileRead(Path("a.tsv"), 3, bad, 0, "")).splitlines()
     assert lines[0] == f"a.tsv: 3 examples, {MAX_LISTED_LINES + 3} bad lines skipped"
     assert lines[1:-1] == [f"  {line}" for line in bad[:MAX_LISTED_LINES]]
-    assert lines[-1] == "  … and 3 more, listed in log.jsonl of the run"
+    assert lines[-1] == "  … and 3 more; log.jsonl of the run lists the first ones"
 
 
 def test_names_are_not_parsed_as_markup() -> None:
     name = "[red]runs[/red]/[link=x]:smile:"
-    assert report_to_file(FileRead(Path(name), 1, (), 0, "")) == f"{name}: 1 examples\n"
+    assert report_to_file(FileRead(Path(name), 1, (), 0, "")) == f"{name}: 1 example\n"
 
 
 def test_model_built_event_is_printed() -> None:
@@ -157,7 +157,7 @@ def test_span_f1_is_first_for_bio_tags() -> None:
 def test_file_output_has_no_update_lines_and_no_escapes() -> None:
     steps = [UpdateCompleted(Progress(update=number), 0.1, 2.0, 0.1, 1.0) for number in (1, 2, 3)]
     text = report_to_file(TrainingStarted(Progress(), 1.0, 3), *steps, FileSaved(Path("a"), True))
-    assert text == "training for at most 1 epochs, 3 updates\n"
+    assert text == "training for at most 1 epoch, 3 updates\n"
 
 
 def test_terminal_shows_a_transient_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_standard_error_is_looked_up_at_each_call(capsys: pytest.CaptureFixture[
     """Notebooks and tests replace sys.stderr after the import of the module."""
     with training_progress() as reporter:
         reporter.report(FileRead(Path("a.tsv"), 1, (), 0, ""))
-    assert capsys.readouterr().err == "a.tsv: 1 examples\n"
+    assert capsys.readouterr().err == "a.tsv: 1 example\n"
 
 
 class Clock:

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -170,7 +170,7 @@ def test_callbacks_receive_all_events_and_may_interrupt(tmp_path: Path, capsys: 
     assert isinstance(first.events[-1][1], TrainingStopped)
     assert any(isinstance(event, ValidationCompleted) for _, event in first.events)
     interrupted = tmp_path / "interrupted"
-    with pytest.raises(RunError, match="holds no model yet"):
+    with pytest.raises(RunError, match=r"a callback interrupted .* holds no model yet: the same call continues it"):
         pellucid.train(files.train, files.valid, interrupted, SETTINGS, progress=False, callbacks=[Recorder(2)])
     pellucid.train(files.train, files.valid, interrupted, SETTINGS, progress=False)
     assert (interrupted / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
@@ -200,3 +200,24 @@ def _tagger(folder: Path) -> Path:
     rows = [(f"{letter}b", "xy") for letter in "abcdefghijklmnopqrstuvwxyz"]
     pellucid.train(rows, None, folder / "tagger", {**SETTINGS, "task": "tag"}, progress=False)
     return folder / "tagger"
+
+
+@pytest.mark.parametrize("answer", [True, np.bool_(True)])
+def test_a_callback_may_interrupt_at_the_first_event(answer: object, tmp_path: Path) -> None:
+    """Regression test: the message said that the folder is not a run folder, and a value of NumPy had no effect."""
+
+    class Interrupting:
+        def on_event(self, folder: Path, event: RunEvent) -> bool:
+            return cast(bool, answer)
+
+    files, folder = write_copy_files(tmp_path), tmp_path / "run"
+    with pytest.raises(RunError, match=r"a callback interrupted the training, and .* holds no model yet"):
+        pellucid.train(files.train, files.valid, folder, SETTINGS, progress=False, callbacks=[Interrupting()])
+    assert not (folder / "model.safetensors").exists()
+
+
+def test_a_class_is_no_callback(tmp_path: Path) -> None:
+    """Regression test: a class has the method, too, and failed with a `TypeError` at the first event."""
+    files, classes = write_copy_files(tmp_path), cast(list[Recorder], [Recorder(), Recorder])
+    with pytest.raises(ArgumentError, match=r"callbacks\[1\]: expected an object, got the class Recorder"):
+        pellucid.train(files.train, files.valid, tmp_path / "run", SETTINGS, progress=False, callbacks=classes)

@@ -206,7 +206,7 @@ def test_the_lock_is_held_once_and_ends_with_its_process(tmp_path: Path) -> None
     with subprocess.Popen([sys.executable, "-c", program, "run"], stdout=subprocess.PIPE, cwd=tmp_path) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
         with (
-            pytest.raises(RunError, match=r"run is in use: another training is writing to it"),
+            pytest.raises(RunError, match=r"run is in use: another process is writing to it"),
             lock_run_folder(tmp_path / "run"),
         ):
             pass

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -25,6 +26,7 @@ from pellucid.run_folder import log, tensor_file
 from pellucid.run_folder.identity import read_identity
 from pellucid.run_folder.lock import in_use, lock_run_folder
 from pellucid.run_folder.log import append_log, cut_log, load_run_log, read_log
+from pellucid.run_folder.model_file import VERSIONS, parameter_file
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import ENSEMBLE, load_run_config, member_folders
@@ -195,6 +197,7 @@ def test_a_settings_file_of_the_user_may_be_a_pipe(tmp_path: Path) -> None:
         (f"a = {NESTED_BRACKETS}", "is not TOML: it is nested too deeply"),
         (f"a = {MANY_DIGITS}", "is not TOML: it contains a number with thousands of digits"),
         (f"a{'.a' * 400_000} = 1", "is not TOML: a line has more than 1,000 dots"),
+        (f"[a{'.a' * 999}]" + "".join(f"\nb{n}{'.a' * 999} = 1" for n in range(10)), "has more than 10,000 dots"),
         (f"seed{'.a' * 900} = 1", "is not TOML: it is nested too deeply"),
         (f"seed{'.a' * 50} = 1", "seed: expected a whole number, got {'a': {'a'"),
         (f"seed = '{LONG_NAME}'", "seed: expected a whole number, got 'aaaa"),
@@ -247,6 +250,25 @@ def test_a_configuration_of_an_earlier_version_is_loaded(run: Path, key: str) ->
     assert f"{name} =" not in config.read_text("utf-8")
     assert load_run_config(run) == expected
     load(run)
+
+
+def test_a_missing_extension_is_refused_with_the_packages_of_the_training(run: Path) -> None:
+    config = run / "config.toml"
+    config.write_text(config.read_text("utf-8").replace('type = "additive"', 'type = "cosine"'), "utf-8")
+    versions = {VERSIONS: json.dumps({"pellucid": "0.1.0", "my-attention": "1"})}
+    (run / "model.safetensors").write_bytes(parameter_file({"a": np.zeros(1, np.float32)}, versions))
+    message = error_message(lambda: load_run_config(run))
+    assert message.startswith(f"{config}: attention.type = 'cosine' is neither built in nor installed: install ")
+    assert message.endswith("; the model was trained with 'my-attention 1'")
+
+
+NUM_FIRST_SETTINGS = 105
+"""Number of settings that every saved configuration has."""
+
+
+def test_settings_that_were_added_since_the_first_runs_are_named(run: Path) -> None:
+    """If a setting is added, `ADDED_SETTINGS` names it, unless earlier runs shall be refused."""
+    assert len(flatten_config(load_run_config(run)).keys() - ADDED_SETTINGS) == NUM_FIRST_SETTINGS
 
 
 def test_a_configuration_that_lacks_settings_and_differs_is_refused(run: Path) -> None:

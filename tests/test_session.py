@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -358,7 +359,7 @@ def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path) -> N
 def test_a_second_training_in_the_same_folder_is_refused() -> None:
     with lock_run_folder(copy_task_run().run):
         assert training_error(copy_task_run().files, copy_task_run().run, copy_task_run().config) == (
-            f"{copy_task_run().run} is in use: another training is writing to it"
+            f"{copy_task_run().run} is in use: another process is writing to it"
         )
     train_to_end(copy_task_run().files, copy_task_run().run, copy_task_run().config)
 
@@ -382,7 +383,7 @@ def test_files_are_reported_when_read(tmp_path: Path) -> None:
     ]
     assert (first.path, first.examples, first.num_blank_lines, first.note) == (train, 3, 2, "")
     assert [str(bad) for bad in first.bad_lines] == [f"{train}:4: expected 2 columns, got 1 (tabs separate columns)"]
-    assert second.note == f"1 of 2 examples are also in {train}"
+    assert second.note == f"1 of 2 examples is also in {train}"
 
 
 def test_training_does_not_import_torch_dynamo(tmp_path: Path) -> None:
@@ -586,3 +587,37 @@ def test_a_lock_that_is_out_of_reach_is_reported_as_replaced(
             with pytest.raises(RunError, match=r"^cannot read .*run/\.lock: no access$"):
                 lock.check()
         lock.check()
+
+
+def test_a_training_that_ended_without_confidence_loads_the_kernels_to_fit_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An undisturbed training fits it with kernels; without them, its last digits would differ."""
+    files, run, config = copy_task_run()
+    shutil.copytree(run, tmp_path / "run")
+    loads = list[str]()
+
+    def count_load() -> bool:
+        loads.append("kernels")
+        return True
+
+    monkeypatch.setattr(session, "load_kernels", count_load)
+    monkeypatch.setattr(session, "are_kernels_disabled", lambda: False)
+    list(train_run(files, tmp_path / "run", config))
+    assert loads == []
+    (tmp_path / "run" / "confidence.json").unlink()
+    list(train_run(files, tmp_path / "run", config))
+    assert loads == ["kernels"]
+
+
+def test_many_bad_lines_do_not_damage_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the record of a file with 13,000 bad lines was longer than a reader of the log accepts."""
+    monkeypatch.setattr(session, "MAX_RECORD_SIZE", 8_000)
+    train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
+    train.write_text("a\ta\nb\tb\n" * 30 + "bad line\n" * 40)
+    dev.write_text("a\ta\nc\tc\n")
+    config = make_small_config({"epochs": 1}, data={"on_bad_line": "skip"})
+    train_to_end(DataFiles(train, dev), tmp_path / "run", config)
+    first, second, *_ = (record for record in read_log(tmp_path / "run") if record["event"] == "read")
+    assert 0 < len(first["bad_lines"]) < 40 == first["num_bad_lines"] and len(json.dumps(first)) < 8_000
+    assert second["bad_lines"] == [] and "num_bad_lines" not in second

@@ -107,7 +107,7 @@ def test_the_card_states_data_scores_calibration_license_and_use(shared: Path) -
     card = (shared / "README.md").read_text("utf-8")
     confidence = pellucid.load(copies_with_pair_ngram()).confidence
     assert confidence is not None
-    exact = 100 * (1 - len(confidence.wrong) / confidence.examples)
+    exact = 100 * (1 - len(confidence.wrong_confidences) / confidence.num_examples)
     for text in (
         "# Copies\n",
         "| training pairs | 40 |",
@@ -142,7 +142,7 @@ def test_the_card_has_no_scores_of_another_search(tmp_path: Path) -> None:
 def test_a_score_of_a_part_of_the_validation_set_says_so() -> None:
     model = pellucid.load(copies_with_pair_ngram())
     assert model.confidence is not None
-    model = replace(model, confidence=replace(model.confidence, examples=7, wrong=(0.5,)))
+    model = replace(model, confidence=replace(model.confidence, num_examples=7, wrong_confidences=(0.5,)))
     score = ScoreFact("exact_match", "exact match", 30.0, 10.0, 60.0)
     facts = TrainingFacts(validation_examples=1004, updates=1128, scores=(score,))
     contents = CardContents("Title", "copies", model, facts, CARD, None, False)

@@ -121,13 +121,46 @@ def test_frames_features_tags_and_classes() -> None:
     tagger = SequenceTagger(size="tiny", epochs=1, settings=SETTINGS)
     tagger.set_params(settings={**SETTINGS, "data": {"target_symbols": "words"}})
     tagger.fit([f"{letter}b" for letter in letters], ["N V"] * 13 + ["V N"] * 13)
-    assert 0 <= tagger.score(["ab"], ["N V"]) <= 1
+    tags = tagger.predict(["ab", "zb"]).tolist()
+    assert tagger.score(["ab", "zb"], tags) == 1.0
+    first, *rest = tags[0].split()
+    assert tagger.score(["ab", "zb"], [" ".join([first + "x", *rest]), tags[1]]) == 0.75
     classifier = SequenceClassifier(size="tiny", epochs=30, settings=SETTINGS)
     classifier.fit(X, [int("a" in text) for text in X])
     assert is_classifier(classifier) and classifier.classes_.tolist() == [0, 1]
     predicted = classifier.predict(X)
     assert predicted.dtype.kind == "i" and classifier.score(X, predicted) == 1.0
     assert not is_classifier(tagger)
+
+
+def test_classes_are_compared_in_the_normal_form_of_the_targets() -> None:
+    """Regression test: the output is normalized, and a class that is not was no key."""
+    composed, decomposed = "\u00e9", "e\u0301"
+    settings = {**SETTINGS, "data": {"target_normalization": "nfc"}}
+    classifier = SequenceClassifier(size="tiny", epochs=1, settings=settings)
+    classifier.fit(X, [decomposed if "a" in text else "o" for text in X])
+    assert {*classifier.predict(X)} <= {decomposed, "o"} and classifier.score(X, classifier.predict(X)) == 1.0
+    with pytest.raises(ArgumentError, match="y: two classes have the same text"):
+        classifier.fit(X, [decomposed if "a" in text else composed for text in X])
+
+
+def test_classes_that_are_numbers_of_several_types_are_those_of_their_array() -> None:
+    """Regression test: the class 1.0 was trained as "1", and its prediction failed with a `KeyError`."""
+    classifier = SequenceClassifier(size="tiny", epochs=1, settings=SETTINGS)
+    classifier.fit(X, [1 if "a" in text else 2.5 for text in X])
+    predicted = classifier.predict(X)
+    assert classifier.classes_.tolist() == [1.0, 2.5] and {*predicted} <= {1.0, 2.5}
+    assert classifier.score(X, [int(each) if each == 1 else float(each) for each in predicted]) == 1.0
+
+
+def test_empty_sources_and_no_rows() -> None:
+    classifier = SequenceClassifier(size="tiny", epochs=1, settings=SETTINGS).fit(X, [int("a" in text) for text in X])
+    for call in (classifier.predict, lambda sources: classifier.score(sources, [0, 1])):
+        with pytest.raises(ArgumentError, match="X: row 2 has an empty source, which has no class: leave it out"):
+            call(["ab", ""])
+    assert small().fit(X, Y).predict([""]).tolist() == [""]
+    with pytest.raises(ArgumentError, match="X, y: expected at least one row, got none"):
+        classifier.score([], [])
 
 
 def test_frames_of_pandas_and_polars() -> None:

@@ -459,5 +459,6 @@ def test_chunks_are_numbered_and_complete() -> None:
 def test_more_features_than_the_longest_source_are_refused() -> None:
     """Features are encoder positions too: without a limit, one source took minutes and gigabytes."""
     limited = transducer_of({"data": {"max_sequence_length": 4, "features_column": "3", "features_symbols": ";"}})
-    with pytest.raises(DataError, match=r"^source 2 has 5 features; data\.max_sequence_length is 4$"):
+    message = r"^source 2: the features have 5 symbols, more than data\.max_sequence_length = 4$"
+    with pytest.raises(DataError, match=message):
         limited.predict(["a", "a"], features=["u;v", "u;u;u;u;v"])

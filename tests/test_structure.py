@@ -85,8 +85,8 @@ OWN_ERRORS = {
         "RecordError",
     ),
     *("CorpusError", "RunError", "OtherDataError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
-    *("UnsupportedError", "MissingDependencyError"),
-    *("QueueFullError", "WorkerDiedError", "OptionsError"),
+    *("UnsupportedError", "MissingDependencyError", "MissingExtensionError"),
+    *("QueueFullError", "WorkerDiedError", "OptionsError", "StudyUnreachableError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""
 QUOTING_FUNCTIONS = {
@@ -96,6 +96,8 @@ QUOTING_FUNCTIONS = {
     "describe_worker_error",
     "_damaged",
     "_error_text",
+    "convert_ray_error",
+    "self.convert_error",
     "is_out_of_memory",
     "isinstance",
     "type",
@@ -119,6 +121,8 @@ def find_copied_messages(tree: ast.Module) -> Iterator[str]:
                 allowed |= set(map(id, ast.walk(node)))
             elif isinstance(node, ast.Raise) and node.cause is not None:
                 allowed.add(id(node.cause))
+            elif isinstance(node, ast.Assign):  # the error itself, which is raised later
+                allowed.add(id(node.value))
         for node in ast.walk(handler):
             if isinstance(node, ast.Name) and node.id == handler.name and id(node) not in allowed:
                 yield f"{node.lineno}: repeats the words of another library: give abbreviate_reason({node.id})"

@@ -14,6 +14,7 @@ from pellucid.reporting.tables import (
     MAX_NAME_LENGTH,
     MAX_RUN_COLUMNS,
     SHORT_NAMES,
+    _table_of_runs,
     assessment_tables,
     comparison_tables,
     score_rows,
@@ -129,3 +130,17 @@ def test_the_comparison_of_two_trainings_of_several_seeds_says_that_it_is_about_
     for shown, warned in ((runs[:2], False), (runs, True)):
         _, table, *_ = comparison_tables(shown, [comparison], [1.0] * len(shown), 0)
         assert ("one training of each" in str(table.caption)) == warned
+
+
+def test_requested_metrics_of_runs_are_left_out_last() -> None:
+    names = [f"metric {number}" for number in range(8)]
+    columns = {"10 examples": ["a", "b"], **{name: ["12.34 %", "5.67 %"] for name in names}}
+    headings = {}
+    for width in (200, 60, 30, 10):
+        table = _table_of_runs(columns, width, {"metric 6"})
+        headings[width] = [str(column.header) for column in table.columns]
+        omitted = [name for name in names if name not in headings[width]]
+        assert (table.caption or "") == (f"without room (--json has them): {', '.join(omitted)}" if omitted else "")
+    assert headings[200] == list(columns)
+    assert headings[60] == ["10 examples", "metric 0", "metric 1", "metric 2", "metric 6"]
+    assert headings[30] == headings[10] == ["10 examples", "metric 6"]

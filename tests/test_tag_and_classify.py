@@ -196,7 +196,8 @@ def test_a_column_of_classes_is_read(tmp_path: Path) -> None:
         "the class is empty",
         "the class 'Play it' is not one symbol of a target (data.target_symbols = 'words'), which data.class_column "
         "needs",
-        "the source has 1 symbols and the target has 3: data.class_first needs a class and 1 tags",
+        "the source has 1 symbol and the target has 3: data.class_first needs a class, and a tag for each source "
+        "symbol",
     ]
     with pytest.raises(BadLineError, match=r"train\.csv:3: the target is empty"):
         read_examples(path, column_config())

@@ -1,5 +1,6 @@
 import math
 import re
+import time
 import unicodedata
 from dataclasses import replace
 
@@ -293,3 +294,10 @@ def test_probabilities_below_the_float_range_are_formatted() -> None:
     assert format_probability(-1e30) == format_probability(-math.inf) == "0"
     assert format_probability(float("-inf")) == "0"
     assert format_probability(float("nan")) == "unknown"
+
+
+def test_a_cluster_of_very_many_marks_takes_linear_time() -> None:
+    text = "a" + "\u0301" * 500_000
+    start = time.process_time()
+    assert grapheme_clusters(text) == [text] and len(visible_symbol(text)) == len(text)
+    assert time.process_time() - start < 10.0

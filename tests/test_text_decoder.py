@@ -6,19 +6,27 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from task_cases import make_examples, make_task_config, make_untrained_predictor
 from test_confidence import MODEL as CONFIDENCE
 from test_transducer import transducer_of
 
-from pellucid.data.examples import Example
+from pellucid.data.context import EDGE, UNKNOWN_WORD
+from pellucid.data.examples import Example, parse_sources
+from pellucid.data.lines import strip_newline
 from pellucid.data.text_words import WordRule
 from pellucid.decoding import streaming, text_decoder
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.text_decoder import TextDecoder, match_case
-from pellucid.errors import ArgumentError, ConfigError
+from pellucid.errors import ArgumentError, ConfigError, DataError
 
 MODEL = transducer_of({"search": {"max_length": 4}})
+CONTEXT_MODELS = [
+    transducer_of({"data": {"context_words": count}, "search": {"max_length": 4}}, features=("a", "b", "ab", EDGE))
+    for count in (1, 2)
+]
+"""Models that read one word, and two words, before and after a word."""
 LINES = st.lists(st.text(alphabet="abcAB é.,-'\r\n1", max_size=20), max_size=5)
 
 
@@ -70,6 +78,68 @@ def test_a_word_that_occurs_again_is_not_decoded_again(monkeypatch: pytest.Monke
     decoder.decode(["b"])
     decoder.decode(["a b"])
     assert decoded == ["a", "b", "c", "a"], "only the last word was kept"
+
+
+@settings(deadline=None, max_examples=20)
+@given(LINES, st.sampled_from([1, 2]))
+def test_outputs_in_context_are_those_of_a_file_with_a_word_per_line(lines: list[str], count: int) -> None:
+    model, rule = CONTEXT_MODELS[count - 1], WordRule()
+    words = [[line[start:end] for start, end in rule.find(strip_newline(line))] for line in lines]
+    column = [word.lower() for line in words for word in [*line, ""]]  # the model knows a, b and c
+    items = parse_sources([f"{word}\n".encode() for word in column], "input", model.config.data)
+    traces = model.predict_examples([item for item in items if isinstance(item, Example)])
+    expected = [trace.output for trace in traces if trace.text]
+    decoded = TextDecoder(model).decode(lines)
+    assert [word.output.source for line in decoded for word in line.words] == [word for word in column if word]
+    assert [word.output.output for line in decoded for word in line.words] == expected
+    assert [line.output for line in TextDecoder(model).stream(iter(lines))] == [line.output for line in decoded]
+    assert [TextDecoder(model).decode([line])[0].output for line in lines] == [line.output for line in decoded]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_output_depends_on_the_words_next_to_it_only(count: int) -> None:
+    model = CONTEXT_MODELS[count - 1]
+    line, inside, outside = (
+        [word.output.log_probability for word in TextDecoder(model).decode([text])[0].words]
+        for text in ("c c c cab c c c", "c c a cab c c c", "a c c cab c c a")
+    )
+    assert line[3] != inside[3] and line[3] == (outside[3])
+    assert line[count + 1 :] != inside[count + 1 :]
+    near = range(count + 1, 6 - count)
+    assert [line[index] for index in near] == [outside[index] for index in near]
+
+
+def test_a_word_in_another_context_is_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[Example] = []
+    model = CONTEXT_MODELS[0]
+    original = type(model).predict_examples
+
+    def predict_examples(self: Predictor, examples: list[Example]) -> object:
+        decoded.extend(examples)
+        return original(self, examples)
+
+    monkeypatch.setattr(type(model), "predict_examples", predict_examples)
+    decoder = TextDecoder(model)
+    decoder.decode(["a B", "a b", "a"])
+    decoder.decode(["A b, a b"])
+    contexts = [("b", f"a {EDGE}"), ("a", f"{EDGE} b"), ("b", f"a {EDGE}"), ("a", f"{EDGE} {EDGE}")]
+    later = [("a", f"{EDGE} b"), ("a", "b b"), ("b", "a a")]
+    assert sorted((example.source, example.features) for example in decoded) == sorted(contexts + later)
+
+
+def test_words_without_a_context_have_unknown_neighbors() -> None:
+    model = CONTEXT_MODELS[1]
+    [alone], [explicit] = model.predict(["ab"]), model.predict(["ab"], ["? ? ? ?"])
+    assert alone.source == (UNKNOWN_WORD,) * 4 + ("a", "b")
+    assert (alone.features, alone.unknown) == (4, ())
+    assert alone.output == explicit.output and alone.score == explicit.score
+
+
+def test_the_lexicon_precedes_the_context() -> None:
+    decoder = TextDecoder(CONTEXT_MODELS[0].with_options(DecodingOptions(lexicon=Lexicon({"ab": ("vw",)}))))
+    [line] = decoder.decode(["a ab b ab"])
+    assert [word.output.origin for word in line.words] == ["search", "lexicon", "search", "lexicon"]
+    assert {word.output.output for word in line.words if word.text == "ab"} == {"vw"}
 
 
 def test_known_words_come_from_the_lexicon_in_the_case_of_the_text_or_in_lower_case() -> None:
@@ -181,3 +251,27 @@ def test_a_model_with_features_is_refused() -> None:
     model = transducer_of({"data": {"features_column": "3"}, "search": {"max_length": 4}}, features="VN")
     with pytest.raises(ConfigError, match="the model was trained with features"):
         TextDecoder(model)
+
+
+def test_a_word_of_too_many_symbols_is_named() -> None:
+    model = transducer_of({"search": {"max_length": 4}, "data": {"max_sequence_length": 5}})
+    decoder = TextDecoder(model)
+    assert decoder.line_error("abc cab\n") == decoder.line_error("") == ""
+    message = "the word has 6 symbols, more than data.max_sequence_length = 5: 'abcabc'"
+    assert decoder.line_error("abc abcabc\n") == message
+    with pytest.raises(DataError, match=f"^line 2: {message}$"):
+        decoder.decode(["abc", "ab abcabc"])
+
+
+def test_labels_are_no_outputs_of_running_text() -> None:
+    config = make_task_config("tag")
+    with pytest.raises(ConfigError, match=r"running text: expected outputs written symbol by symbol, .* 'tag'"):
+        TextDecoder(make_untrained_predictor(config, make_examples("tag", 5, 1)))
+
+
+@pytest.mark.parametrize("pattern", [None, r"\w+"])
+def test_a_line_of_very_many_words_is_refused(pattern: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_decoder, "MAX_LINE_WORDS", 500)
+    decoder = TextDecoder(MODEL, rule=WordRule(pattern))
+    assert decoder.line_error("ab " * 500) == ""
+    assert decoder.line_error("ab " * 501) == "the line has more than 500 words: divide it"

@@ -93,6 +93,7 @@ def test_untrained_subwords_are_characters() -> None:
         (("ab",), (), "the alphabet of a subword model must contain single characters only"),
         (("a", "b"), (("a", "c"),), "a merge must combine earlier subwords"),
         (("a", "b"), (("ab", "a"), ("a", "b")), "a merge must combine earlier subwords"),
+        (("a", "b"), (("a", "b"), ("a", "b")), "a merge must occur once only"),
     ],
 )
 def test_invalid_subword_models_are_refused(

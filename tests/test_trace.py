@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -85,6 +86,11 @@ def test_the_score_is_the_sum_over_steps_in_double_precision() -> None:
         top_log_probabilities=many[:, None],
     )
     assert trace.score == pytest.approx(T * float(many[0]), rel=1e-12)
+
+
+def test_the_string_of_a_trace_can_be_printed() -> None:
+    """Regression test: a lone surrogate of a source was a `UnicodeEncodeError`."""
+    assert str(replace(make_trace(), text="a\ud800")).startswith("a\ufffd → ")
 
 
 def test_the_string_of_a_trace_has_source_and_output() -> None:

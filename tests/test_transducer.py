@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -38,7 +39,7 @@ from pellucid.training.loop import TrainingState, fit
 from pellucid.training.optimizer import build_optimizer
 
 
-def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: str = "") -> Transducer:
+def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: Sequence[str] = ()) -> Transducer:
     """Return an untrained transducer of sources from "abc", whose outputs have different lengths."""
     config, known = make_config(settings), make_vocabularies("abc", target, features=features)
     network = require_encoder_decoder(build_network(config, known)).double().eval()
@@ -392,7 +393,7 @@ def test_scored_targets_have_a_maximum_length() -> None:
         transducer.score_examples([Example("a", "v"), Example("a", "v" * (max_length + 1))])
     long_transducer = transducer.with_search(msgspec.structs.replace(transducer.config.search, max_length=200))
     assert len(long_transducer.score_examples([Example("a", "v" * 200)])[0].symbols) == 200
-    with pytest.raises(DataError, match=r"^target 1 has 100000 symbols; at most 200 can be scored$"):
+    with pytest.raises(DataError, match=r"^target 1 has 100,000 symbols; at most 200 can be scored$"):
         long_transducer.score_examples([Example("a", "v" * 100_000)])
 
 

@@ -111,6 +111,20 @@ def test_a_model_is_trained_from_python_without_validation_file(tmp_path: Path) 
     assert len(model.predict(["ab", "ba"])) == 2
 
 
+def test_the_validation_set_of_a_run_has_its_own_columns_in_python(tmp_path: Path) -> None:
+    """Regression test: it was read with the columns of the training file."""
+    train, run = tmp_path / "train.csv", tmp_path / "run"
+    train.write_text(
+        "word,copy\n" + "".join(f"{each.source},{each.target}\n" for each in make_copy_examples(60, seed=1))
+    )
+    columns = {"source_column": "word", "target_column": "copy"}
+    model = pellucid.train(train, None, run, {**SETTINGS, "data": columns}, progress=False)
+    held_out = read_examples(run / VALIDATION, validation_file_config(model.config.data)).examples
+    assert len(pellucid.evaluate(model, run / VALIDATION).assessment.scored) == len(held_out) > 0
+    for traces in (pellucid.predict(model, run / VALIDATION), pellucid.score(model, run / VALIDATION)):
+        assert ["".join(trace.source) for trace in traces] == [example.source for example in held_out]
+
+
 def test_members_of_an_ensemble_have_the_same_validation_set(tmp_path: Path) -> None:
     train = tmp_path / "train.tsv"
     train.write_text("".join(f"{each.source}\t{each.target}\n" for each in make_copy_examples(60, seed=1)))

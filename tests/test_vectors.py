@@ -64,6 +64,14 @@ def test_compressed_files_are_read(tmp_path: Path) -> None:
         ("zz 1 2\na 1 x\n", "line 2: expected a number, got 'x'"),
         ("a 1 nan\n", "line 1: expected a number, got 'nan'"),
         ("a 1 3.5e38\n", "line 1: expected a number, got '3.5e38'"),
+        ("a 1 1_0\n", "line 1: expected a number, got '1_0'"),
+        ("a 1 \u0661\n", "line 1: expected a number, got '\u0661'"),
+        (
+            "a 1 2\ra 3 4\r",
+            "line 1: carriage returns without newlines do not end lines (the first is byte 6): save the file with "
+            "newlines",
+        ),
+        ("a" + "b" * 70_000 + " 1 2\n", "line 1: expected a symbol of at most 65,536 characters, got 70,001"),
         ("a 1 \0\n", "line 1: NUL byte at byte 5: is this a binary or UTF-16 file?"),
     ],
 )

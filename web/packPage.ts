@@ -1,10 +1,11 @@
 /**
- * Last steps of the build: compresses the script and the style of the page to a third of their size, and adds a
- * Content-Security-Policy, which exported pages keep without a server.
+ * Last steps of the build: compresses the script and the style of the page to a third of their size, and adds the
+ * licenses of the packages in the script and a Content-Security-Policy, which exported pages keep without a server.
  */
 import { createHash } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import zopfli from "@gfx/zopfli";
 import type { Plugin } from "vite";
 
@@ -71,8 +72,20 @@ async function compress(text: string): Promise<string> {
   return Buffer.from(await zopfli.deflateAsync(Buffer.from(text), { numiterations: 15 })).toString("base64");
 }
 
-/** Compresses a built page and adds its policy. Throws if the page has no inline script or style. */
-export async function packPage(page: string, policy: PagePolicy): Promise<string> {
+/** Folder of the licenses, in files named after their packages. */
+const LICENSES = fileURLToPath(new URL("../third_party_licenses", import.meta.url));
+
+/** Comment with the licenses of the packages in the page: they ask for their text in every copy, so in exported pages, too. */
+export function licenseComment(folder: string): string {
+  const files = readdirSync(folder).sort();
+  const texts = files.map((file) => `This page contains the package ${file.replace(/\.txt$/, "")}.\n\n${readFileSync(join(folder, file), "utf8").trim()}`);
+  const text = texts.join("\n\n");
+  if (!text || text.includes("--")) throw new Error(`${folder}: expected licenses without "--", which ends a comment`);
+  return `<!--\n${text}\n-->`;
+}
+
+/** Compresses a built page, and adds its policy and the comment with licenses. Throws if it has no inline script or style. */
+export async function packPage(page: string, policy: PagePolicy, licenses: string): Promise<string> {
   const [script, style] = [SCRIPT, STYLE].map((part) => part.exec(page)?.[1]);
   if (script === undefined || style === undefined) throw new Error("the built page has no inline script or style");
   // The style is added after main.ts has stored the source of the page, and before the first paint.
@@ -86,6 +99,7 @@ export async function packPage(page: string, policy: PagePolicy): Promise<string
     .replace(STYLE, "")
     .replace(/\n +/g, "\n")
     .replace("</body>", () => `${packedScripts}\n</body>`)
+    .replace("</html>", () => `</html>\n${licenses}`)
     .replace('<meta charset="utf-8" />', (found) => `${found}\n${meta}`);
 }
 
@@ -96,7 +110,7 @@ export function packPagePlugin(file: string, policy: PagePolicy): Plugin {
     apply: "build",
     async writeBundle(options) {
       const path = join(options.dir ?? "", file);
-      writeFileSync(path, await packPage(readFileSync(path, "utf8"), policy));
+      writeFileSync(path, await packPage(readFileSync(path, "utf8"), policy, licenseComment(LICENSES)));
     },
   };
 }

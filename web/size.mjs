@@ -4,8 +4,8 @@ import { gzipSync } from "node:zlib";
 
 /** Limits of each page, near its present size: bytes, and bytes when compressed with gzip. Required are at most 150,000 bytes. */
 const LIMITS = {
-  "viewer/page/index.html": [134_500, 101_300],
-  "export/page/model.html": [121_000, 95_000],
+  "viewer/page/index.html": [135_500, 102_000],
+  "export/page/model.html": [122_200, 95_700],
 };
 for (const [file, [maxSize, maxCompressed]] of Object.entries(LIMITS)) {
   const page = readFileSync(new URL(`../pellucid/${file}`, import.meta.url));

@@ -194,13 +194,13 @@ def median_rate(rates: Sequence[float]) -> float:
 
 
 def _start(command: Command, log: Path, updates: Path) -> subprocess.Popen[bytes]:
-    """Start a child process in a new session."""
+    """Start a child process in a new session, which has the priority of the session of this process."""
     with (
         open(log, "wb") as errors,
         open(command.stdin or os.devnull, "rb") as source,
         open(command.stdout or os.devnull, "wb") as output,
     ):
-        return subprocess.Popen(
+        process = subprocess.Popen(
             list(command.arguments),
             cwd=command.folder,
             env=child_environment(command, updates),
@@ -209,6 +209,23 @@ def _start(command: Command, log: Path, updates: Path) -> subprocess.Popen[bytes
             stderr=errors,
             start_new_session=True,
         )
+    copy_priority("self", str(process.pid))
+    return process
+
+
+def copy_priority(source: str, target: str) -> None:
+    """Give the session of a process the priority of another one, where Linux shares processors between sessions.
+
+    A new session has the priority 0 there, whatever that of the session that has started it.
+
+    Args:
+        source: Number of the process whose session has the priority, or "self".
+        target: Number of the other process.
+    """
+    with contextlib.suppress(OSError):  # a system without such groups, or the process has ended
+        group = Path(f"/proc/{source}/autogroup").read_text("ascii").split()
+        if group and group[-1] != "0":  # the file is empty for processes of the session of the system
+            Path(f"/proc/{target}/autogroup").write_text(group[-1], "ascii")
 
 
 def _wait(

@@ -1,5 +1,6 @@
 """The audit: entries are scored out of fold, compared with their neighbors and rules, and ranked."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
@@ -8,15 +9,15 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.auditing.folds import assign_folds
 from pellucid.auditing.neighbors import conflicting_neighbors
-from pellucid.auditing.out_of_fold_scores import FoldScores, Span, score_out_of_fold
+from pellucid.auditing.out_of_fold_scores import AuditScores, Span, score_out_of_fold
 from pellucid.auditing.rules import apply_rules, other_file_reasons
 from pellucid.auditing.types import (
-    WRITING_KINDS,
+    CHARACTER_KINDS,
     AuditOptions,
     AuditRecord,
     AuditReport,
     DictionaryEntry,
-    MemberScores,
+    ModelScore,
     NearNeighbor,
     Reason,
     ReasonKind,
@@ -24,7 +25,7 @@ from pellucid.auditing.types import (
 )
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
-from pellucid.data.tokenizers import Tokenizer, build_tokenizers
+from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
 from pellucid.errors import quote
 
 MAX_EXPLAINED = 2_000
@@ -42,7 +43,8 @@ def audit_entries(
 ) -> AuditReport:
     """Rank entries by how suspicious their targets are, and say why.
 
-    Entries with an error of writing (`WRITING_KINDS`) come first, then all others, both by their suspicion.
+    Entries with a character-level error (`CHARACTER_KINDS`) come first, then all others, both by their suspicion.
+    Entries that no model can score come before those whose targets the models write.
 
     Args:
         entries: Entries of one file.
@@ -64,49 +66,95 @@ def audit_entries(
     findings = apply_rules(entries, tokenizers)
     from_others = other_file_reasons(entries, others or {})
     scores = score_out_of_fold(examples, folds, config, options, report)
+    unscored = _unscored_reasons([tokenizers.source.split(example.source) for example in examples], folds, scores)
     records = [
-        _build_record(entry, scores, row, [*findings.reasons[row], *from_others[row]], tokenizers.target)
+        _build_record(entry, scores, row, [*unscored[row], *findings.reasons[row], *from_others[row]], tokenizers)
         for row, entry in enumerate(entries)
     ]
     order = sorted(range(len(records)), key=lambda row: _rank_key(records[row]))
     explained = [row for row in order if records[row].difference is not None][:MAX_EXPLAINED]
-    near = conflicting_neighbors(entries, explained, [records[row].output for row in explained], tokenizers.target)
+    outputs, has_contexts = [records[row].output for row in explained], config.data.context_words > 0
+    near = conflicting_neighbors(entries, explained, outputs, tokenizers.target, has_contexts)
     for row, neighbors in zip(explained, near, strict=True):
         records[row] = _with_neighbors(records[row], neighbors)
     return AuditReport([records[row] for row in order], findings.notes)
 
 
-def _rank_key(record: AuditRecord) -> tuple[bool, float]:
+def record_without_target(entry: DictionaryEntry) -> AuditRecord:
+    """Return the record of an entry that has no target yet, and is not audited.
+
+    Args:
+        entry: The entry.
+    """
+    reason = Reason("no_target", "the row has no target, and is not audited", "target")
+    return AuditRecord(entry.line, entry.identifier, entry.example, None, None, None, None, (reason,), ())
+
+
+def _rank_key(record: AuditRecord) -> tuple[bool, bool, float]:
     """Return the key by which records are sorted."""
-    return not WRITING_KINDS.intersection(record.kinds), -record.suspicion
+    agree = record.suspicion == 0
+    return not CHARACTER_KINDS.intersection(record.kinds), agree, -(record.suspicion or 0.0)
+
+
+def _unscored_reasons(
+    sources: Sequence[Sequence[str]], folds: Sequence[int], scores: AuditScores
+) -> list[tuple[Reason, ...]]:
+    """Return, for each entry that no model can score, the reason; no reason for the others.
+
+    Args:
+        sources: Source symbols of each entry.
+        folds: Fold of each entry.
+        scores: Scores of all entries.
+    """
+    folds_of: dict[str, set[int]] = defaultdict(set)
+    for symbols, fold in zip(sources, folds, strict=True):
+        for symbol in symbols:
+            folds_of[symbol].add(fold)
+    reasons = list[tuple[Reason, ...]]()
+    for row, symbols in enumerate(sources):
+        if any(score is not None for _, score in _named_scores(scores, row)):
+            reasons.append(())
+            continue
+        unknown = ((number, symbol) for number, symbol in enumerate(symbols, 1) if len(folds_of[symbol]) == 1)
+        position, symbol = next(unknown, (0, ""))
+        lacking = f"the source symbol {quote(symbol)}" if position else "a part of this pair"
+        text = f"no model can score this target: the rows of the other folds lack {lacking}"
+        reasons.append((Reason("not_scored", text, "source" if position else "", position),))
+    return reasons
+
+
+def _named_scores(scores: AuditScores, row: int) -> list[tuple[str, ModelScore | None]]:
+    """Return the name and the score of each kind of model that is used, of the networks last."""
+    named = (("pair n-gram model", scores.pair_ngram), ("network", scores.network))
+    return [(name, each[row]) for name, each in named if each]
 
 
 def _build_record(
-    entry: DictionaryEntry, scores: FoldScores, row: int, reasons: Sequence[Reason], tokenizer: Tokenizer
+    entry: DictionaryEntry, scores: AuditScores, row: int, reasons: Sequence[Reason], tokenizers: Tokenizers
 ) -> AuditRecord:
     """Return the record of an entry, without its neighbors."""
-    ngram = scores.pair_ngram[row] if scores.pair_ngram else None
-    network = scores.network[row] if scores.network else None
-    named = (("pair n-gram model", ngram), ("network", network))
-    members = [(name, member) for name, member in named if member is not None]
-    suspicion = min(member.margin for _, member in members)
-    output, margin = members[-1][1]
-    is_judged = bool(output) or margin > 0  # a pair n-gram model may have no output for a source
-    difference = first_difference(tokenizer, entry.example, output, scores.chunks[row]) if is_judged else None
-    prediction = [] if difference is None else [prediction_reason(output, difference, members)]
+    named = dict(_named_scores(scores, row))
+    scored = [score for score in named.values() if score is not None]
+    suspicion = min((score.margin for score in scored), default=None)
+    difference, prediction = None, list[Reason]()
+    if scored:
+        difference = first_difference(tokenizers, entry.example, scored[-1].output, scores.chunks[row])
+    if difference is not None:
+        prediction.append(prediction_reason(difference, named))
     ordered = sorted([*prediction, *reasons], key=lambda reason: KIND_ORDER[reason.kind])
+    ngram, network = named.get("pair n-gram model"), named.get("network")
     return AuditRecord(
         entry.line, entry.identifier, entry.example, suspicion, ngram, network, difference, tuple(ordered), ()
     )
 
 
 def first_difference(
-    tokenizer: Tokenizer, example: Example, output: str, chunks: Sequence[Span]
+    tokenizers: Tokenizers, example: Example, output: str, chunks: Sequence[Span]
 ) -> TargetDifference | None:
     """Return the first difference between the target of an example and an output, by a minimum of edits.
 
     Args:
-        tokenizer: Tokenizer of the targets.
+        tokenizers: Tokenizers of sources and targets.
         example: The example.
         output: Output of the models, which may be empty.
         chunks: Alignment of the source with the output; empty if there is none.
@@ -114,20 +162,21 @@ def first_difference(
     Returns:
         The difference; None if they are equal.
     """
+    tokenizer = tokenizers.target
     given, written = tokenizer.split(example.target), tokenizer.split(output)
     edits = [edit for edit in Levenshtein.opcodes(given, written) if edit.tag != "equal"]
     if not edits:
         return None
     edit = edits[0]
     chunk = next((chunk for chunk in chunks if chunk[2] <= edit.dest_start < chunk[3]), None)
-    source = example.source[chunk[0] : chunk[1]] if chunk is not None else ""
+    source = tokenizers.source.split(example.source)[chunk[0] : chunk[1]] if chunk is not None else []
     return TargetDifference(
         edit.src_start + 1,
         _symbol_offset(tokenizer, given, edit.src_start),
         tokenizer.join(given[edit.src_start : edit.src_end]),
         tokenizer.join(written[edit.dest_start : edit.dest_end]),
         0 if chunk is None else chunk[0] + 1,
-        source,
+        tokenizers.source.join(source),
     )
 
 
@@ -138,22 +187,29 @@ def _symbol_offset(tokenizer: Tokenizer, symbols: list[str], position: int) -> i
     return len(tokenizer.join(symbols[: position + 1])) - len(symbols[position])
 
 
-def prediction_reason(output: str, difference: TargetDifference, members: Sequence[tuple[str, MemberScores]]) -> Reason:
-    """Return the reason that the models write another output.
+def prediction_reason(difference: TargetDifference, scores: Mapping[str, ModelScore | None]) -> Reason:
+    """Return the reason that a model writes another output.
 
     Args:
-        output: Output of the models.
-        difference: First difference.
-        members: Name and scores of each kind of model.
+        difference: First difference between the target and the output of the last model that scores it.
+        scores: Score by each kind of model that is used, by its name; at least one scores the target.
     """
-    odds = " and ".join(f"{scores.margin:.1f} nats by the {name}" for name, scores in members)
+    name, score = [(name, score) for name, score in scores.items() if score is not None][-1]
     given, expected = (quote(text) if text else "nothing" for text in (difference.given, difference.expected))
-    place = f" for {quote(difference.source_symbols)}" if difference.source_symbols else ""
+    source_phrase = f" for {quote(difference.source_symbols)}" if difference.source_symbols else ""
+    others = "".join(f"; the {other} {_opinion(scores[other])}" for other in scores if other != name)
     text = (
-        f"the models write {quote(output)}: {expected}{place} in place of {given} at target symbol "
-        f"{difference.position} (more probable by {odds})"
+        f"the {name} writes {quote(score.output)}: {expected}{source_phrase} in place of {given} at target symbol "
+        f"{difference.position} (more probable by {score.margin:.1f} nats{others})"
     )
     return Reason("prediction", text, "target", difference.position)
+
+
+def _opinion(score: ModelScore | None) -> str:
+    """Return what a model says of a target, as the end of a sentence."""
+    if score is None:
+        return "cannot score this target"
+    return f"objects by {score.margin:.1f} nats" if score.margin > 0 else "writes the target"
 
 
 def _with_neighbors(record: AuditRecord, neighbors: tuple[NearNeighbor, ...]) -> AuditRecord:
@@ -162,6 +218,6 @@ def _with_neighbors(record: AuditRecord, neighbors: tuple[NearNeighbor, ...]) ->
         return record
     shown = ", ".join(f"{quote(near.source)} → {quote(near.target)}" for near in neighbors)
     lines = tuple(near.line for near in neighbors)
-    reason = Reason("neighbors", f"similar sources agree with the models: {shown}", lines=lines)
+    reason = Reason("neighbors", f"similar sources agree with the output: {shown}", lines=lines)
     reasons = sorted([*record.reasons, reason], key=lambda each: KIND_ORDER[each.kind])
     return replace(record, neighbors=neighbors, reasons=tuple(reasons))

@@ -2,16 +2,18 @@
 
 import io
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from pellucid.auditing.rules import list_lines
+from pellucid.auditing.types import AuditRecord
 from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig
 from pellucid.data.delimiters import DELIMITERS
 from pellucid.data.examples import training_columns
-from pellucid.data.lines import BYTE_ORDER_MARK, GZIP
+from pellucid.data.lines import BYTE_ORDER_MARK, GZIP, check_lines, is_blank, protect_mark
 from pellucid.data.readers import (
     TABLE_FORMATS,
     BadLine,
@@ -19,16 +21,20 @@ from pellucid.data.readers import (
     Record,
     TableCells,
     find_columns,
+    line_records,
     read_records,
     resolve_format,
 )
+from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import DataError, parse_whole_number, quote
-from pellucid.files import write_atomic
+from pellucid.files import read_bytes, write_atomic
 
 Action = Literal["replace", "keep", "remove"]
-"""Decision on an entry: another target, the target is right, or the row is removed."""
+"""Decision on an entry: another target or source, both are right, or the row is removed."""
 DECISION_COLUMNS = ("line", "source", "target", "decision", "new_target")
 """Columns of a file of decisions, which a worklist has as well."""
+SOURCE_COLUMN = "new_source"
+"""Column of new sources, which a file of decisions may lack."""
 MAX_LISTED_ERRORS = 5
 
 
@@ -41,17 +47,24 @@ class Decision(NamedTuple):
     """Target of the entry when it was decided on."""
     action: Action
     new_target: str = ""
-    """New target; empty unless the action is "replace"."""
+    """New target; empty if the target stays as it is."""
+    new_source: str = ""
+    """New source; empty if the source stays as it is. The action "replace" has a new target, a new source, or both."""
 
 
 class AppliedDecisions(NamedTuple):
     """Counts of the decisions that were applied."""
 
     replaced: int
+    """Number of new targets."""
     removed: int
     kept: int
     undecided: int
     """Number of rows of the file without a decision."""
+    new_sources: int = 0
+    """Number of new sources."""
+    warnings: tuple[str, ...] = ()
+    """Sentences on new targets and sources that may be typing errors."""
 
 
 class TableRow(NamedTuple):
@@ -71,30 +84,35 @@ class AuditedTable(NamedTuple):
     """Lines with their ends; the first one includes a byte order mark."""
     rows: dict[int, TableRow]
     """Records that are pairs, by their first line."""
+    bad_lines: dict[int, str]
+    """Why a line is bad, by its number."""
     delimiter: str
     """Character that separates the columns."""
     has_quotes: bool
     """Whether cells may be quoted, as in CSV."""
+    source_position: int
+    """Position of the source among the columns, from 0."""
     target_position: int
-    """Position of the target among the columns, from 0."""
 
 
 def read_decisions(path: Path) -> list[Decision]:
     """Read the decisions of a file; rows whose decision is empty are left out.
 
     Args:
-        path: CSV with the columns of `DECISION_COLUMNS`, in any order, and any others; a worklist is one.
+        path: CSV with the columns of `DECISION_COLUMNS`, in any order, and any others, of which `SOURCE_COLUMN` is
+            read; a worklist is one.
 
     Raises:
         DataError: The file cannot be read, lacks a column, has a row that is no decision, or two different decisions on
             one line.
     """
-    selection = ColumnSelection({name: name for name in DECISION_COLUMNS}, header=True)
+    selection = ColumnSelection({name: name for name in DECISION_COLUMNS}, header=True, cells=(table := TableCells()))
     decisions: dict[int, Decision] = {}
     for record in read_records(path, "csv", selection):
         if isinstance(record, BadLine):
             raise DataError(str(record))
-        decision = _parse_decision(record, str(path)) if record.fields else None
+        new_source = _new_source(table.rows.popleft(), table.names, str(path))
+        decision = _parse_decision(record, new_source, str(path)) if record.fields else None
         if decision is None:
             continue
         if decisions.setdefault(decision.line, decision) != decision:
@@ -102,25 +120,77 @@ def read_decisions(path: Path) -> list[Decision]:
     return list(decisions.values())
 
 
-def _parse_decision(record: Record, name: str) -> Decision | None:
+def read_all_decisions(paths: Sequence[Path]) -> list[Decision]:
+    """Read the decisions of several files on one file, such as those of several editors.
+
+    Args:
+        paths: Files of decisions, each as for `read_decisions`.
+
+    Raises:
+        DataError: As in `read_decisions`, or two files decide differently on one line.
+    """
+    decisions: dict[int, tuple[Decision, Path]] = {}
+    for path in paths:
+        for decision in read_decisions(path):
+            first, first_path = decisions.setdefault(decision.line, (decision, path))
+            if first != decision:
+                raise DataError(f"{path}: its decision on line {decision.line} is not that of {first_path}: keep one")
+    return [decision for decision, _ in decisions.values()]
+
+
+def _new_source(cells: Sequence[str], names: Sequence[str], name: str) -> str:
+    """Return the new source of a row of decisions; empty if there is none, or no such column."""
+    if not cells or SOURCE_COLUMN not in names:
+        return ""
+    if names.count(SOURCE_COLUMN) > 1:
+        raise DataError(f"{name}: {names.count(SOURCE_COLUMN)} columns are named {quote(SOURCE_COLUMN)}: keep one")
+    return cells[names.index(SOURCE_COLUMN)]
+
+
+def _parse_decision(record: Record, new_source: str, name: str) -> Decision | None:
     """Return the decision of a row; None if it is empty."""
     line_text, source, target, action_text, new_target = record.fields
     location, word = f"{name}:{record.line}", action_text.strip().lower()
-    if not word and not new_target:
+    if not (word or new_target or new_source):
         return None
     action = next((choice for choice in get_args(Action) if choice == word), None)
     if action is None:
         raise DataError(
             f"{location}: the decision is {quote(action_text)}; expected {', '.join(get_args(Action))}, or nothing, "
-            "with no new target either, for a row without a decision"
+            "with no new target or source either, for a row without a decision"
         )
-    if (action == "replace") != bool(new_target):
-        expected = "needs a new_target" if action == "replace" else "has no new_target"
+    if (action == "replace") != bool(new_target or new_source):
+        expected = (
+            "needs a new_target or a new_source" if action == "replace" else "has no new_target and no new_source"
+        )
         raise DataError(f"{location}: the decision {action} {expected}")
     line = parse_whole_number(line_text.strip())
     if not line:
         raise DataError(f"{location}: the line is {quote(line_text)}; expected a whole number from 1")
-    return Decision(line, source, target, action, new_target)
+    return Decision(line, source, target, action, new_target, new_source)
+
+
+def read_kept_pairs(paths: Sequence[Path]) -> frozenset[tuple[str, str]]:
+    """Return source and target of all rows that files of decisions keep.
+
+    Args:
+        paths: Files of decisions, also on earlier states of the audited file: the lines do not count.
+
+    Raises:
+        DataError: As in `read_decisions`.
+    """
+    decisions = (decision for path in paths for decision in read_decisions(path))
+    return frozenset((decision.source, decision.target) for decision in decisions if decision.action == "keep")
+
+
+def without_kept(records: Sequence[AuditRecord], kept: Container[tuple[str, str]]) -> list[AuditRecord]:
+    """Return the records whose source and target have not been kept.
+
+    Args:
+        records: Records of an audit.
+        kept: Source and target of the rows that were kept (`read_kept_pairs`).
+    """
+    return [record for record in records if (record.example.source, record.example.target) not in kept]
 
 
 def apply_decisions(path: Path, data: DataConfig, decisions: Sequence[Decision], output: Path) -> AppliedDecisions:
@@ -133,27 +203,52 @@ def apply_decisions(path: Path, data: DataConfig, decisions: Sequence[Decision],
         output: The new file, written atomically; it may be `path` itself.
 
     Returns:
-        The counts.
+        The counts, and warnings.
 
     Raises:
-        DataError: The file is no TSV or CSV, is compressed, or has another source or target than a decision; or a new
-            target cannot be written. Nothing is written then.
+        DataError: The file is no TSV or CSV, is compressed, or has another source or target than a decision; a line
+            with a decision is bad; or a new target or source cannot be written. Nothing is written then.
         RunError: The output cannot be written.
     """
     table = read_audited_table(path, data)
-    _check_agreement(path, table.rows, decisions)
+    _check_agreement(path, table, decisions)
     changed: dict[int, bytes] = {}
+    has_bom = bool(table.lines) and table.lines[0].startswith(BYTE_ORDER_MARK)  # of a later row, U+FEFF is its text
     for decision in decisions:
         row = table.rows[decision.line]
         if decision.action == "remove":
-            changed[row.line] = BYTE_ORDER_MARK if table.lines[row.line - 1].startswith(BYTE_ORDER_MARK) else b""
+            changed[row.line] = BYTE_ORDER_MARK if row.line == 1 and has_bom else b""
         elif decision.action == "replace":
             content = b"".join(table.lines[row.line - 1 : row.stop - 1])
-            changed[row.line] = _with_target(content, row, table, decision.new_target, str(path))
-    write_atomic(output, b"".join(_changed_lines(table, changed)))
-    counts = Counter(decision.action for decision in decisions)
+            changed[row.line] = _with_new_cells(content, decision, table, str(path))
+    warnings = tuple(_typing_warnings(path, data, table.rows, decisions))
+    write_atomic(output, protect_mark(b"".join(_changed_lines(table, changed)), has_bom))
+    actions = Counter(decision.action for decision in decisions)
+    num_targets = sum(bool(decision.new_target) for decision in decisions)
+    num_sources = sum(bool(decision.new_source) for decision in decisions)
     undecided = len(table.rows) - len(decisions)
-    return AppliedDecisions(counts["replace"], counts["remove"], counts["keep"], undecided)
+    return AppliedDecisions(num_targets, actions["remove"], actions["keep"], undecided, num_sources, warnings)
+
+
+def _typing_warnings(
+    path: Path, data: DataConfig, rows: Mapping[int, TableRow], decisions: Sequence[Decision]
+) -> Iterator[str]:
+    """Yield warnings about new texts with leading or trailing spaces, or with symbols that no other row has."""
+    tokenizers = build_tokenizers(data)
+    changed = {decision.line for decision in decisions if decision.action != "keep"}
+    others = [row for row in rows.values() if row.line not in changed]
+    for side, tokenizer in (("target", tokenizers.target), ("source", tokenizers.source)):
+        new_texts = {decision.line: getattr(decision, f"new_{side}") for decision in decisions}
+        known = {symbol for row in others for symbol in tokenizer.split(getattr(row, side))}
+        spaced = [line for line, text in new_texts.items() if text != text.strip()]
+        unknown = defaultdict[str, list[int]](list)
+        for line, text in new_texts.items() if others else ():
+            for symbol in sorted(set(tokenizer.split(text)) - known):
+                unknown[symbol].append(line)
+        if spaced:
+            yield f"{path}: new {side} with a space at the beginning or the end, in {list_lines(spaced)}"
+        for symbol, lines in unknown.items():
+            yield f"{path}: new {side} with {quote(symbol)}, a symbol that no other {side} has, in {list_lines(lines)}"
 
 
 def _changed_lines(table: AuditedTable, changed: Mapping[int, bytes]) -> Iterator[bytes]:
@@ -176,41 +271,49 @@ def read_audited_table(path: Path, data: DataConfig) -> AuditedTable:
         data: Data settings.
 
     Raises:
-        DataError: The file is no TSV or CSV, is compressed, cannot be read, or lacks a column.
+        DataError: The file is no TSV or CSV, is compressed, cannot be read, has more than `MAX_FILE_SIZE` bytes, or
+            lacks a column.
     """
     format = resolve_format(path, data)
     if format not in TABLE_FORMATS:
         raise DataError(f"{path}: decisions are applied to TSV and CSV, not to {format}: convert the file first")
     columns = training_columns(data)._replace(cells=(cells := TableCells()))
-    records = list(read_records(path, format, columns))
-    content = path.read_bytes()
+    content = read_bytes(path, DataError, regular=False)  # once: a pipe has no second reading, and a file may change
     if content.startswith(GZIP):
         raise DataError(f"{path} is compressed with gzip: decompress it, then apply the decisions")
     lines = io.BytesIO(content).readlines()
+    records = list(line_records(check_lines(lines, str(path)), format, columns, str(path)))
     stops = [*(record.line for record in records[1:]), len(lines) + 1]
+    bad_lines = {record.line: record.reason for record in records if isinstance(record, BadLine)}
     rows = {
         record.line: TableRow(record.line, stop, record.fields[0], record.fields[1])
         for record, stop in zip(records, stops, strict=False)
         if isinstance(record, Record) and record.fields
     }
     delimiter = "\t" if format == "tsv" else DELIMITERS[cells.delimiter]
-    return AuditedTable(lines, rows, delimiter, format == "csv", _target_position(columns, cells, path))
+    source, target = (_position(side, columns, cells, path) for side in ("source", "target"))
+    return AuditedTable(lines, rows, bad_lines, delimiter, format == "csv", source, target)
 
 
-def _target_position(columns: ColumnSelection, cells: TableCells, path: Path) -> int:
-    """Return the position of the target among the columns of a table, from 0."""
-    number = column_number(columns.selected["target"])
+def _position(side: str, columns: ColumnSelection, cells: TableCells, path: Path) -> int:
+    """Return the position of the source or the target among the columns of a table, from 0."""
+    number = column_number(columns.selected[side])
     if number is not None:
         return number - 1
-    return find_columns(columns._replace(selected={"target": columns.selected["target"]}), cells.names, str(path))[0]
+    return find_columns(columns._replace(selected={side: columns.selected[side]}), cells.names, str(path))[0]
 
 
-def _check_agreement(path: Path, rows: Mapping[int, TableRow], decisions: Sequence[Decision]) -> None:
-    """Raise `DataError` if a decision is about another source or target than the file has."""
+def _check_agreement(path: Path, table: AuditedTable, decisions: Sequence[Decision]) -> None:
+    """Raise `DataError` if a decision is about another source or target than the file has, or about a bad line."""
     errors = list[str]()
     for decision in decisions:
-        row = rows.get(decision.line)
-        if row is None:
+        row = table.rows.get(decision.line)
+        if decision.line in table.bad_lines:
+            errors.append(
+                f"{path}:{decision.line}: this line is bad, so that the decision on it cannot be applied; change the "
+                f"line in an editor: {table.bad_lines[decision.line]}"
+            )
+        elif row is None:
             errors.append(f"{path}:{decision.line}: no pair begins in this line, but there is a decision on it")
         elif (row.source, row.target) != (decision.source, decision.target):
             errors.append(
@@ -224,26 +327,37 @@ def _check_agreement(path: Path, rows: Mapping[int, TableRow], decisions: Sequen
         )
 
 
-def _with_target(content: bytes, row: TableRow, table: AuditedTable, target: str, name: str) -> bytes:
-    """Return the bytes of a record with another target."""
-    location = f"{name}:{row.line}"
-    if "\n" in target or "\r" in target or "\0" in target or (not table.has_quotes and "\t" in target):
-        raise DataError(f"{location}: the new target {quote(target)} has a line break, a NUL or a tab")
+def _with_new_cells(content: bytes, decision: Decision, table: AuditedTable, name: str) -> bytes:
+    """Return the bytes of a record with its new target and source."""
+    new_cells = dict[int, str]()
+    for side, text, position in (
+        ("target", decision.new_target, table.target_position),
+        ("source", decision.new_source, table.source_position),
+    ):
+        if "\n" in text or "\r" in text or "\0" in text or (not table.has_quotes and "\t" in text):
+            message = f"the new {side} {quote(text)} has a line break, a NUL or a tab"
+            raise DataError(f"{name}:{decision.line}: {message}")
+        if text:
+            new_cells[position] = text
     text = content.decode()
-    bom = "\ufeff" if text.startswith("\ufeff") else ""
-    spans = cell_spans(text.removeprefix(bom), table.delimiter, table.has_quotes)
-    start, stop = spans[table.target_position]
+    bom = "\ufeff" if decision.line == 1 and text.startswith("\ufeff") else ""
     body = text.removeprefix(bom)
-    return (bom + body[:start] + _written_cell(body[start:stop], target, table) + body[stop:]).encode()
+    spans = cell_spans(body, table.delimiter, table.has_quotes)
+    for position in sorted(new_cells, reverse=True):  # the spans before a changed cell stay valid
+        start, stop = spans[position]
+        body = body[:start] + _written_cell(body[start:stop], new_cells[position], table) + body[stop:]
+    if not table.has_quotes and is_blank(body.encode()):
+        raise DataError(f"{name}:{decision.line}: with the new texts, the row is a blank line: remove it instead")
+    return (bom + body).encode()
 
 
-def _written_cell(old: str, target: str, table: AuditedTable) -> str:
-    """Return a target as a cell, quoted if the old cell is, or if it must be."""
+def _written_cell(old: str, text: str, table: AuditedTable) -> str:
+    """Return a text as a cell, quoted if the old cell is, or if it must be."""
     if not table.has_quotes:
-        return target
-    needs_quotes = any(mark in target for mark in (table.delimiter, '"'))
-    doubled = target.replace('"', '""')
-    return f'"{doubled}"' if old.startswith('"') or needs_quotes else target
+        return text
+    needs_quotes = any(mark in text for mark in (table.delimiter, '"'))
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"' if old.startswith('"') or needs_quotes else text
 
 
 def cell_spans(text: str, delimiter: str, has_quotes: bool) -> list[tuple[int, int]]:

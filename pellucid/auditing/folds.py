@@ -1,10 +1,10 @@
 """Cross-validation folds of entries: all entries of a source are in one fold."""
 
 import random
-import unicodedata
 from collections.abc import Sequence
 
 from pellucid.data.examples import Example
+from pellucid.data.normalization import normalize_text
 from pellucid.errors import DataError
 
 
@@ -14,7 +14,7 @@ def source_key(example: Example) -> str:
     Args:
         example: Example.
     """
-    return unicodedata.normalize("NFC", example.source)
+    return normalize_text("NFC", example.source)
 
 
 def assign_folds(examples: Sequence[Example], num_folds: int, seed: int) -> list[int]:
@@ -30,7 +30,7 @@ def assign_folds(examples: Sequence[Example], num_folds: int, seed: int) -> list
     """
     sources = list(dict.fromkeys(map(source_key, examples)))
     if len(sources) < 2:
-        raise DataError("an audit needs two different sources or more: a model is trained without those that it judges")
+        raise DataError("an audit needs two different sources or more: a model is trained without those that it scores")
     random.Random(seed).shuffle(sources)
     fold_of = {source: number % num_folds for number, source in enumerate(sources)}
     return [fold_of[source_key(example)] for example in examples]

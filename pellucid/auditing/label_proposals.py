@@ -10,14 +10,14 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.auditing.folds import source_key
-from pellucid.auditing.out_of_fold_scores import fit_pair_ngram, score_confidence_by_network, without_features
-from pellucid.auditing.types import AuditOptions, DictionaryEntry
-from pellucid.config.settings import Config, DataConfig
+from pellucid.auditing.out_of_fold_scores import decode_by_network, fit_pair_ngram, without_features
+from pellucid.auditing.types import AuditOptions, DictionaryEntry, SourceUncertainty
+from pellucid.config.settings import Config, DataConfig, Delimiter
+from pellucid.data.delimiters import DELIMITERS
 from pellucid.data.encoding import encode_sources
-from pellucid.data.examples import Example, InputFormat, read_sources
+from pellucid.data.examples import Example, InputFormat, check_first_line, read_sources
 from pellucid.data.readers import BadLine
 from pellucid.data.tokenizers import build_tokenizers
-from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.errors import DataError
 from pellucid.pair_ngram.predictor import PairNgramPredictor
 
@@ -38,13 +38,8 @@ class UnlabeledSources(NamedTuple):
     entries: list[DictionaryEntry]
     """Sources with their numbers, from 1, and empty targets."""
     bad_lines: list[BadLine]
-
-
-class SourceUncertainty(NamedTuple):
-    """Best output of a source, and how uncertain it is."""
-
-    output: str
-    uncertainty: float
+    notes: list[str]
+    """Remarks on columns, and on a first line that may be a header."""
 
 
 class LabelProposal(NamedTuple):
@@ -67,14 +62,18 @@ def read_unlabeled(path: Path, data: DataConfig) -> UnlabeledSources:
 
     Raises:
         DataError: The file cannot be read, or its header lacks the source column.
+        HeaderError: The first line looks like a header, and the settings do not say whether it is one.
     """
-    entries, bad_lines = list[DictionaryEntry](), list[BadLine]()
-    for number, item in enumerate(read_sources(path, data, InputFormat()), 1):
+    entries, bad_lines, notes = list[DictionaryEntry](), list[BadLine](), list[str]()
+    input_format = InputFormat(report=notes.append)
+    items = list(read_sources(path, data, input_format))
+    notes.append(check_first_line(items, path, data, input_format))
+    for number, item in enumerate(items, 1):
         if isinstance(item, BadLine):
             bad_lines.append(item)
         elif item.source:
             entries.append(DictionaryEntry(number, item))
-    return UnlabeledSources(entries, bad_lines)
+    return UnlabeledSources(entries, bad_lines, [note for note in notes if note])
 
 
 def propose_sources(
@@ -102,25 +101,39 @@ def propose_sources(
         DataError: No pair n-gram model can be fitted.
         InputError: As in `train_run`.
     """
-    labeled = {source_key(entry.example) for entry in entries}
+    labeled = _source_keys(entries)
     new = {source_key(entry.example): entry for entry in reversed(unlabeled)}
     candidates = [entry for key, entry in reversed(new.items()) if key not in labeled]
     examples = [entry.example for entry in candidates]
-    members = list[list[SourceUncertainty]]()
+    by_model = list[list[SourceUncertainty]]()
     if options.models != "network":
-        members.append(_pair_ngram_uncertainty([entry.example for entry in entries], examples, config))
+        by_model.append(_pair_ngram_uncertainty([entry.example for entry in entries], examples, config))
     if options.models != "pair-ngram":
-        scored = score_confidence_by_network([entry.example for entry in entries], examples, config, options)
-        members.append([SourceUncertainty(*item) for item in scored])
+        by_model.append(decode_by_network([entry.example for entry in entries], examples, config, options))
     split = build_tokenizers(config.data).source.split
     known = {symbol for entry in entries for symbol in split(entry.example.source)}
     proposals = list[LabelProposal]()
-    for entry, *scores in zip(candidates, *members, strict=True):
+    for entry, *scores in zip(candidates, *by_model, strict=True):
         is_known = known.issuperset(split(entry.example.source))
         mean = float(np.mean([score.uncertainty for score in scores]))
         proposals.append(LabelProposal(entry, scores[-1].output, mean if is_known else UNKNOWN_UNCERTAINTY))
     proposals.sort(key=lambda proposal: -proposal.uncertainty)
     return list(_without_near_duplicates(proposals, count, min_distance))
+
+
+def count_labeled(entries: Sequence[DictionaryEntry], unlabeled: Sequence[DictionaryEntry]) -> int:
+    """Return how many different sources are labeled already, and so are not proposed.
+
+    Args:
+        entries: Labeled entries.
+        unlabeled: Sources without targets.
+    """
+    return len(_source_keys(entries) & _source_keys(unlabeled))
+
+
+def _source_keys(entries: Sequence[DictionaryEntry]) -> set[str]:
+    """Return the texts by which the sources of entries are compared."""
+    return {source_key(entry.example) for entry in entries}
 
 
 def _pair_ngram_uncertainty(
@@ -136,14 +149,14 @@ def _pair_ngram_uncertainty(
 def _nbest_uncertainty(predictor: PairNgramPredictor, examples: Sequence[Example]) -> Iterator[SourceUncertainty]:
     """Yield the output and the uncertainty of each example: −log of its share among the best outputs."""
     encoded = encode_sources(examples, predictor.tokenizers, predictor.vocabularies)
-    symbols, tokenizer = predictor.vocabularies.target.symbols, predictor.tokenizers.target
-    for start, stop in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True):
-        outputs = predictor.model.search(encoded.values[start:stop].tolist(), NUM_OUTPUTS) if stop > start else []
+    for row in range(len(examples)):
+        source = encoded.row(row)
+        outputs = predictor.model.search(source, NUM_OUTPUTS) if source else []
         if not outputs:
             yield SourceUncertainty("", UNKNOWN_UNCERTAINTY)
             continue
         scores = np.array([output.score for output in outputs])
-        best = tokenizer.join([symbols[identity - NUM_SPECIAL] for identity in outputs[0].target])
+        best = predictor.target_text(outputs[0].target)
         yield SourceUncertainty(best, float(np.logaddexp.reduce(scores) - scores[0]))
 
 
@@ -162,14 +175,15 @@ def _without_near_duplicates(
             yield proposal
 
 
-def proposals_csv(proposals: Sequence[LabelProposal]) -> str:
+def proposals_csv(proposals: Sequence[LabelProposal], delimiter: Delimiter = ",") -> str:
     """Return proposals as CSV.
 
     Args:
         proposals: Proposals in their order.
+        delimiter: Delimiter; the comma by default.
     """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text, delimiter=DELIMITERS[delimiter], lineterminator="\n")
     writer.writerow(COLUMNS)
     for rank, proposal in enumerate(proposals, 1):
         example = proposal.entry.example

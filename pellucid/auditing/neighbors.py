@@ -1,6 +1,6 @@
 """Near neighbors of an entry whose targets agree with the output of the models, and not with the given target."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
@@ -18,35 +18,60 @@ MAX_DISTANCE = 0.5
 
 
 def conflicting_neighbors(
-    entries: Sequence[DictionaryEntry], rows: Sequence[int], outputs: Sequence[str], tokenizer: Tokenizer
+    entries: Sequence[DictionaryEntry],
+    rows: Sequence[int],
+    outputs: Sequence[str],
+    tokenizer: Tokenizer,
+    has_contexts: bool = False,
 ) -> list[tuple[NearNeighbor, ...]]:
     """Return the near neighbors of entries that speak against their targets, the nearest first.
 
-    A neighbor has a similar source, and its target is nearer to the output of the models than to the given target.
+    A neighbor has a similar source with the same features, and its target is nearer to the output of the models than to
+    the given target.
 
     Args:
         entries: All entries.
         rows: Numbers of the entries whose neighbors are searched.
         outputs: Output of the models for each of these.
         tokenizer: Tokenizer of the targets.
+        has_contexts: Whether features are the words around a source, which neighbors need not share; False by default.
     """
-    keys = [source_key(entry.example) for entry in entries]
     symbols = [tokenizer.split(entry.example.target) for entry in entries]
+    rows_of = _rows_by_source(entries, has_contexts)
+    sources = {features: list(rows_of_source) for features, rows_of_source in rows_of.items()}
     found = list[tuple[NearNeighbor, ...]]()
     for row, output in zip(rows, outputs, strict=True):
-        written, given = tokenizer.split(output), symbols[row]
+        example, written, given = entries[row].example, tokenizer.split(output), symbols[row]
+        features = "" if has_contexts else example.features
+        near = _nearest_sources(source_key(example), sources[features])
         against = [
             NearNeighbor(entries[number].line, entries[number].example.source, entries[number].example.target)
-            for number in _nearest_sources(keys, row)
+            for number in (number for source in near for number in rows_of[features][source].values())
             if Levenshtein.distance(symbols[number], written) < Levenshtein.distance(symbols[number], given)
         ]
         found.append(tuple(against[:NUM_NEIGHBORS]))
     return found
 
 
-def _nearest_sources(keys: Sequence[str], row: int) -> list[int]:
-    """Return the numbers of the nearest other sources, the nearest first."""
+def _rows_by_source(
+    entries: Sequence[DictionaryEntry], has_contexts: bool
+) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+    """Return the number of the first entry with each target, by features (none with contexts), source and target."""
+    rows_of: dict[str, dict[str, dict[str, int]]] = {}
+    for number, entry in enumerate(entries):
+        rows_of_source = rows_of.setdefault("" if has_contexts else entry.example.features, {})
+        rows_of_source.setdefault(source_key(entry.example), {}).setdefault(entry.example.target, number)
+    return rows_of
+
+
+def _nearest_sources(source: str, sources: Sequence[str]) -> list[str]:
+    """Return the nearest other sources, the nearest first.
+
+    Args:
+        source: The source, which is one of all.
+        sources: All sources, each once.
+    """
     near = process.extract(
-        keys[row], keys, scorer=Levenshtein.normalized_distance, limit=NUM_COMPARED, score_cutoff=MAX_DISTANCE
+        source, sources, scorer=Levenshtein.normalized_distance, limit=NUM_COMPARED + 1, score_cutoff=MAX_DISTANCE
     )
-    return [number for _, _, number in near if keys[number] != keys[row]]
+    return [other for other, _, _ in near if other != source]

@@ -1,25 +1,29 @@
-"""Out-of-fold scores: each entry is judged by models that were trained without its source.
+"""Out-of-fold scores: each entry is scored by models that were trained without its source.
 
 The margin of an entry with source x and target y is log p(y*, x) − log p(y, x), where y* is the best output of the
 model. Pair n-gram models give joint probabilities, networks conditional ones; the difference does not depend on this.
 Margins are compared in docs/audit.md with those per symbol.
+
+A model that has not seen a part of the source cannot tell a right target from a wrong one: for a pair n-gram model, an
+unknown symbol may write anything at the same cost. Its objection counts, but not its consent (`_score_target`).
 """
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from pellucid.auditing.types import AuditOptions, MemberScores
-from pellucid.config.settings import Config, DataConfig
+from pellucid.auditing.types import AuditOptions, ModelScore, SourceUncertainty
+from pellucid.config.settings import Config, DataConfig, reads_features
 from pellucid.data.encoding import encode_examples
 from pellucid.data.examples import Example, training_columns
 from pellucid.data.in_memory import read_table
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.data.vocabulary import NUM_SPECIAL, learn_tokenizers, learn_vocabularies
+from pellucid.data.vocabulary import UNK, learn_tokenizers, learn_vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError
 from pellucid.kernels.dispatch import will_compile
@@ -29,16 +33,17 @@ from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_pre
 from pellucid.run_folder.predictor_loader import load_unwarned
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingSets
-from pellucid.worker_pool import ProgressCallback, parallel_map
+from pellucid.worker_pool import ProgressCallback, parallel_map, uses_local_pool
 
 MAX_MARGIN = 100.0
 """Greatest margin, also that of a target to which a pair n-gram model gives no probability: it cannot be aligned."""
 Span = tuple[int, int, int, int]
-"""Source start, source stop, target start, target stop of a chunk."""
+"""Source start, source stop, target start, target stop of a chunk, in symbols; in characters where symbols are
+subwords, which each fold learns anew."""
 
 
 class FoldJob(NamedTuple):
-    """One fold: training examples, and the examples to judge."""
+    """One fold: training examples, and the examples to score."""
 
     number: int
     """Number of the fold, from 1."""
@@ -50,13 +55,13 @@ class FoldJob(NamedTuple):
     """Folder of the network's run."""
 
 
-class FoldScores(NamedTuple):
-    """Scores of the examples of a fold, in their order."""
+class AuditScores(NamedTuple):
+    """Scores of examples, those of a fold or all, in their order."""
 
-    pair_ngram: list[MemberScores]
-    """Empty if pair n-gram models are not used."""
-    network: list[MemberScores]
-    """Empty if networks are not used."""
+    pair_ngram: list[ModelScore | None]
+    """Empty if pair n-gram models are not used; None for a target that the model cannot score."""
+    network: list[ModelScore | None]
+    """Empty if networks are not used; None for a target that the network cannot score."""
     chunks: list[tuple[Span, ...]]
     """Alignment of each source with the best output that differs from the target; empty where there is none."""
 
@@ -67,7 +72,7 @@ def score_out_of_fold(
     config: Config,
     options: AuditOptions,
     report: Callable[[str], None] = lambda message: None,
-) -> FoldScores:
+) -> AuditScores:
     """Score all examples by models that were trained on the other folds.
 
     Args:
@@ -86,13 +91,13 @@ def score_out_of_fold(
     """
     with run_folder(options) as folder:
         jobs = _plan_folds(examples, folds, config, options, folder)
-        if options.models != "pair-ngram" and options.jobs != 1 and will_compile():
-            load_kernels()  # once, before the workers load them from the disk
-        results = list[FoldScores]()
+        if options.models != "pair-ngram" and options.jobs != 1 and uses_local_pool() and will_compile():
+            load_kernels()  # once, before the workers load them from the disk; each machine of a cluster has its own
+        results = list[AuditScores]()
         for job, scores in zip(jobs, parallel_map(score_fold, jobs, max_workers=options.jobs), strict=True):
             results.append(scores)
             report(f"fold {len(results)} of {len(jobs)}: done ({len(job.held_out):,} held out)")
-    return _in_order(folds, results)
+    return _restore_order(folds, results)
 
 
 def _plan_folds(
@@ -107,18 +112,18 @@ def _plan_folds(
     return jobs
 
 
-def _in_order(folds: Sequence[int], results: Sequence[FoldScores]) -> FoldScores:
+def _restore_order(folds: Sequence[int], results: Sequence[AuditScores]) -> AuditScores:
     """Return the scores of all folds in the order of the examples."""
     rows = [iter(range(len(result.chunks))) for result in results]
     order = [(results[fold], next(rows[fold])) for fold in folds]
-    return FoldScores(
+    return AuditScores(
         [result.pair_ngram[row] for result, row in order if result.pair_ngram],
         [result.network[row] for result, row in order if result.network],
         [result.chunks[row] for result, row in order],
     )
 
 
-def score_fold(job: FoldJob, report: ProgressCallback) -> FoldScores:
+def score_fold(job: FoldJob, report: ProgressCallback) -> AuditScores:
     """Train the models of a fold and score its examples.
 
     Args:
@@ -138,10 +143,11 @@ def score_fold(job: FoldJob, report: ProgressCallback) -> FoldScores:
         )
     by_ngram = [] if ngram is None or job.options.models == "network" else score_by_pair_ngram(ngram, held_out)
     by_network = [] if job.options.models == "pair-ngram" else score_by_network(job)
-    outputs = [scores.output for scores in by_network or by_ngram]
     if ngram is None:
-        return FoldScores(by_ngram, by_network, [()] * len(outputs))
-    return FoldScores(by_ngram, by_network, align_outputs(ngram, held_out, outputs))
+        return AuditScores(by_ngram, by_network, [()] * len(held_out))
+    pairs = zip_longest(by_network, by_ngram)
+    outputs = [score.output if (score := network or own) is not None else "" for network, own in pairs]
+    return AuditScores(by_ngram, by_network, align_outputs(ngram, held_out, outputs))
 
 
 def fit_pair_ngram(examples: Sequence[Example], data: DataConfig) -> PairNgramPredictor | None:
@@ -167,28 +173,45 @@ def without_features(examples: Sequence[Example]) -> list[Example]:
     return [example._replace(features="") for example in examples]
 
 
-def score_by_pair_ngram(predictor: PairNgramPredictor, examples: Sequence[Example]) -> list[MemberScores]:
+def score_by_pair_ngram(predictor: PairNgramPredictor, examples: Sequence[Example]) -> list[ModelScore | None]:
     """Return the best outputs of a pair n-gram model, and the margins of the targets.
 
     Args:
         predictor: The model.
         examples: Examples, none of which the model was fitted to.
+
+    Returns:
+        The scores; None for a target that the model cannot score.
     """
     encoded = encode_examples(examples, predictor.tokenizers, predictor.vocabularies)
-    symbols, tokenizer = predictor.vocabularies.target.symbols, predictor.tokenizers.target
-    scores = list[MemberScores]()
+    scores = list[ModelScore | None]()
     for row, example in enumerate(examples):
-        source = encoded.source.values[slice(*encoded.source.offsets[row : row + 2])].tolist()
-        target = encoded.target.values[slice(*encoded.target.offsets[row : row + 2])].tolist()[:-1]
+        source, target = encoded.source.row(row), encoded.target.row(row)[:-1]
         outputs = predictor.model.search(source, 1) if source else []
         if not outputs:
-            scores.append(MemberScores("", 0.0))
+            scores.append(None)
             continue
         best = outputs[0]
-        output = tokenizer.join([symbols[identity - NUM_SPECIAL] for identity in best.target])
-        score = best.score if list(best.target) == target else predictor.model.log_probability(source, target)
-        scores.append(_member_scores(tokenizer, example.target, output, best.score - score))
+        is_output = list(best.target) == target
+        score = best.score if is_output else predictor.model.log_probability(source, target)
+        decoded = ModelScore(predictor.target_text(best.target), best.score - score)
+        is_seen = decoded.margin > 0 or _has_seen(predictor.model, source, target, is_output)
+        scores.append(_score_target(predictor.tokenizers.target, example.target, decoded, is_seen))
     return scores
+
+
+def _has_seen(model: PairNgram, source: list[int], target: list[int], is_output: bool) -> bool:
+    """Return whether a model has seen all parts of a source in training pairs, with those of its target.
+
+    Args:
+        model: The model.
+        source: Source ids.
+        target: Target ids.
+        is_output: True if the target is the best output of the source.
+    """
+    if UNK in source:
+        return False
+    return (is_output and model.knows_symbols(source)) or model.has_seen(source, target)
 
 
 def train_network(examples: Sequence[Example], config: Config, folder: Path) -> Predictor:
@@ -209,9 +232,9 @@ def train_network(examples: Sequence[Example], config: Config, folder: Path) -> 
     return load_unwarned(folder, config.device)
 
 
-def score_confidence_by_network(
+def decode_by_network(
     labeled: Sequence[Example], examples: Sequence[Example], config: Config, options: AuditOptions
-) -> list[tuple[str, float]]:
+) -> list[SourceUncertainty]:
     """Return the output of each example, and its negative log-probability, by a network trained on labeled examples.
 
     Args:
@@ -225,7 +248,7 @@ def score_confidence_by_network(
     """
     with run_folder(options) as folder:
         traces = train_network(labeled, config, folder / "all").predict_examples(examples)
-    return [(trace.output, -trace.score) for trace in traces]
+    return [SourceUncertainty(trace.output, -trace.score) for trace in traces]
 
 
 @contextmanager
@@ -242,18 +265,33 @@ def run_folder(options: AuditOptions) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _member_scores(tokenizer: Tokenizer, target: str, output: str, margin: float) -> MemberScores:
-    """Return scores; where a search misses a target that is more probable than its best output, this is the output."""
-    if margin <= 0:
-        return MemberScores(tokenizer.join(tokenizer.split(target)), 0.0)
-    return MemberScores(output, min(margin, MAX_MARGIN))
+def _score_target(tokenizer: Tokenizer, target: str, decoded: ModelScore, is_seen: bool) -> ModelScore | None:
+    """Return the score of a target; None for a target that a model does not object to, but cannot score.
+
+    Where a search misses a target that is more probable than its best output, the target is the output.
+
+    Args:
+        tokenizer: Tokenizer of the targets.
+        target: The target.
+        decoded: Best output of the search, with a margin that may be negative or exceed `MAX_MARGIN`.
+        is_seen: True if the model has seen all parts of the source.
+    """
+    if decoded.margin > 0:
+        return ModelScore(decoded.output, min(decoded.margin, MAX_MARGIN))
+    return ModelScore(tokenizer.join(tokenizer.split(target)), 0.0) if is_seen else None
 
 
-def score_by_network(job: FoldJob) -> list[MemberScores]:
+def score_by_network(job: FoldJob) -> list[ModelScore | None]:
     """Train a network on the training examples of a fold, or finish its training, and score the held-out examples.
+
+    A network that has learned to read unknown symbols, such as rare words, scores all targets
+    (`Predictor.lowest_for_unknown`).
 
     Args:
         job: The fold.
+
+    Returns:
+        The scores; None for a target that the network cannot score.
 
     Raises:
         InputError: As in `train_run`.
@@ -261,10 +299,12 @@ def score_by_network(job: FoldJob) -> list[MemberScores]:
     predictor = train_network(job.training, job.config, job.folder)
     outputs, targets = predictor.predict_examples(job.held_out), predictor.score_examples(job.held_out)
     tokenizer = predictor.tokenizers.target
-    return [
-        _member_scores(tokenizer, example.target, output.output, output.score - target.score)
-        for example, output, target in zip(job.held_out, outputs, targets, strict=True)
-    ]
+    scores = list[ModelScore | None]()
+    for example, output, target in zip(job.held_out, outputs, targets, strict=True):
+        decoded = ModelScore(output.output, output.score - target.score)
+        is_seen = not (predictor.lowest_for_unknown and output.unknown)
+        scores.append(_score_target(tokenizer, example.target, decoded, is_seen))
+    return scores
 
 
 def table_config(config: Config) -> Config:
@@ -273,7 +313,7 @@ def table_config(config: Config) -> Config:
     Args:
         config: Configuration of the audit.
     """
-    features = "3" if config.data.features_column else ""
+    features = "3" if reads_features(config.data) else ""
     data = msgspec.structs.replace(
         config.data,
         input_format="auto",
@@ -296,7 +336,7 @@ def table_rows(examples: Sequence[Example], config: Config) -> list[tuple[str, .
         examples: Examples.
         config: Configuration of `table_config`.
     """
-    width = 3 if config.data.features_column else 2
+    width = 3 if reads_features(config.data) else 2
     return [tuple(example)[:width] for example in examples]
 
 
@@ -317,16 +357,28 @@ def align_outputs(
         if not output or output == example.target:
             found.append(())
             continue
-        source = encoded.source.values[slice(*encoded.source.offsets[row : row + 2])].tolist()
-        target = encoded.target.values[slice(*encoded.target.offsets[row : row + 2])].tolist()[:-1]
-        found.append(_chunk_spans(predictor.model, source, target))
+        sizes = predictor.model.align(encoded.source.row(row), encoded.target.row(row)[:-1])
+        starts = (
+            _symbol_starts(predictor.tokenizers.source, example.source),
+            _symbol_starts(predictor.tokenizers.target, output),
+        )
+        found.append(_chunk_spans(sizes or [], *starts))
     return found
 
 
-def _chunk_spans(model: PairNgram, source: list[int], target: list[int]) -> tuple[Span, ...]:
-    """Return the chunks of the most probable alignment; none if there is no alignment."""
+def _symbol_starts(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the position of each symbol of a text, and their number; of subwords, in characters."""
+    symbols = tokenizer.split(text)
+    return list(accumulate((1 if tokenizer.subwords is None else len(symbol) for symbol in symbols), initial=0))
+
+
+def _chunk_spans(
+    sizes: Sequence[tuple[int, int]], source_starts: Sequence[int], target_starts: Sequence[int]
+) -> tuple[Span, ...]:
+    """Return the chunks of an alignment by their numbers of source and target symbols."""
     spans, row, column = list[Span](), 0, 0
-    for height, width in model.align(source, target) or []:
-        spans.append((row, row + height, column, column + width))
+    for height, width in sizes:
+        source, target = source_starts[row : row + height + 1], target_starts[column : column + width + 1]
+        spans.append((source[0], source[-1], target[0], target[-1]))
         row, column = row + height, column + width
     return tuple(spans)

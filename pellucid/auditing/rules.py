@@ -1,13 +1,15 @@
-"""Reasons that need no model: duplicates, conflicts, and errors of writing.
+"""Reasons that need no model: duplicates, conflicts, and character-level errors.
 
 A finding that more than `MAX_SHARE` of the rows have is a property of the file, such as Greek letters in phonetic
 transcriptions: it is one note, and no reason of a row.
 """
 
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from pellucid.auditing.folds import source_key
 from pellucid.auditing.types import Column, DictionaryEntry, Reason, ReasonKind
 from pellucid.data.examples import Example
+from pellucid.data.normalization import is_normalized
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
 from pellucid.errors import quote
 
@@ -22,6 +25,8 @@ MAX_SHARE = 0.05
 """Maximum share of the rows with a finding of one kind and column for which it is a reason of these rows."""
 MIN_ROWS = 20
 """Up to this number of rows with a finding, it is a reason in any file."""
+ROWS_PER_RARE = 2_000
+"""A symbol or character is rare if at most one row in this number has it; in a smaller file, if a single row has it."""
 MAX_COPIED_SHARE = 0.01
 """Maximum share of targets that equal their sources for which this is a reason."""
 MAX_DEVIATION = 6.0
@@ -30,6 +35,8 @@ MIN_SPREAD = 0.1
 """Minimum robust standard deviation, so that pairs of equal lengths make no outlier of a small difference."""
 MAX_LISTED_LINES = 5
 """Maximum number of lines in the text of a reason."""
+MAX_LISTED_LETTERS = 5
+"""Maximum number of different letters of another script in the text of a reason."""
 SCRIPTS = {
     *("LATIN", "CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC", "ETHIOPIC", "CHEROKEE"),
     *("DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "SINHALA"),
@@ -73,11 +80,11 @@ def apply_rules(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) -> R
 
 def _common_finding(kind: ReasonKind, column: Column, rows: Mapping[int, Reason], num_entries: int) -> str:
     """Return the note on a finding that many rows have."""
-    place = f" in the {column}" if column else ""
+    location = f" in the {column}" if column else ""
     first = next(iter(rows.values())).text
     return (
-        f"{len(rows):,} of {num_entries:,} rows have the finding {quote(kind)}{place}, which is therefore no reason of "
-        f"a row; the first: {first}"
+        f"{len(rows):,} of {num_entries:,} rows have the finding {quote(kind)}{location}, which is therefore no reason "
+        f"of a row; the first: {first}"
     )
 
 
@@ -92,22 +99,27 @@ def _all_findings(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) ->
         yield from _odd_characters(texts, column)
         yield from _mixed_scripts(texts, column, tokenizer)
         yield from _odd_normal_forms(texts, column)
-        yield from _single_symbols(texts, column, tokenizer)
+        yield from _rare_symbols(texts, column, tokenizer)
     yield from _copied_targets(examples)
     yield from _length_outliers(examples, tokenizers)
 
 
-def list_lines(lines: Sequence[int]) -> str:
+def list_lines(lines: Sequence[int], number: int = 0) -> str:
     """Return line numbers as text: "line 3", "lines 3, 5 and 9", at most `MAX_LISTED_LINES` of them.
 
     Args:
-        lines: Line numbers, at least one.
+        lines: Line numbers, at least one; the first `MAX_LISTED_LINES` suffice.
+        number: Number of all lines; 0, the default, if all are given.
     """
-    shown = [f"{line:,}" for line in lines[:MAX_LISTED_LINES]]
-    if len(lines) > len(shown):
-        shown.append(f"{len(lines) - len(shown):,} more")
-    listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-    return f"line{'' if len(lines) == 1 else 's'} {listed}"
+    number = number or len(lines)
+    listed = _join_shown([f"{line:,}" for line in lines[:MAX_LISTED_LINES]], number)
+    return f"line{'' if number == 1 else 's'} {listed}"
+
+
+def _join_shown(shown: Sequence[str], number: int) -> str:
+    """Return the first ones of a number of texts as one: "a", "a and b", "a, b and 7 more"."""
+    shown = [*shown, f"{number - len(shown):,} more"] if number > len(shown) else shown
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _equal_sources(entries: Sequence[DictionaryEntry]) -> Iterator[tuple[int, Reason]]:
@@ -116,30 +128,46 @@ def _equal_sources(entries: Sequence[DictionaryEntry]) -> Iterator[tuple[int, Re
     for row, entry in enumerate(entries):
         rows_of[source_key(entry.example), entry.example.features].append(row)
     for rows in rows_of.values():
-        for row in rows if len(rows) > 1 else ():
-            yield from ((row, reason) for reason in _reasons_of_equal_source(entries, row, rows))
+        if len(rows) > 1:
+            yield from _reasons_of_group([entries[row] for row in rows], rows)
 
 
-def _reasons_of_equal_source(entries: Sequence[DictionaryEntry], row: int, rows: Sequence[int]) -> Iterator[Reason]:
-    """Yield the reasons of a row whose source other rows have as well."""
-    example = entries[row].example
-    equal = tuple(entries[other].line for other in rows if other != row and entries[other].example == example)
-    if equal:
-        yield Reason("duplicate", f"the same pair is in {list_lines(equal)}", lines=equal)
-    others = [other for other in rows if entries[other].example.target != example.target]
-    if others:
-        lines = tuple(entries[other].line for other in others)
-        text = f"the same source has another target, {quote(entries[others[0]].example.target)}, in "
-        yield Reason("conflict", text + list_lines(lines), lines=lines)
+def _reasons_of_group(group: Sequence[DictionaryEntry], rows: Sequence[int]) -> Iterator[tuple[int, Reason]]:
+    """Yield the rows and reasons of entries of one source, in time linear in their number.
+
+    The rows of each target are passed over once, in the search for the first entries with another one.
+
+    Args:
+        group: The entries, at least two.
+        rows: Their rows.
+    """
+    lines_of: dict[Example, list[int]] = defaultdict(list)
+    for entry in group:
+        lines_of[entry.example].append(entry.line)
+    num_rows = Counter(entry.example.target for entry in group)
+    others_of: dict[str, list[DictionaryEntry]] = {}
+    for row, entry in zip(rows, group, strict=True):
+        target, same = entry.example.target, lines_of[entry.example]
+        if len(same) > 1:
+            equal = tuple(line for line in same[: MAX_LISTED_LINES + 1] if line != entry.line)[:MAX_LISTED_LINES]
+            text = f"the same pair is in {list_lines(equal, len(same) - 1)}"
+            yield row, Reason("duplicate", text, lines=equal)
+        if num_others := len(group) - num_rows[target]:
+            if target not in others_of:
+                others = (other for other in group if other.example.target != target)
+                others_of[target] = list(islice(others, MAX_LISTED_LINES))
+            lines = tuple(other.line for other in others_of[target])
+            text = f"the same source has another target, {quote(others_of[target][0].example.target)}, in "
+            yield row, Reason("conflict", text + list_lines(lines, num_others), lines=lines)
 
 
 def _odd_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int, Reason]]:
     """Yield texts that begin or end with a space, and texts with an invisible character."""
     for row, text in enumerate(texts):
         if text[:1].isspace() or text[-1:].isspace():
-            place, position = ("begins", 1) if text[:1].isspace() else ("ends", len(text))
-            yield row, Reason("outer_space", f"the {column} {place} with a space", column, position)
-        position = next((place for place, character in enumerate(text, 1) if _is_invisible(character)), 0)
+            verb, position = ("begins", 1) if text[:1].isspace() else ("ends", len(text))
+            yield row, Reason("surrounding_space", f"the {column} {verb} with a space", column, position)
+        position = next((number for number, character in enumerate(text, 1) if _is_invisible(character)), 0)
         if position:
             character = text[position - 1]
             name = unicodedata.name(character, "a control character").lower()
@@ -149,18 +177,18 @@ def _odd_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int,
 def _mixed_scripts(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
     """Yield texts in which a word has letters of two scripts; where symbols are words, the text is one word."""
     for row, text in enumerate(texts):
-        mixed = _foreign_letter(text if tokenizer.kind == "characters" else "".join(text.split()))
+        mixed = _foreign_letters(text, is_one_word=tokenizer.kind != "characters")
         if mixed is not None:
-            reason = f"the {column} mixes scripts: {mixed.text}"
-            yield row, Reason("mixed_scripts", reason, column, text.index(mixed.letter) + 1)
+            yield row, Reason("mixed_scripts", f"the {column} mixes scripts: {mixed.text}", column, mixed.position)
 
 
 def _odd_normal_forms(texts: Sequence[str], column: Column) -> Iterator[tuple[int, Reason]]:
-    """Yield texts with composed and decomposed characters, and texts of the rarer of both normal forms."""
+    """Yield texts with composed and decomposed characters, and those of the rarer form if there are texts of both."""
     forms = [_normal_form(text) for text in texts]
     counts = Counter(forms)
-    is_rare = counts["decomposed"] <= max(counts["composed"], MIN_ROWS)
-    rare: Form = "decomposed" if is_rare else "composed"
+    rare: Form | None = None
+    if counts["composed"] and counts["decomposed"]:
+        rare = "decomposed" if counts["decomposed"] <= counts["composed"] else "composed"
     for row, form in enumerate(forms):
         if form == "mixed":
             yield row, Reason("normalization", f"the {column} mixes composed and decomposed characters", column)
@@ -178,29 +206,40 @@ def _normal_form(text: str) -> Form:
     """Return the Unicode normal form of a text."""
     if text.isascii():
         return "neutral"
-    composed, decomposed = unicodedata.is_normalized("NFC", text), unicodedata.is_normalized("NFD", text)
+    composed, decomposed = is_normalized("NFC", text), is_normalized("NFD", text)
     if composed and decomposed:
         return "neutral"
     return "composed" if composed else "decomposed" if decomposed else "mixed"
 
 
-class _ForeignLetter(NamedTuple):
-    """A letter of another script than most letters of its word."""
+class _ForeignLetters(NamedTuple):
+    """Letters of another script than most letters of their word."""
 
-    letter: str
+    position: int
+    """Position of the first one in its text, from 1."""
     text: str
+    """The different letters with their scripts, and the script of most letters."""
 
 
-def _foreign_letter(text: str) -> _ForeignLetter | None:
-    """Return the first letter of another script than most of its word; None if each word has one script."""
-    for word in [] if text.isascii() else text.split():
-        scripts = [(letter, script_of(letter)) for letter in word]
+def _foreign_letters(text: str, is_one_word: bool) -> _ForeignLetters | None:
+    """Return the letters of the first word with letters of several scripts; None if each word has one script.
+
+    Args:
+        text: The text.
+        is_one_word: True if white space separates the symbols of one word.
+    """
+    if text.isascii():
+        return None
+    for start, stop in [(0, len(text))] if is_one_word else (match.span() for match in re.finditer(r"\S+", text)):
+        scripts = [(position, script_of(text[position])) for position in range(start, stop)]
         counts = Counter(script for _, script in scripts if script)
         if len(counts) > 1:
             main = counts.most_common(1)[0][0]
-            letter, script = next((letter, script) for letter, script in scripts if script and script != main)
-            described = f"{quote(letter)} (U+{ord(letter):04X}) is {script.capitalize()} among {main.capitalize()}"
-            return _ForeignLetter(letter, described)
+            foreign = [(position, script) for position, script in scripts if script and script != main]
+            letters = dict.fromkeys((text[position], script) for position, script in foreign)
+            listed = [f"{quote(letter)} (U+{ord(letter):04X}, {script.capitalize()})" for letter, script in letters]
+            described = f"{_join_shown(listed[:MAX_LISTED_LETTERS], len(listed))} among {main.capitalize()} letters"
+            return _ForeignLetters(foreign[0][0] + 1, described)
     return None
 
 
@@ -217,15 +256,69 @@ def script_of(character: str) -> str:
     return script if script in SCRIPTS else ""
 
 
-def _single_symbols(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
-    """Yield the texts with a symbol that occurs only once in the column."""
+def _rare_symbols(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
+    """Yield the texts with a rare character that is no letter, then those with another rare symbol."""
+    with_characters = set[int]()
+    for row, reason in _rare_characters(texts, column):
+        with_characters.add(row)
+        yield row, reason
     split = [tokenizer.split(text) for text in texts]
-    counts = Counter(symbol for symbols in split for symbol in symbols)
+    counts = Counter(symbol for symbols in split for symbol in set(symbols))
+    rarest = [min((counts[symbol] for symbol in symbols), default=len(texts)) for symbols in split]
+    limit = _rare_limit(rarest)
     for row, symbols in enumerate(split):
-        single = next(((place, symbol) for place, symbol in enumerate(symbols, 1) if counts[symbol] == 1), None)
-        if single is not None:
-            text = f"the {column} symbol {quote(single[1])} occurs nowhere else"
-            yield row, Reason("single_symbol", text, column, single[0])
+        if rarest[row] <= limit and row not in with_characters:
+            position = next(number for number, symbol in enumerate(symbols, 1) if counts[symbol] == rarest[row])
+            text = f"the {column} symbol {quote(symbols[position - 1])} is in {_share(rarest[row], len(texts))}"
+            yield row, Reason("rare_symbol", text, column, position)
+
+
+def _rare_limit(rarest: Sequence[int]) -> int:
+    """Return the number of rows up to which a symbol is rare, so that rare symbols are no property of the file.
+
+    A column with a large alphabet, such as Chinese characters, has a lower limit.
+
+    Args:
+        rarest: Number of rows that have the rarest symbol of each row.
+    """
+    num_rows = Counter(rarest)
+    limit = max(1, len(rarest) // ROWS_PER_RARE)
+    while limit > 1 and sum(num_rows[number] for number in range(1, limit + 1)) > MAX_SHARE * len(rarest):
+        limit -= 1
+    return limit
+
+
+def _rare_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int, Reason]]:
+    """Yield the texts with a rare character that is a punctuation mark or the like, a digit, or an upper-case letter.
+
+    Digits are counted together, and so are upper-case letters: one of them is rare where hardly any row has one.
+    """
+    classes = [[_character_class(character) for character in text] for text in texts]
+    counts = Counter(each for row_classes in classes for each in set(row_classes))
+    limit = max(1, len(texts) // ROWS_PER_RARE)
+    for row, row_classes in enumerate(classes):
+        position = next((number for number, each in enumerate(row_classes, 1) if each and counts[each] <= limit), 0)
+        if position:
+            name, character = row_classes[position - 1], quote(texts[row][position - 1])
+            share = _share(counts[name], len(texts))
+            found = f"{name} {character}; {name}s are in" if len(name) > 1 else f"character {character}, which is in"
+            yield row, Reason("rare_character", f"the {column} has the {found} {share}", column, position)
+
+
+def _share(number: int, num_rows: int) -> str:
+    """Return a number of rows among all as text: "no other row", "6 of 20,028 rows"."""
+    return "no other row" if number == 1 else f"{number:,} of {num_rows:,} rows"
+
+
+@cache
+def _character_class(character: str) -> str:
+    """Return "digit", "upper-case letter", or a punctuation mark or other symbol itself; "" for other characters."""
+    category = unicodedata.category(character)
+    if category in ("Lu", "Lt"):
+        return "upper-case letter"
+    if category.startswith("N"):
+        return "digit"
+    return character if category[0] in "PS" or category == "Co" else ""
 
 
 def _copied_targets(examples: Sequence[Example]) -> Iterator[tuple[int, Reason]]:
@@ -267,15 +360,35 @@ def other_file_reasons(
         found: dict[str, list[DictionaryEntry]] = defaultdict(list)
         for entry in other_entries:
             found[source_key(entry.example)].append(entry)
+        summaries = {source: _summarize_other_file(name, same) for source, same in found.items()}
         for row, entry in enumerate(entries):
-            if same := found.get(source_key(entry.example)):
-                reasons[row].append(_other_file_reason(name, entry, same))
+            if summary := summaries.get(source_key(entry.example)):
+                reasons[row].append(_other_file_reason(entry, summary))
     return reasons
 
 
-def _other_file_reason(name: str, entry: DictionaryEntry, same: Sequence[DictionaryEntry]) -> Reason:
+class _SourceInOtherFile(NamedTuple):
+    """Rows of another file with one source."""
+
+    text: str
+    """File and lines, in words."""
+    lines: tuple[int, ...]
+    """The first lines."""
+    targets: set[str]
+    first_target: str
+    """First target in the order of the alphabet."""
+
+
+def _summarize_other_file(name: str, same: Sequence[DictionaryEntry]) -> _SourceInOtherFile:
+    """Return what the reasons of all entries with a source say about another file."""
+    lines = tuple(entry.line for entry in same[:MAX_LISTED_LINES])
+    targets = {entry.example.target for entry in same}
+    text = f"the source is also in {name}, {list_lines(lines, len(same))}"
+    return _SourceInOtherFile(text, lines, targets, min(targets))
+
+
+def _other_file_reason(entry: DictionaryEntry, other: _SourceInOtherFile) -> Reason:
     """Return the reason that another file has the source of an entry."""
-    targets = {other.example.target for other in same}
-    relation = "the same target" if entry.example.target in targets else f"the target {quote(min(targets))}"
-    lines = tuple(other.line for other in same)
-    return Reason("other_file", f"the source is also in {name}, {list_lines(lines)}, with {relation}", lines=lines)
+    has_target = entry.example.target in other.targets
+    relation = "the same target" if has_target else f"the target {quote(other.first_target)}"
+    return Reason("other_file", f"{other.text}, with {relation}", lines=other.lines)

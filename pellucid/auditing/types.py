@@ -7,7 +7,6 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from pellucid.argument_checks import CheckedFields
-from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 
 AuditModels = Literal["pair-ngram", "network", "both"]
@@ -16,6 +15,7 @@ NumFolds = Annotated[int, Meta(ge=2, le=100)]
 NumJobs = Annotated[int, Meta(ge=0, le=1024)]
 ReasonKind = Literal[
     "prediction",
+    "not_scored",
     "neighbors",
     "conflict",
     "duplicate",
@@ -23,14 +23,18 @@ ReasonKind = Literal[
     "mixed_scripts",
     "normalization",
     "invisible",
-    "outer_space",
-    "single_symbol",
+    "surrounding_space",
+    "rare_character",
+    "rare_symbol",
     "copied",
     "length",
+    "no_target",
 ]
 """Kinds of reasons, in the order in which those of an entry are listed."""
-WRITING_KINDS: frozenset[ReasonKind] = frozenset({"mixed_scripts", "normalization", "invisible", "outer_space"})
-"""Kinds of errors of writing, which are visible without a model; their entries come first."""
+CHARACTER_KINDS: frozenset[ReasonKind] = frozenset(
+    {"mixed_scripts", "normalization", "invisible", "surrounding_space", "rare_character"}
+)
+"""Kinds of character-level errors, which are visible without a model; their entries come first."""
 Column = Literal["", "source", "target"]
 
 
@@ -55,7 +59,7 @@ class Reason(NamedTuple):
     position: int = 0
     """Position of the symbol or character, from 1; 0 if there is none."""
     lines: tuple[int, ...] = ()
-    """Lines of other entries that the reason refers to."""
+    """First lines of other entries that the reason refers to; the text says how many there are."""
 
 
 class TargetDifference(NamedTuple):
@@ -83,13 +87,20 @@ class NearNeighbor(NamedTuple):
     target: str
 
 
-class MemberScores(NamedTuple):
-    """Out-of-fold scores of one entry by one kind of model."""
+class ModelScore(NamedTuple):
+    """Out-of-fold score of one target by one kind of model."""
 
     output: str
-    """Best output; empty if there is none."""
+    """Best output, which a network may leave empty."""
     margin: float
     """Log-probability of the best output minus that of the target, in nats; 0 if they are equal."""
+
+
+class SourceUncertainty(NamedTuple):
+    """Best output of a source, and how uncertain it is."""
+
+    output: str
+    uncertainty: float
 
 
 @dataclass(frozen=True)
@@ -99,14 +110,15 @@ class AuditRecord:
     line: int
     identifier: str
     example: Example
-    suspicion: float
+    suspicion: float | None
     """Log-probability of the best output minus that of the target, in nats, by models that were trained without this
-    source; the smaller one of both kinds of models. 0: the models write the target. 4.6: their output is 100 times as
-    probable, for them, as the target."""
-    pair_ngram: MemberScores | None
-    """Scores of the pair n-gram models; None if they are not used."""
-    network: MemberScores | None
-    """Scores of the networks; None if they are not used."""
+    source; the smaller one of both kinds of models, if both can score the target. 0: their output is the target. 4.6:
+    their output is 100 times as probable as the target. None: no model can score the target, such as that
+    of a source with a symbol that no other source has."""
+    pair_ngram: ModelScore | None
+    """Score by the pair n-gram models; None if they are not used, or cannot score the target."""
+    network: ModelScore | None
+    """Score by the networks; None if they are not used, or cannot score the target."""
     difference: TargetDifference | None
     """First difference between target and output; None if they are equal or there is no output."""
     reasons: tuple[Reason, ...]
@@ -114,14 +126,19 @@ class AuditRecord:
 
     @property
     def output(self) -> str:
-        """Output of the models: that of the networks, if they are used, else that of the pair n-gram models."""
-        member = self.network or self.pair_ngram
-        return member.output if member is not None else ""
+        """Output of the networks, if they score the target, else of the pair n-gram models; "" if none does."""
+        score = self.network or self.pair_ngram
+        return score.output if score is not None else ""
 
     @property
     def kinds(self) -> tuple[ReasonKind, ...]:
         """Kinds of the reasons, each once, in their order."""
         return tuple(dict.fromkeys(reason.kind for reason in self.reasons))
+
+    @property
+    def has_source_error(self) -> bool:
+        """True if the source has a character-level error, which no other target corrects."""
+        return any(reason.kind in CHARACTER_KINDS and reason.column == "source" for reason in self.reasons)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,22 +150,15 @@ class AuditOptions(CheckedFields):
     """
 
     models: AuditModels = "pair-ngram"
-    """Models: pair n-gram models (seconds), networks (minutes), or both."""
+    """Models: pair n-gram models (seconds), networks (minutes to hours), or both."""
     folds: NumFolds = 5
-    """Number of cross-validation folds: each model is trained without one of them, and judges it."""
+    """Number of cross-validation folds: each model is trained without one of them, and scores it."""
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] = 1
     """Random seed of the folds."""
     jobs: NumJobs = 1
     """Number of folds that are computed in parallel processes; 0: one per core."""
     run: Path | None = None
     """Folder of the networks' runs, which an interrupted audit resumes; None for a temporary folder."""
-
-
-class AuditedData(NamedTuple):
-    """Entries of an audit, and the configuration by which they are read and networks are trained."""
-
-    entries: list[DictionaryEntry]
-    config: Config
 
 
 @dataclass(frozen=True)

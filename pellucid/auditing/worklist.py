@@ -12,9 +12,9 @@ from pellucid.data.examples import OtherColumns
 COLUMNS = (
     *("rank", "line", "id", "source", "features", "target", "output", "suspicion", "pair_ngram", "network"),
     *("position", "given", "expected", "source_position", "source_symbols", "kinds", "reasons", "neighbors"),
-    *("decision", "new_target"),
+    *("decision", "new_target", "new_source"),
 )
-"""Columns of a worklist. Those of `DECISION_COLUMNS` make it a file of decisions."""
+"""Columns of a worklist. Those of `DECISION_COLUMNS`, and `SOURCE_COLUMN`, make it a file of decisions."""
 DECIMALS = 3
 
 
@@ -40,13 +40,13 @@ def worklist_csv(records: Sequence[AuditRecord], others: OtherColumns | None = N
 def _cells(rank: int, record: AuditRecord) -> list[str]:
     """Return the cells of a record, in the order of `COLUMNS`."""
     example, difference = record.example, record.difference
-    members = ["" if member is None else format_nats(member.margin) for member in (record.pair_ngram, record.network)]
+    scores = [format_nats(score.margin if score else None) for score in (record.pair_ngram, record.network)]
     return [
         *(str(rank), str(record.line), record.identifier, example.source, example.features, example.target),
-        *(record.output, format_nats(record.suspicion), *members),
+        *(record.output, format_nats(record.suspicion), *scores),
         *([""] * 5 if difference is None else _difference_cells(difference)),
         *(" ".join(record.kinds), "; ".join(reason.text for reason in record.reasons)),
-        *(" | ".join(f"{near.line}: {near.source} → {near.target}" for near in record.neighbors), "", ""),
+        *(" | ".join(f"{near.line}: {near.source} → {near.target}" for near in record.neighbors), "", "", ""),
     ]
 
 
@@ -57,10 +57,10 @@ def _difference_cells(difference: TargetDifference) -> list[str]:
     return [str(difference.position), given, expected, source_position, difference.source_symbols]
 
 
-def format_nats(value: float) -> str:
+def format_nats(value: float | None) -> str:
     """Return a margin or a suspicion as text.
 
     Args:
-        value: Number of nats.
+        value: Number of nats; None, whose text is empty, if no model can score the target.
     """
-    return f"{value:.{DECIMALS}f}"
+    return "" if value is None else f"{value:.{DECIMALS}f}"

@@ -1,21 +1,25 @@
 """The page of a worklist: one self-contained HTML file on which rows are decided, without network and server."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
 
 import msgspec
 
-from pellucid.auditing.decisions import DECISION_COLUMNS
-from pellucid.auditing.types import AuditRecord, ReasonKind
+from pellucid.auditing.decisions import DECISION_COLUMNS, SOURCE_COLUMN
+from pellucid.auditing.types import AuditRecord, Column, ReasonKind
 from pellucid.auditing.worklist import format_nats
 from pellucid.config.settings import Delimiter
 from pellucid.data.delimiters import DELIMITERS
+from pellucid.data.examples import OtherColumns
 from pellucid.viewer.pages import security_policy
 
 DATA_ELEMENT = '<script type="application/json" id="worklist"></script>'
 """Element of the page for its rows."""
+MAX_KIND_ROWS = 200
+"""Maximum number of rows of each kind of reason that a page has beside the most suspicious rows."""
 ENCODING_MARK = '<meta charset="utf-8">'
 
 
@@ -33,6 +37,24 @@ class WorklistRow(msgspec.Struct, frozen=True, kw_only=True):
     suspicion: str
     kinds: tuple[ReasonKind, ...]
     reasons: list[str]
+    others: list[str]
+    """Cells of the other columns of the file."""
+    has_source_error: bool
+    """True if the source has a character-level error, which no other target corrects."""
+    proposed_source: str
+    """Source with which a correction begins: without leading or trailing spaces that are a reason."""
+    proposed_target: str
+    """Target with which a correction begins: without leading or trailing spaces that are a reason."""
+
+
+class KindCount(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of reason, and how many rows have it."""
+
+    kind: ReasonKind
+    shown: int
+    """Number of rows of the page."""
+    total: int
+    """Number of rows of the audit."""
 
 
 class WorklistContents(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,29 +70,74 @@ class WorklistContents(msgspec.Struct, frozen=True, kw_only=True):
     """Columns of the exported decisions."""
     delimiter: str
     """Delimiter of the exported decisions."""
-    kinds: list[ReasonKind]
+    other_names: list[str]
+    """Names of the other columns of the file."""
+    kinds: list[KindCount]
     """Kinds of reasons of the rows."""
     rows: list[WorklistRow]
 
 
-def worklist_page(records: Sequence[AuditRecord], name: str, num_records: int, delimiter: Delimiter = ",") -> str:
+def page_records(records: Sequence[AuditRecord], max_rows: int) -> list[AuditRecord]:
+    """Return the records of a page: the first ones, and the first of each kind of reason, in their order.
+
+    Args:
+        records: All records of an audit, in their order.
+        max_rows: Maximum number of first records, and of each kind, which is at most `MAX_KIND_ROWS`.
+    """
+    counts, chosen = Counter[ReasonKind](), list[AuditRecord]()
+    for number, record in enumerate(records):
+        has_rare_kind = any(counts[kind] < min(max_rows, MAX_KIND_ROWS) for kind in record.kinds)
+        if number < max_rows or has_rare_kind:
+            chosen.append(record)
+            counts.update(record.kinds)
+    return chosen
+
+
+def describe_page_rows(num_shown: int, num_records: int, max_rows: int) -> str:
+    """Return which rows a page has: "the 1,000 most suspicious of 20,000 rows".
+
+    Args:
+        num_shown: Number of rows of the page.
+        num_records: Number of all rows, more than `num_shown`.
+        max_rows: Maximum number of most suspicious rows of the page.
+    """
+    if num_shown == max_rows:
+        return f"the {num_shown:,} most suspicious of {num_records:,} rows"
+    per_kind = min(max_rows, MAX_KIND_ROWS)
+    return (
+        f"{num_shown:,} of {num_records:,} rows: the {max_rows:,} most suspicious, and up to {per_kind:,} of each "
+        "reason"
+    )
+
+
+def worklist_page(
+    records: Sequence[AuditRecord],
+    name: str,
+    max_rows: int,
+    others: OtherColumns | None = None,
+    delimiter: Delimiter = ",",
+) -> str:
     """Return the page of a worklist. Its security policy allows no network requests.
 
     Args:
-        records: Records of the page, in their order.
+        records: All records of an audit, in their order; the page has those of `page_records`.
         name: Name of the audited file.
-        num_records: Number of all records of the audit, of which the page may have the first.
+        max_rows: Maximum number of most suspicious rows.
+        others: Other columns of the audited file, which are shown; None for none.
         delimiter: Delimiter of the exported decisions; the comma by default.
     """
-    rows = [_page_row(record) for record in records]
-    note = "" if len(rows) == num_records else f"The {len(rows):,} most suspicious of {num_records:,} rows."
+    others, shown = others or OtherColumns(), page_records(records, max_rows)
+    rows = [_page_row(record, others) for record in shown]
+    counts, totals = (Counter(kind for record in each for kind in record.kinds) for each in (shown, records))
+    note = describe_page_rows(len(rows), len(records), max_rows) if len(rows) < len(records) else ""
     contents = WorklistContents(
         name=name,
-        note=note,
+        note=f"{note[0].upper()}{note[1:]}." if note else "",
         digest=hashlib.sha256(msgspec.json.encode([name, rows])).hexdigest(),
-        columns=DECISION_COLUMNS,
+        columns=(*DECISION_COLUMNS, SOURCE_COLUMN),
         delimiter=DELIMITERS[delimiter],
-        kinds=list(dict.fromkeys(kind for row in rows for kind in row.kinds)),
+        other_names=list(others.names),
+        kinds=[KindCount(kind=kind, shown=counts[kind], total=totals[kind]) for kind in counts],
         rows=rows,
     )
     page = resources.files("pellucid.auditing").joinpath("worklist.html").read_text(encoding="utf-8")
@@ -90,7 +157,7 @@ def encode_for_html(value: msgspec.Struct) -> str:
     return msgspec.json.encode(value).decode().replace("<", r"\u003c")
 
 
-def _page_row(record: AuditRecord) -> WorklistRow:
+def _page_row(record: AuditRecord, others: OtherColumns) -> WorklistRow:
     """Return a record as row of the page."""
     return WorklistRow(
         line=record.line,
@@ -103,7 +170,18 @@ def _page_row(record: AuditRecord) -> WorklistRow:
         suspicion=format_nats(record.suspicion),
         kinds=record.kinds,
         reasons=[reason.text for reason in record.reasons],
+        others=list(others.cells.get(record.line, ())),
+        has_source_error=record.has_source_error,
+        proposed_source=_without_surrounding_spaces(record, "source"),
+        proposed_target=_without_surrounding_spaces(record, "target"),
     )
+
+
+def _without_surrounding_spaces(record: AuditRecord, column: Column) -> str:
+    """Return a source or target without leading or trailing spaces, if they are a reason of its row."""
+    text: str = getattr(record.example, column)
+    is_reason = any(reason.kind == "surrounding_space" and reason.column == column for reason in record.reasons)
+    return text.strip() if is_reason else text
 
 
 def _target_parts(record: AuditRecord) -> list[tuple[str, bool]]:

@@ -6,7 +6,7 @@ The classes are in model/attention.py. Types of other packages are classes decla
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from pellucid.config.extensions import ExtensionRegistry
+from pellucid.config.extensions import ExtensionRegistry, is_class
 from pellucid.config.settings import AttentionConfig
 
 
@@ -31,9 +31,9 @@ BUILT_IN_TYPES = {
 """Types of attention that Pellucid has, by their names in `ATTENTIONS` of model/attention.py."""
 
 
-@runtime_checkable
+@runtime_checkable  # for the checks of types in tests
 class AttentionProperties(Protocol):
-    """Properties of a type of attention: of a built-in one, or of a class derived from `Attention`."""
+    """Properties of a built-in attention, or of a class derived from `Attention`: the class itself has them."""
 
     @property
     def has_weights(self) -> bool:
@@ -44,18 +44,19 @@ class AttentionProperties(Protocol):
         """True if the weights are a softmax of scores."""
 
 
-def _is_attention(name: str, value: object) -> bool:
+def _has_attention_properties(value: object) -> bool:
     """Return whether a value is a class with the properties of an attention."""
     names = ("has_weights", "uses_softmax")
-    return isinstance(value, type) and all(isinstance(getattr(value, each, None), bool) for each in names)
+    return is_class(value) and all(isinstance(getattr(value, each, None), bool) for each in names)
 
 
 ATTENTION_TYPES = ExtensionRegistry[AttentionProperties](
-    noun="attention type",
+    kind="attention type",
     group="pellucid.attentions",
-    function="pellucid.register_attention(name, class)",
+    register_call="pellucid.register_attention(name, class)",
     built_in=BUILT_IN_TYPES,
-    provides=_is_attention,
+    provided="a subclass of pellucid.Attention",
+    is_extension=_has_attention_properties,
 )
 """All values of the setting `attention.type`."""
 

@@ -7,16 +7,16 @@ The equations are in model/cells.py. Cells of other packages are classes declare
 from collections.abc import Sequence
 from typing import Protocol, get_args, runtime_checkable
 
-from pellucid.config.extensions import ExtensionRegistry
+from pellucid.config.extensions import ExtensionRegistry, is_class
 from pellucid.config.settings import Cell, CellName
 
 BUILT_IN_CELLS: tuple[Cell, ...] = get_args(Cell)
 """Cells that Pellucid has."""
 
 
-@runtime_checkable
+@runtime_checkable  # for the checks of types in tests
 class CellProperties(Protocol):
-    """Properties of a class of cell of another package, which is derived from `CellSpec`."""
+    """Properties of a class of cell of another package, which is derived from `CellSpec`: the class itself has them."""
 
     @property
     def gates(self) -> Sequence[str]:
@@ -27,17 +27,18 @@ class CellProperties(Protocol):
         """True if the state has a second vector c besides h."""
 
 
-def _is_cell(name: str, value: object) -> bool:
+def _has_cell_properties(value: object) -> bool:
     """Return whether a value is a class with the properties of a cell."""
-    return isinstance(value, type) and all(hasattr(value, each) for each in ("gates", "gate_values", "step"))
+    return is_class(value) and all(hasattr(value, each) for each in ("gates", "has_cell_state"))
 
 
 CELL_TYPES = ExtensionRegistry[CellProperties](
-    noun="cell",
+    kind="cell",
     group="pellucid.cells",
-    function="pellucid.register_cell(name, class)",
+    register_call="pellucid.register_cell(name, class)",
     built_in=BUILT_IN_CELLS,
-    provides=_is_cell,
+    provided="a subclass of pellucid.CellSpec",
+    is_extension=_has_cell_properties,
 )
 """All values of the settings `encoder.cell` and `decoder.cell`."""
 

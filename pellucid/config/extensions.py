@@ -4,15 +4,16 @@ A configuration and a run folder hold names only. The object of a name comes fro
 package, so no code is read from a run folder.
 """
 
-from collections.abc import Callable, Collection, Mapping
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, packages_distributions
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from pellucid.argument_checks import argument_error
+from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.error_messages import join_choices, suggest_choice
-from pellucid.errors import ConfigError, abbreviate_reason, quote
+from pellucid.errors import ArgumentError, ConfigError, abbreviate_reason, quote
 
 ExtensionT = TypeVar("ExtensionT")
 MAX_NAME_LENGTH = 100
@@ -28,18 +29,87 @@ def is_valid_name(name: str) -> bool:
     return 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable() and "/" not in name
 
 
-def check_name(argument: str, name: str) -> None:
-    """Check that a name can be that of an extension; the functions that register one call it.
+def convert_name(argument: str, name: object) -> str:
+    """Return a name that can be that of an extension; the functions that register one call it.
 
     Args:
         argument: Argument of the public function that holds the name, for the message.
         name: The name.
 
     Raises:
-        ArgumentError: The name is not valid.
+        ArgumentError: The name is no text, or is not valid.
     """
-    if not is_valid_name(name):
-        raise argument_error(argument, f"printable text of 1 to {MAX_NAME_LENGTH} characters without a slash", name)
+    text: str = convert_argument(argument, name, str)
+    if not is_valid_name(text):
+        raise argument_error(argument, f"printable text of 1 to {MAX_NAME_LENGTH} characters without a slash", text)
+    return text
+
+
+def is_class(value: object) -> bool:
+    """Return whether a value is a class.
+
+    Args:
+        value: Value of another package, whose methods may raise any error.
+    """
+    return issubclass(type(value), type)  # isinstance would read __class__
+
+
+def takes_arguments(function: Callable[..., object], num_positional: int, keywords: Sequence[str] = ()) -> bool:
+    """Return whether a function can be called with arguments, and a class be built with them.
+
+    Args:
+        function: Function or class of another package.
+        num_positional: Number of positional arguments.
+        keywords: Names of the keyword arguments.
+    """
+    try:
+        inspect.signature(function).bind(*[None] * num_positional, **dict.fromkeys(keywords))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+class ClassRequirement(NamedTuple):
+    """Requirement that the classes of a registry fulfill: it knows their base class, which config/ does not import."""
+
+    text: str
+    """The requirement in messages: "a subclass of pellucid.CellSpec without arguments"."""
+    accepts: Callable[[Any], bool]
+    """Function that returns whether a class fulfills it."""
+
+    def is_met(self, value: object) -> bool:
+        """Return whether a value is a class that fulfills the requirement; an error of its own code counts as no.
+
+        Args:
+            value: Value of another package.
+        """
+        try:
+            return is_class(value) and self.accepts(value)
+        except Exception:  # the class of another package may raise anything
+            return False
+
+    def argument_error(self, argument: str, value: object) -> ArgumentError:
+        """Return the error for a class that does not fulfill the requirement.
+
+        Args:
+            argument: Argument of the public function that holds the class.
+            value: Value of another package.
+        """
+        return ArgumentError(f"{argument_error(argument, self.text, value)}{_describe_class(value)}")
+
+
+def _describe_class(value: object) -> str:
+    """Return the methods that a class lacks, or else the arguments of its constructor, as the end of a message."""
+    try:
+        if not is_class(value):
+            return ""
+        lacking = sorted(getattr(value, "__abstractmethods__", ()))
+        if lacking:
+            return f"; it lacks {', '.join(f'{name}()' for name in lacking)}"
+        parameters = inspect.signature(cast(type, value)).parameters
+        return f"; its constructor takes {', '.join(parameters) or 'no arguments'}"
+    except Exception:  # the class of another package may raise anything
+        return ""
 
 
 class PackageVersion(NamedTuple):
@@ -57,16 +127,20 @@ class PackageVersion(NamedTuple):
 class ExtensionRegistry(Generic[ExtensionT]):
     """All values of a setting that other packages may extend, such as the names of tasks."""
 
-    noun: str
-    """What a name denotes, in messages: "task"."""
+    kind: str
+    """Kind of the extensions, in messages: "task"."""
     group: str
     """Group of the entry points."""
-    function: str
-    """Public function that registers an extension, with its arguments, in messages."""
+    register_call: str
+    """Call of the public function that registers an extension, in messages."""
     built_in: Collection[str]
     """Names that cannot be registered."""
-    provides: Callable[[str, object], bool]
-    """Function that returns whether an object that an entry point of a name provides can be its extension."""
+    provided: str
+    """Object that an entry point must provide, in messages: "a subclass of pellucid.CellSpec"."""
+    is_extension: Callable[[object], bool]
+    """Function that returns whether an object that an entry point provides can be an extension."""
+    own_name: Callable[[ExtensionT], str] | None = None
+    """Function that returns the name that an extension has itself, as a task has; None for classes, which have none."""
     is_training_only: bool = False
     """Whether a trained run can be used where the extension is not installed: only a training needs it."""
     registered: dict[str, ExtensionT] = field(default_factory=dict)
@@ -76,9 +150,13 @@ class ExtensionRegistry(Generic[ExtensionT]):
     version is installed meanwhile."""
 
     @cached_property
-    def declared(self) -> Mapping[str, EntryPoint]:
-        """Entry points of installed packages, by name, without the built-in names."""
-        return {entry.name: entry for entry in entry_points(group=self.group) if entry.name not in self.built_in}
+    def declared(self) -> Mapping[str, tuple[EntryPoint, ...]]:
+        """Entry points of installed packages, by name, without the built-in names; those of one object count once."""
+        entries = dict[str, dict[str, EntryPoint]]()
+        for entry in entry_points(group=self.group):
+            if entry.name not in self.built_in:
+                entries.setdefault(entry.name, {}).setdefault(entry.value, entry)
+        return {name: tuple(by_value.values()) for name, by_value in entries.items()}
 
     def names(self) -> tuple[str, ...]:
         """Return all names: built in, registered in this process, and declared by installed packages."""
@@ -92,7 +170,15 @@ class ExtensionRegistry(Generic[ExtensionT]):
         """
         return name in self.built_in or name in self.registered or name in self.declared
 
-    def add(self, name: str, extension: ExtensionT) -> None:
+    def is_local(self, name: str) -> bool:
+        """Return whether an extension is registered in this process, and no installed package declares it.
+
+        Args:
+            name: Value of the setting.
+        """
+        return name in self.registered and name not in self.declared
+
+    def register(self, name: str, extension: ExtensionT) -> None:
         """Register an extension in this process, in place of a registered one of the same name.
 
         Args:
@@ -103,8 +189,26 @@ class ExtensionRegistry(Generic[ExtensionT]):
             ConfigError: The name is built in.
         """
         if name in self.built_in:
-            raise ConfigError(f"the name {quote(name)} belongs to a built-in {self.noun}")
+            raise ConfigError(f"the name {quote(name)} belongs to a built-in {self.kind}")
         self.registered[name] = extension
+
+    def register_class(self, argument: str, name: object, value: ExtensionT, requirement: ClassRequirement) -> None:
+        """Register a class in this process, after a check of the arguments of the public function that registers it.
+
+        Args:
+            argument: Argument of the public function that holds the class, for the message.
+            name: Argument `name` of the public function: value of the setting.
+            value: The class.
+            requirement: Requirement of the class.
+
+        Raises:
+            ArgumentError: The name is not valid, or the class does not fulfill the requirement.
+            ConfigError: The name is built in.
+        """
+        valid_name = convert_name("name", name)
+        if not requirement.is_met(value):
+            raise requirement.argument_error(argument, value)
+        self.register(valid_name, value)
 
     def get(self, name: str) -> ExtensionT:
         """Return an extension that is not built in; if a package declares it, import and register it first.
@@ -113,18 +217,41 @@ class ExtensionRegistry(Generic[ExtensionT]):
             name: Value of the setting.
 
         Raises:
-            ConfigError: There is no such extension, or its entry point cannot be loaded or does not provide it.
+            ConfigError: There is no such extension, several packages declare it, or its entry point cannot be loaded or
+                does not provide it.
         """
         if name not in self.registered:
-            entry = self.declared.get(name)
-            if entry is None:
+            entries = self.declared.get(name, ())
+            if not entries:
                 known = self.names()
                 expected = f"expected {join_choices(known)}{suggest_choice(name, known)}"
-                raise ConfigError(f"unknown {self.noun} {quote(name)}: {expected}")
-            self.add(name, self._load(name, entry))
+                raise ConfigError(f"unknown {self.kind} {quote(name)}: {expected}")
+            if len(entries) > 1:
+                packages = " and ".join(sorted(map(_describe_entry_point, entries)))
+                raise ConfigError(
+                    f"the {self.kind} {quote(name)} is declared by {packages}: remove all but one of these packages, "
+                    f"or call {self.register_call} with the one to use"
+                )
+            self.register(name, self._load(name, entries[0]))
         return self.registered[name]
 
-    def package(self, name: str) -> PackageVersion | None:
+    def get_class(self, name: str, requirement: ClassRequirement) -> ExtensionT:
+        """Return a class that is not built in.
+
+        Args:
+            name: Value of the setting.
+            requirement: Requirement of the class.
+
+        Raises:
+            ConfigError: As in `get`, or the class of an entry point does not fulfill the requirement.
+        """
+        value = self.get(name)
+        if not requirement.is_met(value):
+            reason = _describe_class(value)
+            raise ConfigError(f"the class of the {self.kind} {quote(name)} is not {requirement.text}{reason}")
+        return value
+
+    def find_package(self, name: str) -> PackageVersion | None:
         """Return the installed package that provides an extension.
 
         Args:
@@ -132,20 +259,20 @@ class ExtensionRegistry(Generic[ExtensionT]):
 
         Returns:
             The package and its version; None for a built-in name, and for an extension that no installed package
-            provides, such as a class of a script, or of a package that was removed while it was in use.
+            provides, such as a class of a script, or of a package whose files were removed while it was in use.
         """
         if name in self.built_in:
             return None
         if self.packages.get(name) is None:
-            self.packages[name] = self._find_package(name)
+            self.packages[name] = self._search_package(name)
         return self.packages[name]
 
-    def _find_package(self, name: str) -> PackageVersion | None:
+    def _search_package(self, name: str) -> PackageVersion | None:
         """Return the installed package that provides an extension; None without one."""
         module = _module_name(self.registered[name]) if name in self.registered else ""
-        entry = self.declared.get(name)
-        if entry is not None and entry.dist is not None and module in ("", entry.module):
-            return _package_version(entry.dist)
+        for entry in self.declared.get(name, ()):
+            if entry.dist is not None and module in ("", entry.module):
+                return _package_version(entry.dist)
         top_level = module.partition(".")[0]
         names = _packages_by_module().get(top_level, []) if top_level else []
         try:
@@ -157,11 +284,18 @@ class ExtensionRegistry(Generic[ExtensionT]):
         """Return the extension of an entry point; raise `ConfigError` if it cannot be loaded or is no extension."""
         try:
             extension = entry.load()
-        except Exception as error:  # the code of another package may raise anything
-            origin = f"the entry point {quote(entry.value)} of the {self.noun} {quote(name)}"
+        except (Exception, SystemExit) as error:  # the code of another package may raise anything
+            origin = f"the entry point {quote(entry.value)} of the {self.kind} {quote(name)}"
             raise ConfigError(f"{origin} cannot be loaded: {abbreviate_reason(error)}") from error
-        if not self.provides(name, extension):
-            raise ConfigError(f"the entry point {quote(entry.value)} does not provide the {self.noun} {quote(name)}")
+        try:
+            is_provided = self.is_extension(extension) and (self.own_name is None or self.own_name(extension) == name)
+        except Exception:  # attributes of the object may raise anything
+            is_provided = False
+        if not is_provided:
+            raise ConfigError(
+                f"the entry point {quote(entry.value)} does not provide the {self.kind} {quote(name)}: expected "
+                f"{self.provided}"
+            )
         loaded: ExtensionT = extension
         return loaded
 
@@ -174,9 +308,15 @@ class ExtensionRegistry(Generic[ExtensionT]):
         """
         return (
             f"{key} = {quote(name)} is neither built in nor installed: install the package that declares it in "
-            f"the entry points {quote(self.group)}, or call {self.function} first; known are "
+            f"the entry points {quote(self.group)}, or call {self.register_call} first; known are "
             f"{join_choices(self.names()).replace(' or ', ' and ')}"
         )
+
+
+def _describe_entry_point(entry: EntryPoint) -> str:
+    """Return an entry point with its package: "my-attention 1.2 (my_attention:CosineAttention)"."""
+    package = None if entry.dist is None else _package_version(entry.dist)
+    return f"{package or 'a package'} ({quote(entry.value)})"
 
 
 def _package_version(distribution: Distribution) -> PackageVersion | None:

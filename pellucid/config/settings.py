@@ -68,6 +68,8 @@ MAX_BEAM_SIZE = 1024
 """Maximum beam size, and maximum length of an n-best list."""
 Width = Annotated[int, Meta(ge=1, le=MAX_BEAM_SIZE)]
 Radius = Annotated[int, Meta(ge=0, le=1024)]
+ContextWords = Annotated[int, Meta(ge=0, le=10)]
+"""Number of words of context on either side of a word."""
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Fraction = Annotated[float, Meta(ge=0.0, lt=1.0)]
 Ratio = Annotated[float, Meta(ge=0.0, le=2.0**20)]
@@ -112,6 +114,10 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     task = "point" sets position."""
     features_symbols: str = ";"
     """Symbols of features: characters, words, whole, or parts between a separator; not subwords."""
+    context_words: ContextWords = 0
+    """Number of words before and after a source that the encoder reads as features of it, in lower case: the
+    neighboring lines of a file in the order of running text. A blank line, or a row with an empty source, ends a
+    sentence. 0 = off; at most 10. With features_column, that column holds the words."""
     subword_vocab_size: Count = 8000
     """Maximum number of subwords of a side that is split into subwords, learned from the training file; its characters
     are among them."""
@@ -191,6 +197,9 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     word_dropout: Fraction = 0.5
     """Probability of reading a word that occurs once in the training set as unknown, in training, so that the unknown
     embedding is trained (with characters)."""
+    context_dropout: Fraction = 0.02
+    """Probability of reading a word of the context as unknown, in training, so that outputs do not depend on words
+    that later texts lack (with data.context_words)."""
 
 
 class AttentionConfig(Settings, frozen=True, kw_only=True):
@@ -450,16 +459,34 @@ def output_layer_input_size(inputs: ReadoutKind, hidden_size: int, memory_size: 
     return {"state": hidden_size, "context": memory_size, "state-and-context": hidden_size + memory_size}[inputs]
 
 
+def reads_features(config: DataConfig) -> bool:
+    """Return whether examples have features: those of a column of the file, or the words around a source.
+
+    Args:
+        config: The data settings.
+    """
+    return bool(config.features_column) or config.context_words > 0
+
+
+def reads_neighbors(config: DataConfig) -> bool:
+    """Return whether the context of a source is read from the neighboring lines of a file, and not from a column.
+
+    Args:
+        config: The data settings.
+    """
+    return config.context_words > 0 and not config.features_column
+
+
 @check_arguments
 def has_source_features(config: Config) -> bool:
-    """Return whether sources may have features: a column of the file, or the feature that marks copied words.
+    """Return whether sources may have features: those of the data, or the feature that marks copied words.
 
     The augmentation "copy" adds the latter to the training pairs that it makes.
 
     Args:
         config: The configuration.
     """
-    return bool(config.data.features_column) or config.training.augmentation == "copy"
+    return reads_features(config.data) or config.training.augmentation == "copy"
 
 
 @check_arguments

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from pellucid.config.attention_types import is_custom_attention, uses_softmax
 from pellucid.config.extensions import ExtensionRegistry
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, reads_features
 from pellucid.errors import ConfigError, InputError, quote
 
 AUTOREGRESSIVE_REQUIREMENT = "task = 'transduce', whose outputs are generated symbol by symbol"
 """Requirement of settings that only autoregressive tasks have, for messages."""
-CLASS_REQUIREMENT = "task = 'tag-and-classify', whose targets are a class and tags"
+CLASS_AND_TAGS_REQUIREMENT = "task = 'tag-and-classify', whose targets are a class and tags"
 """Requirement of settings of a class before the tags, for messages."""
 
 
@@ -80,7 +80,7 @@ def reject_feature_prefix(config: Config) -> None:
     Raises:
         ConfigError: The data has features, and encoder.features is "prefix".
     """
-    if config.data.features_column and config.encoder.features == "prefix":
+    if reads_features(config.data) and config.encoder.features == "prefix":
         task = quote(config.task)
         raise ConfigError(
             f"task = {task} with features needs encoder.features = 'sum': feature symbols shift source positions"
@@ -166,18 +166,19 @@ TAG_AND_CLASSIFY = TaskSettings(
 BUILT_IN_SETTINGS = {settings.name: settings for settings in (TRANSDUCE, TAG, CLASSIFY, POINT, TAG_AND_CLASSIFY)}
 
 
-def _is_task(name: str, value: object) -> bool:
-    """Return whether a value is a task of this name."""
-    settings = getattr(value, "settings", None)
-    return isinstance(settings, TaskSettings) and settings.name == name
+def _has_settings(value: object) -> bool:
+    """Return whether a value has the settings of a task."""
+    return isinstance(getattr(value, "settings", None), TaskSettings)
 
 
 TASKS = ExtensionRegistry[RegisteredTask](
-    noun="task",
+    kind="task",
     group="pellucid.tasks",
-    function="pellucid.register_task(task)",
+    register_call="pellucid.register_task(task)",
     built_in=BUILT_IN_SETTINGS,
-    provides=_is_task,
+    provided="an instance of a subclass of pellucid.Task, whose settings have this name",
+    is_extension=_has_settings,
+    own_name=lambda task: task.settings.name,
 )
 """All values of the setting `task`."""
 
@@ -235,12 +236,14 @@ def get_task_settings(name: str) -> TaskSettings:
 def uses_pair_ngram(config: Config) -> bool:
     """Return whether a training fits a pair n-gram model: for sequences of known symbols, without features.
 
+    Contexts are no obstacle: the model does not read them.
+
     Args:
         config: Configuration of the training.
     """
     return (
         config.training.pair_ngram
         and get_task_settings(config.task).autoregressive
-        and not config.data.features_column
+        and (not config.data.features_column or config.data.context_words > 0)
         and not config.decoder.pointer_generator
     )

@@ -43,11 +43,14 @@ from pellucid.config.task_settings import TASKS, get_task_settings
 from pellucid.config.training_types import CALLBACK_TYPES, METRIC_TYPES, OPTIMIZER_TYPES
 from pellucid.config.validation import check_consistency
 from pellucid.error_messages import describe_type, describe_value, join_choices, suggest_choice
-from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
+from pellucid.errors import ConfigError, MissingExtensionError, abbreviate_reason, quote, suggest
 from pellucid.files import MAX_SETTINGS_SIZE, NESTING_ERROR, read_bytes
 
 MAX_DOTS = 1000
 """Maximum number of dots in a line of TOML: the parser is very slow for keys of many parts."""
+MAX_ALL_DOTS = 10_000
+"""Maximum number of dots in all lines: below a header of many parts, the parser stores all of them for each dot of a
+key."""
 MAX_DEPTH = 100
 """Maximum number of tables within each other; settings have two."""
 HEADER_CHOICES = ("auto", "true", "false")
@@ -114,9 +117,9 @@ ADDED_SETTINGS = frozenset(
         "training.time_limit",
         "training.sampled_softmax",
         "data.group_column",
-        "data.delimiter",
+        *("data.delimiter", "data.class_column", "data.class_first", "data.context_words"),
         "training.callbacks",
-        *("encoder.characters", "encoder.character_size", "encoder.word_dropout"),
+        *("encoder.characters", "encoder.character_size", "encoder.word_dropout", "encoder.context_dropout"),
         *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_share")),
     }
 )
@@ -154,10 +157,10 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
 
 
 def _require_extensions(path: str | Path, settings: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` if saved settings name an extension that this process does not know."""
+    """Raise `MissingExtensionError` if saved settings name an extension that this process does not know."""
     for key, registry, name in named_extensions(settings):
         if not registry.is_training_only and is_valid_name(name) and name not in registry:
-            raise ConfigError(f"{path}: {registry.missing_message(key, name)}")
+            raise MissingExtensionError(f"{path}: {registry.missing_message(key, name)}")
 
 
 def named_extensions(settings: Mapping[str, Any]) -> Iterator[tuple[str, ExtensionRegistry[Any], str]]:
@@ -182,6 +185,19 @@ def _extension_settings() -> Mapping[str, tuple[ExtensionRegistry[Any], bool]]:
              for key, kind in _field_types(sections[name]).items()}  # fmt: skip
     found = {key: (extension_registry(kind), get_origin(kind) is tuple) for key, kind in {**sections, **kinds}.items()}
     return {key: (registry, takes_list) for key, (registry, takes_list) in found.items() if registry is not None}
+
+
+def _extension_advice(prefix: str, section: Mapping[Any, Any]) -> str:
+    """Return what to do in place of an unknown key if a section names an extension; "" if it names none."""
+    types = (str, list, tuple)  # of names; mappings may contain themselves
+    texts = {key: value for key, value in section.items() if type(key) is str and issubclass(type(value), types)}
+    for key, registry, name in named_extensions({prefix.rstrip("."): texts}):
+        if name not in registry.built_in:
+            return (
+                f"; the {registry.kind} {quote(name)} cannot add settings: make the value a class attribute, and give "
+                f"{key} the name of a subclass for each value"
+            )
+    return ""
 
 
 @check_arguments
@@ -237,16 +253,19 @@ def read_toml(path: str | Path, regular: bool = True) -> dict[str, Any]:
         regular: Whether it must be a regular file; False also accepts a pipe. True by default.
 
     Raises:
-        ConfigError: The file is missing, too large or not TOML, a line has more than `MAX_DOTS` dots, values are nested
-            too deeply, or a whole number has more than 64 bits, which TOML does not allow.
+        ConfigError: The file is missing, too large or not TOML, a line has more than `MAX_DOTS` dots or all of them
+            more than `MAX_ALL_DOTS`, values are nested too deeply, or a whole number has more than 64 bits, which TOML
+            does not allow.
     """
     path = Path(path)
     # Python's parser raises ValueError for numbers of more than 4,300 digits, RecursionError for deeply nested lists.
     content = read_bytes(path, ConfigError, MAX_SETTINGS_SIZE, regular)
     if max(line.count(b".") for line in content.split(b"\n")) > MAX_DOTS:
         raise ConfigError(f"{path} is not TOML: a line has more than {MAX_DOTS:,} dots")
+    if content.count(b".") > MAX_ALL_DOTS:
+        raise ConfigError(f"{path} has more than {MAX_ALL_DOTS:,} dots: this is no file of settings")
     try:
-        settings = tomllib.loads(content.decode("utf-8"))
+        settings = tomllib.loads(content.decode("utf-8-sig"))  # editors of Windows write a byte order mark
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {abbreviate_reason(error)}") from error
     except ValueError as error:
@@ -386,7 +405,8 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
         is_text = issubclass(type(key), str)
         key_text = str.__str__(key) if is_text else describe_value(key)
         if not is_text or key_text not in fields:
-            raise ConfigError(f"unknown key {quote(f'{prefix}{key_text}')}{suggest(key_text, fields, prefix)}")
+            advice = suggest(key_text, fields, prefix) or _extension_advice(prefix, table)
+            raise ConfigError(f"unknown key {quote(f'{prefix}{key_text}')}{advice}")
         if is_section(fields[key_text]):
             if isinstance(settings, struct) and not issubclass(type(value), fields[key_text]):
                 expected = describe_type(fields[key_text])

@@ -6,15 +6,15 @@ and `pellucid.callbacks`, or registered with `pellucid.register_optimizer`, `reg
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from pellucid.config.extensions import ExtensionRegistry
+from pellucid.config.extensions import ExtensionRegistry, is_class
 from pellucid.config.settings import MetricName, OptimizerName
 
 
-@runtime_checkable
+@runtime_checkable  # for the checks of types in tests
 class MetricProperties(Protocol):
-    """Properties of a metric: of a built-in one, or of a class derived from `Metric`."""
+    """Properties of a built-in metric, or of a class derived from `Metric`: the class itself has them."""
 
     @property
     def higher_is_better(self) -> bool:
@@ -50,45 +50,43 @@ BUILT_IN_CALLBACKS = ("tensorboard", "mlflow")
 """Callbacks that Pellucid has; their classes are in training/loggers.py."""
 
 
-def _is_class(name: str, value: object) -> bool:
-    """Return whether a value is a class; further checks follow where its base class can be imported."""
-    return isinstance(value, type)
-
-
-def _is_metric(name: str, value: object) -> bool:
+def _has_metric_properties(value: object) -> bool:
     """Return whether a value is a class with the properties of a metric."""
-    return isinstance(value, type) and isinstance(getattr(value, "higher_is_better", None), bool)
+    return is_class(value) and isinstance(getattr(value, "higher_is_better", None), bool)
 
 
-def _is_callback(name: str, value: object) -> bool:
-    """Return whether a value is a class of receivers of events."""
-    return isinstance(value, type) and callable(getattr(value, "on_event", None))
+def _has_events(value: object) -> bool:
+    """Return whether a value is a class whose objects receive events."""
+    return is_class(value) and callable(getattr(value, "on_event", None))
 
 
 METRIC_TYPES = ExtensionRegistry[MetricProperties](
-    noun="metric",
+    kind="metric",
     group="pellucid.metrics",
-    function="pellucid.register_metric(name, class)",
+    register_call="pellucid.register_metric(name, class)",
     built_in=BUILT_IN_METRICS,
-    provides=_is_metric,
+    provided="a subclass of pellucid.Metric or pellucid.RatioMetric",
+    is_extension=_has_metric_properties,
     is_training_only=True,
 )
 """All values of the setting `training.metric`."""
-OPTIMIZER_TYPES = ExtensionRegistry[Any](
-    noun="optimizer",
+OPTIMIZER_TYPES = ExtensionRegistry[type](
+    kind="optimizer",
     group="pellucid.optimizers",
-    function="pellucid.register_optimizer(name, class)",
+    register_call="pellucid.register_optimizer(name, class)",
     built_in=BUILT_IN_OPTIMIZERS,
-    provides=_is_class,
+    provided="a subclass of torch.optim.Optimizer",
+    is_extension=is_class,
     is_training_only=True,
 )
 """All values of the setting `training.optimizer`."""
-CALLBACK_TYPES = ExtensionRegistry[Any](
-    noun="callback",
+CALLBACK_TYPES = ExtensionRegistry[type](
+    kind="callback",
     group="pellucid.callbacks",
-    function="pellucid.register_callback(name, class)",
+    register_call="pellucid.register_callback(name, class)",
     built_in=BUILT_IN_CALLBACKS,
-    provides=_is_callback,
+    provided="a class with the method on_event(folder, event)",
+    is_extension=_has_events,
     is_training_only=True,
 )
 """All items of the setting `training.callbacks`."""

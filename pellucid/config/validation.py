@@ -18,7 +18,12 @@ from pellucid.config.attention_types import has_weights, is_custom_attention
 from pellucid.config.columns import check_columns
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, SearchConfig, has_characters, memory_size
-from pellucid.config.task_settings import AUTOREGRESSIVE_REQUIREMENT, CLASS_REQUIREMENT, check_task, get_task_settings
+from pellucid.config.task_settings import (
+    AUTOREGRESSIVE_REQUIREMENT,
+    CLASS_AND_TAGS_REQUIREMENT,
+    check_task,
+    get_task_settings,
+)
 from pellucid.errors import ConfigError, quote
 
 DIGEST = re.compile("[0-9a-f]{64}")
@@ -88,7 +93,8 @@ def _has_dropout(config: Config) -> bool:
 FREE_SEARCH_SETTINGS = ("batch_size", "beam_size")
 """Search settings that other tasks support: the batch size, and the beam size 1, which is no beam."""
 AUTOREGRESSIVE_SETTINGS = (
-    *("decoder.pointer_generator", "decoder.tie_embeddings", "decoder.pretrained", "training.coverage_loss"),
+    *("data.context_words", "decoder.pointer_generator", "decoder.tie_embeddings", "decoder.pretrained"),
+    "training.coverage_loss",
     *("training.scheduled_sampling", "training.sampled_softmax", "training.augmentation", "cuda_graphs"),
     *(
         f"search.{field.name}"
@@ -102,6 +108,11 @@ UNSPLIT_SYMBOLS = ("whole", "position")
 CHARACTERS_REQUIREMENT = "encoder.characters = 'convolution' or 'gru'"
 ATTENTION_REQUIREMENT = "attention weights, which attention.type = 'none' does not have"
 REQUIREMENTS: Sequence[Requirement] = (
+    Requirement(
+        "data.context_words",
+        "encoder.features = 'prefix': a sum of words has no order",
+        lambda c: c.encoder.features == "prefix",
+    ),
     Requirement("attention.num_heads", "attention.type = 'additive'", _may_have_heads),
     Requirement(
         "decoder.input_feeding",
@@ -178,8 +189,8 @@ REQUIREMENTS: Sequence[Requirement] = (
         lambda c: not c.cuda_graphs,
     ),
     Requirement("cuda_graphs", "a GPU, but device is 'cpu'", _may_use_gpu),
-    Requirement("data.class_first", CLASS_REQUIREMENT, lambda c: get_task_settings(c.task).class_first),
-    Requirement("data.class_column", CLASS_REQUIREMENT, lambda c: get_task_settings(c.task).class_first),
+    Requirement("data.class_first", CLASS_AND_TAGS_REQUIREMENT, lambda c: get_task_settings(c.task).class_first),
+    Requirement("data.class_column", CLASS_AND_TAGS_REQUIREMENT, lambda c: get_task_settings(c.task).class_first),
     *(
         Requirement(key, AUTOREGRESSIVE_REQUIREMENT, lambda c: get_task_settings(c.task).autoregressive)
         for key in AUTOREGRESSIVE_SETTINGS
@@ -194,7 +205,13 @@ REQUIREMENTS: Sequence[Requirement] = (
 
 USE_CONDITIONS: Sequence[Requirement] = (
     Requirement("data.features_symbols", "data.features_column", lambda c: bool(c.data.features_column)),
+    Requirement(
+        "data.features_symbols",
+        "data.context_words = 0: the features are then words between spaces",
+        lambda c: not c.data.context_words,
+    ),
     Requirement("encoder.features", "data.features_column", lambda c: bool(c.data.features_column)),
+    Requirement("encoder.context_dropout", "data.context_words above 0", lambda c: c.data.context_words > 0),
     Requirement("encoder.character_size", CHARACTERS_REQUIREMENT, has_characters),
     Requirement("encoder.word_dropout", CHARACTERS_REQUIREMENT, has_characters),
     Requirement(

@@ -47,6 +47,7 @@ from pellucid.decoding.preprocessing import (
     ChunkConfig,
     SourceBatch,
     TokenizedSource,
+    add_unknown_contexts,
     check_minimum,
     encode_source_characters,
     encode_source_chunk,
@@ -744,7 +745,12 @@ class BasePredictor(ABC):
         converted: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
         if self.options.lattice:  # a search tree holds every hypothesis of the beam
             outputs = max(outputs, self.config.search.beam_size)
-        return decode_chunks(decode_chunk, converted, convert_argument("prefixes", prefixes, Prefixes), outputs, first)
+
+        def decode_with_contexts(chunk: ExampleChunk) -> list[Result]:
+            return decode_chunk(chunk._replace(examples=add_unknown_contexts(chunk.examples, self.config.data)))
+
+        prefixes = convert_argument("prefixes", prefixes, Prefixes)
+        return decode_chunks(decode_with_contexts, converted, prefixes, outputs, first)
 
     def _search_with_confidence(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example; the first of each has its confidence, if there is one."""

@@ -35,7 +35,7 @@ from pellucid.decoding.preprocessing import (
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import END, Trace
-from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError
+from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError, count_noun
 from pellucid.kernels.dispatch import fits_search_kernel
 from pellucid.shapes import Int
 
@@ -253,7 +253,7 @@ class BaseTransducer(BasePredictor):
         sources, lengths = self._first_member_sources(batch), batch.lengths.tolist()
         candidates, scores, added = list(map(list, found)), list[list[float]](), list[tuple[int, TargetIds]]()
         for row, hypotheses in enumerate(found):
-            source = sources[row][: lengths[row]]
+            source = [symbol for symbol in sources[row][: lengths[row]] if symbol < model.numbering.source_size]
             targets = [output_ids(hypothesis) for hypothesis in hypotheses]
             missing = missing_outputs(model, source, targets, batch.limits.of_source(row))
             outputs = [output for output in missing if constraints.allows(row, output)]
@@ -343,7 +343,8 @@ class BaseTransducer(BasePredictor):
         for number, target_symbols in enumerate(symbols, start=chunk.first + 1):
             if len(target_symbols) > max_length:
                 raise DataError(
-                    f"target {number} has {len(target_symbols)} symbols; at most {max_length} can be scored"
+                    f"target {number} has {count_noun(len(target_symbols), 'symbol')}; at most {max_length} can be "
+                    "scored"
                 )
         vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
         targets = encode_sequence_examples(examples, self.tokenizers, vocabularies, self.config).target

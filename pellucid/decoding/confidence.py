@@ -15,7 +15,7 @@ a and b are fitted to the outputs of the validation set at the end of a training
 (training/confidence_training.py). They hold for such outputs only: outputs of another search, with constraints or by
 several networks have no confidence (`Predictor.no_confidence_reason`). An empty output, and an output for a source with
 characters that the network has never seen, has the margin −∞ and the lowest confidence: no target is empty, and the
-probabilities of outputs for unknown characters are high without reason. The confidence is a monotone function of one
+network is overconfident in outputs for unknown characters. The confidence is a monotone function of one
 number that does not depend on the validation targets, so that a threshold on it selects the same outputs as one on m:
 conformal risk control (evaluation/risk_control.py) relies on that. docs/guides/confidence.md compares methods on public
 data.
@@ -68,9 +68,9 @@ class ConfidenceModel(CheckedFields):
     """Intercept a, in log-odds."""
     slope: Annotated[float, Meta(ge=0.0, le=1e9)]
     """Slope b, in log-odds per nat of margin."""
-    examples: Annotated[int, Meta(ge=1, le=MAX_EXAMPLES)]
+    num_examples: Annotated[int, Meta(ge=1, le=MAX_EXAMPLES)]
     """Number n of validation outputs to which it was fitted."""
-    wrong: tuple[UnitInterval, ...]
+    wrong_confidences: tuple[UnitInterval, ...]
     """Confidences of the wrong ones among them, rounded up to `WRONG_DECIMALS`."""
     search: SearchConfig
     """Search settings of these outputs."""
@@ -82,8 +82,8 @@ class ConfidenceModel(CheckedFields):
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        if len(self.wrong) > self.examples:
-            raise ArgumentError(f"wrong: expected at most {self.examples} confidences, got {len(self.wrong)}")
+        if (num_wrong := len(self.wrong_confidences)) > self.num_examples:
+            raise ArgumentError(f"wrong_confidences: expected at most {self.num_examples} confidences, got {num_wrong}")
 
     def confidences(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return the confidence of each output, from 1 / (n + 2) to (n + 1) / (n + 2) for n validation outputs.
@@ -94,7 +94,7 @@ class ConfidenceModel(CheckedFields):
         Args:
             margins: Margin of each output (`output_margins`), in nats; of −∞, the lower limit.
         """
-        limit, is_finite = 1 / (self.examples + 2), np.isfinite(margins)
+        limit, is_finite = 1 / (self.num_examples + 2), np.isfinite(margins)
         log_odds = self.intercept + self.slope * np.where(is_finite, margins, 0.0)
         log_odds = np.where(is_finite, np.clip(log_odds, -50.0, 50.0), -50.0)
         confidences: Float[np.ndarray, " n"] = np.clip(1 / (1 + np.exp(-log_odds)), limit, 1 - limit)
@@ -111,10 +111,10 @@ def output_margins(
         with_pair_ngram: True if a pair n-gram model took part in their ranking.
         lowest_for_unknown: True if outputs have the margin −∞ where the source has unknown symbols.
     """
-    margin = _search_margin if with_pair_ngram else _margin
+    margin = _score_margin if with_pair_ngram else _alternative_margin
     margins = np.array([margin(traces) for traces in outputs], np.float64)
-    distrusted = [_is_empty(best) or (lowest_for_unknown and bool(best.unknown)) for best, *_ in outputs]
-    return np.where(np.array(distrusted, bool), -np.inf, margins)
+    is_overconfident = [_is_empty(best) or (lowest_for_unknown and bool(best.unknown)) for best, *_ in outputs]
+    return np.where(np.array(is_overconfident, bool), -np.inf, margins)
 
 
 def _is_empty(trace: Trace) -> bool:
@@ -122,7 +122,7 @@ def _is_empty(trace: Trace) -> bool:
     return trace.target in ((), (END,)) and bool(trace.source)
 
 
-def _search_margin(traces: Sequence[Trace]) -> float:
+def _score_margin(traces: Sequence[Trace]) -> float:
     """Return the difference between the search scores of the best and the second output."""
     scores = [trace.score if trace.search_score is None else trace.search_score for trace in traces[:2]]
     if len(scores) < 2 or np.isneginf(scores[1]):
@@ -130,7 +130,7 @@ def _search_margin(traces: Sequence[Trace]) -> float:
     return float(np.clip(scores[0] - scores[1], -MAX_MARGIN, MAX_MARGIN))
 
 
-def _margin(traces: Sequence[Trace]) -> float:
+def _alternative_margin(traces: Sequence[Trace]) -> float:
     """Return the negative logarithm of the odds of all outputs that leave the best at one step."""
     trace = traces[0]
     top = trace.top_log_probabilities
@@ -163,7 +163,7 @@ def add_confidences(model: ConfidenceModel, outputs: Sequence[Sequence[Trace]]) 
 
 
 def reaches_confidence(trace: Trace, min_confidence: float) -> bool:
-    """Return whether an output has at least a confidence.
+    """Return whether the confidence of an output is at least `min_confidence`, or the output has none.
 
     Entries of a lexicon and the outputs of empty sources, which no model wrote, have none and count as correct.
 

@@ -14,6 +14,7 @@ from pellucid.data.examples import read_lexicon_examples
 from pellucid.data.readers import BadLine
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import EOS
+from pellucid.errors import quote
 from pellucid.shapes import Bool, Int
 
 
@@ -32,6 +33,8 @@ class Lexicon(CheckedFields):
     """
     bad: tuple[BadLine, ...] = ()
     """Malformed lines of the file that were skipped."""
+    notes: tuple[str, ...] = ()
+    """Notes about rows of the file that can decode no source, or few."""
 
     def __post_init__(self) -> None:
         """Check the types, remove duplicate targets, and make the mapping read-only, as the hash needs."""
@@ -39,13 +42,15 @@ class Lexicon(CheckedFields):
         targets = {source: tuple(dict.fromkeys(texts)) for source, texts in self.targets.items()}
         object.__setattr__(self, "targets", MappingProxyType(targets))
 
-    def __reduce__(self) -> tuple[type["Lexicon"], tuple[dict[str, tuple[str, ...]], tuple[BadLine, ...]]]:
+    def __reduce__(
+        self,
+    ) -> tuple[type["Lexicon"], tuple[dict[str, tuple[str, ...]], tuple[BadLine, ...], tuple[str, ...]]]:
         """Return the pickle form; a view of a dict cannot be pickled."""
-        return type(self), (dict(self.targets), self.bad)
+        return type(self), (dict(self.targets), self.bad, self.notes)
 
     def __hash__(self) -> int:
         """Return the hash of the content. Like equality, it ignores the order of the sources."""
-        return hash((frozenset(self.targets.items()), self.bad))
+        return hash((frozenset(self.targets.items()), self.bad, self.notes))
 
 
 def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> Lexicon:
@@ -62,7 +67,8 @@ def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> 
             by number, a file of more than two columns needs this number; 0, the default, allows any.
 
     Returns:
-        The lexicon; its field `bad` holds the malformed lines that were skipped.
+        The lexicon; its field `bad` holds the malformed lines that were skipped. Rows without a target are not read,
+        and counted in `notes`.
 
     Raises:
         ArgumentError: An argument has a wrong type.
@@ -72,11 +78,21 @@ def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> 
     lexicon_path: Path = convert_argument("path", path, str | Path)
     config = convert_argument("config", config, DataConfig)
     num_columns = convert_argument("num_columns", num_columns, int)
-    result, source = read_lexicon_examples(lexicon_path, config, num_columns), build_tokenizers(config).source
+    result, num_without_target = read_lexicon_examples(lexicon_path, config, num_columns)
+    source = build_tokenizers(config).source
     targets: dict[str, dict[str, None]] = {}
     for example in result.examples:
         targets.setdefault(source.normalize(example.source), {})[example.target] = None
-    return Lexicon({source: tuple(texts) for source, texts in targets.items()}, tuple(result.bad_lines))
+    notes = list[str]()
+    if num_without_target:
+        notes.append(f"{lexicon_path}: rows without a target, which are not used: {num_without_target:,}")
+    spaced = [example.source for example in result.examples if example.source != example.source.strip()]
+    if spaced:
+        notes.append(
+            f"{lexicon_path}: sources that begin or end with a space, and decode only such sources: {len(spaced):,}, "
+            f"such as {quote(spaced[0])}"
+        )
+    return Lexicon({source: tuple(texts) for source, texts in targets.items()}, tuple(result.bad_lines), tuple(notes))
 
 
 NO_SYMBOLS = np.zeros(0, np.int64)

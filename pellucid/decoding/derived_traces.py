@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -60,16 +61,19 @@ def lexicon_traces(
     entries: dict[int, list[Trace]] = {}
     for row, source in enumerate(sources if lexicon else ()):
         texts = lexicon.targets.get(tokenizers.source.normalize(source.text), ()) if lexicon and source.source else ()
-        targets = [(text, tokenizers.target.split(text)) for text in texts]
-        allowed = [
+        targets = ((text, tokenizers.target.split(text)) for text in texts)
+        allowed = (
             pair
             for pair in targets
             if config.constraints.allows(row, extended_ids(pair[1], vocabulary, (source.source, source.num_features)))
+        )
+        # The targets of a source may be many, and so may its occurrences: no more of them are split than are needed.
+        traces = [
+            lexicon_trace(source, *pair, rank)
+            for rank, pair in enumerate(islice(allowed, config.max_lexicon_entries), 1)
         ]
-        if allowed:
-            entries[row] = [
-                lexicon_trace(source, *pair, rank) for rank, pair in enumerate(allowed[: config.max_lexicon_entries], 1)
-            ]
+        if traces:
+            entries[row] = traces
     return entries
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.preprocessing import SourceBatch
-from pellucid.errors import InputError, quote
+from pellucid.errors import InputError, count_noun, quote
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.shapes import Float, Int
 
@@ -132,7 +132,7 @@ def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
         if not 0 <= position < length:
             raise InputError(f"masked: there is no position {quote(position)}: source {number} has 0 to {length - 1}")
     if len(set(masked)) == length:
-        raise InputError(f"masked: all {length} positions of source {number} are masked; leave at least one")
+        raise InputError(f"masked: all positions of source {number} are masked; leave at least one")
 
 
 def _check_forced_attention(forced: ForcedAttention, number: int, length: int) -> None:
@@ -140,7 +140,8 @@ def _check_forced_attention(forced: ForcedAttention, number: int, length: int) -
     weights = len(forced.weights)
     if weights != length:
         raise InputError(
-            f"forced_attention: step {forced.step} has {weights} weights, but source {number} has {length} positions"
+            f"forced_attention: step {forced.step} has {count_noun(weights, 'weight')}, but source {number} has "
+            f"{count_noun(length, 'position')}"
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from pellucid.config.settings import Config, has_characters, has_source_features
+from pellucid.config.settings import Config, has_characters, has_source_features, reads_features
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.errors import RunError, quote
@@ -137,7 +137,9 @@ def _difference(one: Config, other: Config) -> str:
     for key in TOKENIZATION_SETTINGS:
         if getattr(one.data, key) != getattr(other.data, key):
             return f"data.{key}"
-    if bool(one.data.features_column) != bool(other.data.features_column):
+    if one.data.context_words != other.data.context_words:
+        return "data.context_words"
+    if reads_features(one.data) != reads_features(other.data):
         return "data.features_column"
     if one.encoder.features != other.encoder.features:
         return "encoder.features"

@@ -87,6 +87,8 @@ def search_properties(
     return (*settings_of("search", search), *present, ("predictor.is_ensemble", is_ensemble))
 
 
+MAX_CANDIDATES = 10_000
+"""Maximum number of symbols of the vocabulary in which variants of a letter are looked for."""
 MAX_LISTED = 10
 """Maximum number of symbols listed in a hint."""
 
@@ -167,10 +169,11 @@ def _ids(symbols: Iterable[str], vocabulary: Vocabulary, name: str, hint: str = 
 def _symbol_hint(symbol: str, symbols: Sequence[str]) -> str:
     """Return a hint that lists similar symbols, variants of the same letter, or some symbols of the vocabulary."""
     bare = _base_letter(symbol) if len(symbol) <= MAX_WORD_LENGTH else ""
-    variants = [candidate for candidate in symbols if bare and _base_letter(candidate) == bare]
+    candidates = [candidate for candidate in symbols[:MAX_CANDIDATES] if len(candidate) <= MAX_WORD_LENGTH]
+    variants = [candidate for candidate in candidates if bare and _base_letter(candidate) == bare]
     if variants:
         return f"; did you mean {' or '.join(map(quote, variants[:MAX_LISTED]))}?"
-    hint = suggest(symbol, symbols) if len(symbol) > 1 else ""
+    hint = suggest(symbol, candidates) if len(symbol) > 1 else ""
     more = f", … ({len(symbols):,} symbols)" if len(symbols) > MAX_LISTED else ""
     return hint or f"; it writes {', '.join(map(quote, symbols[:MAX_LISTED]))}{more}"
 

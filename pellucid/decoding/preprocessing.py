@@ -16,11 +16,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import MAX_SEQUENCE_LENGTH, Config, DataConfig, SearchConfig, has_characters
+from pellucid.config.settings import (
+    MAX_SEQUENCE_LENGTH,
+    Config,
+    DataConfig,
+    SearchConfig,
+    has_characters,
+    reads_features,
+)
 from pellucid.config.validation import output_length_range
 from pellucid.data.characters import WordCharacters, encode_characters
+from pellucid.data.context import unknown_context
 from pellucid.data.encoding import Ragged, encode_sources
-from pellucid.data.examples import Example
+from pellucid.data.examples import Example, features_error
 from pellucid.data.extended_vocabulary import extend_sources, input_symbols
 from pellucid.data.lines import strip_newline
 from pellucid.data.tokenizers import Tokenizers
@@ -96,7 +104,7 @@ class SourceBatch(NamedTuple):
         """
         index = list(rows)
         limits = BatchLengthLimits(self.limits.minimum[index], self.limits.maximum[index])
-        characters = None if self.characters is None else self.characters.take(index)
+        characters = None if self.characters is None else self.characters.index_select(index)
         source, lengths, positions = self.source[index], self.lengths[index], self.positions[index]
         return SourceBatch(self.rows[index], source, lengths, limits, positions, self.first, characters)
 
@@ -177,6 +185,8 @@ def encode_source_chunk(
     """
     source_ids, encoder_ids = encode_source_ids(examples, vocabularies, tokenizers, config)
     marked = mark_unknown_symbols(tokenized, source_ids, len(vocabularies.source))
+    if config.data.context_words:
+        marked = [ignore_unknown_features(source) for source in marked]
     return [
         remove_feature_positions(source) for source in marked
     ] if config.encoder.features == "sum" else marked, encoder_ids
@@ -250,19 +260,19 @@ def tokenize_source(example: Example, number: int, tokenizers: Tokenizers, confi
         config: Data settings of the model.
 
     Raises:
-        DataError: The source has more than `data.max_sequence_length` symbols or features, or has features and the
-            model reads none.
+        DataError: The source has more than `data.max_sequence_length` symbols or features, has features and the model
+            reads none, or has a context of another number of words.
     """
     source, limit = tokenizers.source.split(example.source), config.max_sequence_length
     if len(source) > limit:
         raise DataError(f"source {number} has {len(source)} symbols; data.max_sequence_length is {limit}")
-    if example.features and not config.features_column:
+    if example.features and not reads_features(config):
         raise DataError(f"source {number} has features, but the model was trained without (data.features_column)")
     if not source:
         return TokenizedSource(example.source, (), 0)
     features = tokenizers.features.split(example.features) if example.features else []
-    if len(features) > limit:
-        raise DataError(f"source {number} has {len(features)} features; data.max_sequence_length is {limit}")
+    if features and (reason := features_error(example.features, tokenizers, config)):
+        raise DataError(f"source {number}: {reason}")
     symbols = (*features, *source) if features else tuple(source)
     if features or len(source) != len(example.source) or not example.source.isascii():
         symbols = tuple(map(sys.intern, symbols))  # one object per symbol; CPython caches single ASCII characters
@@ -288,6 +298,31 @@ def mark_unknown_symbols(
         source._replace(unknown=tuple(unknown_positions[row])) if row in unknown_positions and source.source else source
         for row, source in enumerate(tokenized)
     ]
+
+
+def ignore_unknown_features(tokenized: TokenizedSource) -> TokenizedSource:
+    """Return a source whose field `unknown` lists no features: an unknown word of the context is nothing unusual.
+
+    Args:
+        tokenized: Source that begins with its features.
+    """
+    if not tokenized.unknown:
+        return tokenized
+    unknown = tuple(position for position in tokenized.unknown if position >= tokenized.num_features)
+    return tokenized._replace(unknown=unknown)
+
+
+def add_unknown_contexts(examples: list[Example], config: DataConfig) -> list[Example]:
+    """Return examples in which sources without features have a context of unknown words, if the model reads contexts.
+
+    Args:
+        examples: Examples.
+        config: Data settings of the model.
+    """
+    if not config.context_words:
+        return examples
+    context = unknown_context(config.context_words)
+    return [example if example.features else example._replace(features=context) for example in examples]
 
 
 def remove_feature_positions(tokenized: TokenizedSource) -> TokenizedSource:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from pellucid.data.examples import Example
-from pellucid.errors import DataError, InputError
+from pellucid.errors import DataError, InputError, count_noun
 
 MAX_SOURCES = 1024
 """Maximum number of sources of a stream that are decoded together."""
@@ -117,6 +117,22 @@ def chunked(items: Iterable[Item], outputs: int, characters: Callable[[Item], in
         yield chunk
 
 
+def decode_in_chunks(decode: Callable[[list[Example], int], list[Result]], examples: Sequence[Example]) -> list[Result]:
+    """Return the results of examples that are decoded chunk by chunk, in their order.
+
+    The chunks are those of a stream with one output per source, whatever the number of outputs. They are the same on
+    one machine and on several, and so are the results, to the bit.
+
+    Args:
+        decode: Function that decodes a chunk, given its examples and the number of the first one, from 0.
+        examples: Examples.
+    """
+    results = list[Result]()
+    for chunk in chunked(examples, 1, count_characters):
+        results += decode(chunk, len(results))
+    return results
+
+
 def pair_up(sources: Iterable[Item], others: Iterable[Other], name: str, noun: str) -> Iterator[tuple[Item, Other]]:
     """Yield each source with its item of another argument.
 
@@ -136,7 +152,9 @@ def pair_up(sources: Iterable[Item], others: Iterable[Other], name: str, noun: s
     other_list = list(islice(others, len(source_list) + 1)) if isinstance(others, Iterator) else list(others)
     if len(other_list) != len(source_list):
         count = "more" if isinstance(others, Iterator) and len(other_list) > len(source_list) else len(other_list)
-        raise DataError(f"{name}: expected one {noun} for each of {len(source_list)} sources, got {count}")
+        raise DataError(
+            f"{name}: expected one {noun} for each of {count_noun(len(source_list), 'source')}, got {count}"
+        )
     return zip(source_list, other_list, strict=True)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pellucid.argument_checks import check_arguments, convert_argument
-from pellucid.data.examples import Example
+from pellucid.data.context import sentence_contexts
+from pellucid.data.examples import Example, length_error
 from pellucid.data.lines import strip_newline
 from pellucid.data.text_words import WordRule, WordSpan
 from pellucid.decoding.base_predictor import BasePredictor
@@ -14,8 +15,10 @@ from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.streaming import MAX_SOURCES, chunked
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import Origin
-from pellucid.errors import ArgumentError, ConfigError, quote
+from pellucid.errors import ArgumentError, ConfigError, DataError, quote
 
+MAX_LINE_WORDS = 2**20
+"""Maximum number of words of a line: each takes some hundred bytes, with its output."""
 MAX_CACHED_WORDS = 2**15
 """Maximum number of words whose outputs are kept for later lines."""
 TEMPLATE_FIELDS = ("output", "word")
@@ -64,6 +67,14 @@ class DecodedText(NamedTuple):
     """Words in their order."""
 
 
+class WordInContext(NamedTuple):
+    """A word of a line, with the words around it."""
+
+    text: str
+    context: str
+    """Context (data/context.py); empty for a model that reads none."""
+
+
 class TextDecoder:
     """Decode running text word by word with a trained model.
 
@@ -71,7 +82,10 @@ class TextDecoder:
     otherwise decoded. A word with upper-case letters is decoded in lower case if the lexicon has only that form or,
     where it has neither, if the vocabulary of the model has more symbols of that form.
 
-    A word that occurs again is not decoded again: the last `MAX_CACHED_WORDS` outputs are kept.
+    A model that was trained with contexts (data.context_words) reads the words before and after each word of its line.
+
+    A word that occurs again, in the same context if the model reads contexts, is not decoded again: the last
+    `MAX_CACHED_WORDS` outputs are kept.
     """
 
     def __init__(
@@ -96,8 +110,9 @@ class TextDecoder:
 
         Raises:
             ArgumentError: An argument has a wrong type, or the confidence is out of range.
-            ConfigError: The template has another field, outputs have no confidence, or the model was trained with
-                features, which the words of a text do not have.
+            ConfigError: The template has another field, outputs have no confidence, the model does not write outputs
+                symbol by symbol (tags, classes), or it was trained with features other than contexts, which the words
+                of a text do not have.
         """
         self.predictor = predictor
         self.rule = WordRule() if rule is None else convert_argument("rule", rule, WordRule)
@@ -105,8 +120,10 @@ class TextDecoder:
         self.min_confidence = convert_argument("min_confidence", min_confidence, float | None)
         self.keep_case = convert_argument("keep_case", keep_case, bool)
         self._parts = _parse_template(self.template)
-        self._outputs = OrderedDict[str, WordOutput]()
-        if predictor.config.data.features_column:
+        self._outputs = OrderedDict[WordInContext, WordOutput]()
+        if not predictor.autoregressive:
+            raise predictor.unsupported_error("running text")
+        if predictor.config.data.features_column and not predictor.config.data.context_words:
             raise ConfigError(
                 "the model was trained with features (data.features_column), which the words of a text do not have: "
                 "predict them as a file with columns"
@@ -130,14 +147,21 @@ class TextDecoder:
 
         Raises:
             ArgumentError: A line is no string.
+            DataError: A word has too many symbols; see `line_error`.
             ConfigError: As in `WordRule.find`.
             InputError: As in `Predictor.predict`.
         """
         texts = list(lines)
         spans = [self.rule.find(strip_newline(text)) for text in texts]
-        words = {text[start:end] for text, found in zip(texts, spans, strict=True) for start, end in found}
-        outputs = self._decode_words(sorted(words))
-        return [self._replace_words(text, found, outputs) for text, found in zip(texts, spans, strict=True)]
+        for number, (text, found) in enumerate(zip(texts, spans, strict=True), 1):
+            if error := self._length_error(text, found):
+                raise DataError(f"line {number}: {error}")
+        words = [self._find_contexts(text, found) for text, found in zip(texts, spans, strict=True)]
+        outputs = self._decode_words(sorted({word for line in words for word in line}))
+        return [
+            self._replace_words(text, found, [outputs[word] for word in line])
+            for text, found, line in zip(texts, spans, words, strict=True)
+        ]
 
     def stream(self, lines: Iterable[str]) -> Iterator[DecodedText]:
         """Decode lines as they are read, in groups of limited size.
@@ -154,13 +178,51 @@ class TextDecoder:
         for group in chunked(lines, 1, len):
             yield from self.decode(group)
 
-    def _decode_words(self, words: Sequence[str]) -> dict[str, WordOutput]:
+    @check_arguments
+    def line_error(self, line: str) -> str:
+        """Return why a line cannot be decoded, or "" if it can.
+
+        A word may have too many symbols (data.max_sequence_length), or a line more than `MAX_LINE_WORDS` words.
+
+        Args:
+            line: A line of text.
+
+        Raises:
+            ArgumentError: The line is no string.
+            ConfigError: As in `WordRule.find`.
+        """
+        # Normalization at most quadruples the length.
+        if 4 * len(line) < self.predictor.config.data.max_sequence_length:
+            return ""
+        spans = self.rule.find(strip_newline(line), MAX_LINE_WORDS + 1)
+        if len(spans) > MAX_LINE_WORDS:
+            return f"the line has more than {MAX_LINE_WORDS:,} words: divide it"
+        return self._length_error(line, spans)
+
+    def _length_error(self, text: str, spans: Sequence[WordSpan]) -> str:
+        """Return which word of a line has too many symbols; "" for none."""
+        tokenizer, limit = self.predictor.tokenizers.source, self.predictor.config.data.max_sequence_length
+        for start, end in spans:
+            word = text[start:end]
+            if 4 * len(word) >= limit:
+                error = length_error("word", self._decoded_form(word), tokenizer, limit, 0)
+                if error:
+                    return f"{error}: {quote(word)}"
+        return ""
+
+    def _find_contexts(self, text: str, spans: Sequence[WordSpan]) -> list["WordInContext"]:
+        """Return the words of a line with their contexts, which are empty for a model without."""
+        words, count = [text[start:end] for start, end in spans], self.predictor.config.data.context_words
+        contexts = sentence_contexts(words, count) if count else [""] * len(words)
+        return list(map(WordInContext, words, contexts))
+
+    def _decode_words(self, words: Sequence["WordInContext"]) -> dict["WordInContext", WordOutput]:
         """Return the output of each word; those that were not decoded before are decoded together."""
         outputs = {word: self._outputs[word] for word in words if word in self._outputs}
         missing = [word for word in words if word not in outputs]
         for start in range(0, len(missing), MAX_SOURCES):
             group = missing[start : start + MAX_SOURCES]
-            examples = [Example(self._decoded_form(word), "") for word in group]
+            examples = [Example(self._decoded_form(word), "", context) for word, context in group]
             for word, trace in zip(group, self.predictor.predict_examples(examples), strict=True):
                 outputs[word] = self._word_output(trace)
         self._outputs.update(outputs)
@@ -199,12 +261,11 @@ class TextDecoder:
             unknown=tuple(trace.source[index] for index in trace.unknown) if trace.origin != "lexicon" else (),
         )
 
-    def _replace_words(self, text: str, spans: Sequence[WordSpan], outputs: dict[str, WordOutput]) -> DecodedText:
-        """Return a text with its words replaced."""
+    def _replace_words(self, text: str, spans: Sequence[WordSpan], outputs: Sequence[WordOutput]) -> DecodedText:
+        """Return a text with its words replaced by their outputs."""
         parts, words, end, length = list[str](), list[TextWord](), 0, 0
-        for span in spans:
+        for span, output in zip(spans, outputs, strict=True):
             word = text[span.start : span.end]
-            output = outputs[word]
             replacement = self._fill_template(word, self._cased(word, output)) if output.is_accepted else word
             parts += [text[end : span.start], replacement]
             output_start = length + span.start - end

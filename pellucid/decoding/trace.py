@@ -19,6 +19,7 @@ from pellucid.decoding.trace_schema import (
     DECIMALS,
     MAX_CANDIDATES,
     ROUNDING,
+    SURROGATES,
     VERSION,
     Origin,
     TraceRecord,
@@ -38,7 +39,7 @@ from pellucid.decoding.trace_schema import (
     shown_shape,
 )
 from pellucid.error_messages import choice_message, describe_value
-from pellucid.errors import ArgumentError, DataError, quote
+from pellucid.errors import ArgumentError, DataError, count_noun, quote
 from pellucid.shapes import Float
 
 
@@ -335,8 +336,8 @@ class Trace:
         return registered_trace_display().html(checked_fields(self))
 
     def __str__(self) -> str:
-        """Return the source and its output on one line."""
-        return f"{self.text} → {self.output}"
+        """Return the source and its output on one line, with U+FFFD for a lone surrogate, which cannot be printed."""
+        return SURROGATES.sub("\ufffd", f"{self.text} → {self.output}")
 
     def __getstate__(self) -> list[Any]:
         """Return the fields, for pickle and copies; None represents the identity attention of tags."""
@@ -507,9 +508,10 @@ def _target_error(task: TaskName, finished: bool, positions: int, target: Sequen
     """Return what is wrong with the number of tags, or with the end of an output; "" if nothing is."""
     settings = get_task_settings(task)
     if settings.class_first and len(target) != positions + bool(positions):
-        return f"target: expected a class and a tag for each of {positions} source positions, got {len(target)} labels"
+        expected = f"target: expected a class and a tag for each of {count_noun(positions, 'source position')}, got "
+        return f"{expected}{count_noun(len(target), 'label')}"
     if settings.per_position and len(target) != positions:
-        return f"target: expected a tag for each of {positions} source positions, got {len(target)} tags"
+        return f"target: expected a tag for each of {count_noun(positions, 'source position')}, got {len(target)}"
     if not settings.autoregressive and not finished:
         return f"finished: expected true, as in every trace of the task {quote(task)}, got false"
     if settings.autoregressive and finished and (target or positions) and tuple(target[-1:]) != (END,):

@@ -53,14 +53,12 @@ def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[s
     Raises:
         ArgumentError: The argument has a wrong type.
     """
-    targets: dict[tuple[str, str], list[str]] = {}
+    targets: dict[tuple[str, str], dict[str, None]] = {}
     first: dict[tuple[str, str], Example] = {}
     for example in examples:
         key = (example.source, example.features)
         first.setdefault(key, example)
-        merged = targets.setdefault(key, [])
-        if example.target not in merged:
-            merged.append(example.target)
+        targets.setdefault(key, {})[example.target] = None
     return [(first[key], tuple(targets[key])) for key in first]
 
 

@@ -70,7 +70,7 @@ def fit_confidence(
     model = ConfidenceModel(intercept, slope, len(hits), (), search, pair_ngram_weight, lowest_for_unknown)
     confidences = np.ceil(model.confidences(margins[~hits]) * 10**WRONG_DECIMALS) / 10**WRONG_DECIMALS
     wrong = sorted(confidences.tolist(), reverse=True)
-    return replace(model, wrong=tuple(wrong))
+    return replace(model, wrong_confidences=tuple(wrong))
 
 
 def fit_platt_scaling(margins: Float[np.ndarray, " n"], right: Bool[np.ndarray, " n"]) -> tuple[float, float]:

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from pellucid.argument_checks import argument_error, convert_argument
-from pellucid.config.extensions import check_name
+from pellucid.argument_checks import argument_error
+from pellucid.config.extensions import ClassRequirement, convert_name, takes_arguments
 from pellucid.config.settings import MetricName
 from pellucid.config.training_types import METRIC_TYPES
 from pellucid.decoding.trace import Trace
@@ -22,11 +22,10 @@ from pellucid.errors import ArgumentError, ConfigError, InputError, abbreviate_r
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, bootstrap_sums
 
 ResultT = TypeVar("ResultT")
-REQUIREMENT = "a subclass of pellucid.Metric or pellucid.RatioMetric without arguments"
-"""Requirement of the classes of other packages, for messages."""
 RESERVED_NAMES = frozenset(
     {
-        *("event", "update", "samples", "epoch", "seconds", "validation", "best", "training_loss", "span_f1"),
+        *("event", "update", "samples", "epoch", "seconds", "validation", "best", "training_loss"),
+        *("span_f1", "class_accuracy", "tag_accuracy"),  # metrics of built-in tasks
         *("label_smoothing", "time"),
     }
 )
@@ -62,8 +61,8 @@ class Metric(ABC):
     """
 
     @abstractmethod
-    def compute(self, examples: Sequence[EvaluatedExample]) -> float:
-        """Return the value over all examples.
+    def compute(self, examples: Sequence[EvaluatedExample]) -> float | None:
+        """Return the value over all examples; None if it is undefined for them.
 
         Args:
             examples: The examples, at least one.
@@ -89,24 +88,29 @@ class RatioMetric(Metric):
             example: The example.
         """
 
-    def compute(self, examples: Sequence[EvaluatedExample]) -> float:
-        """Return Σ numerators / Σ denominators; a sum of 0 counts as 1.
+    def compute(self, examples: Sequence[EvaluatedExample]) -> float | None:
+        """Return Σ numerators / Σ denominators; None if all denominators are 0.
 
         Args:
             examples: The examples, at least one.
         """
         numerators, denominators = zip(*map(self._checked_terms, examples), strict=True)
-        return math.fsum(numerators) / (math.fsum(denominators) or 1.0)
+        total = math.fsum(denominators)
+        return math.fsum(numerators) / total if total else None
 
     def interval(self, examples: Sequence[EvaluatedExample]) -> ConfidenceInterval | None:
         """Return the percentile bootstrap interval of the ratio, with examples drawn with replacement.
+
+        Resamples whose denominators are all 0 have no ratio, and are left out.
 
         Args:
             examples: The examples, at least one.
         """
         sums = bootstrap_sums(np.array([self._checked_terms(example) for example in examples], dtype=np.float64))
-        ratios = sums[:, 0] / np.where(sums[:, 1] == 0, 1.0, sums[:, 1])
-        low, high = np.percentile(ratios, [2.5, 97.5])
+        defined = sums[sums[:, 1] > 0]
+        if not len(defined):
+            return None
+        low, high = np.percentile(defined[:, 0] / defined[:, 1], [2.5, 97.5])
         return ConfidenceInterval(float(low), float(high))
 
     def _checked_terms(self, example: EvaluatedExample) -> tuple[float, float]:
@@ -129,7 +133,8 @@ class MetricScore(NamedTuple):
     """Value of a metric of another package."""
 
     name: MetricName
-    value: float
+    value: float | None
+    """The value; None if it is undefined for the examples, such as a ratio whose denominators are all 0."""
     interval: ConfidenceInterval | None
     """95 % interval; None if the metric has none."""
     unit: str
@@ -144,6 +149,21 @@ class MetricScore(NamedTuple):
             "unit": self.unit,
             "higher_is_better": self.higher_is_better,
         }
+
+
+def _is_metric_class(value: type) -> bool:
+    """Return whether a class is a metric with all methods and properties, built without arguments."""
+    if not issubclass(value, Metric) or inspect.isabstract(value):
+        return False
+    has_types = isinstance(value.higher_is_better, bool) and isinstance(value.unit, str)
+    has_best = value.best_value is None or isinstance(value.best_value, int | float)
+    return has_types and has_best and takes_arguments(value, 0)
+
+
+METRIC_REQUIREMENT = ClassRequirement(
+    "a subclass of pellucid.Metric or pellucid.RatioMetric without arguments", _is_metric_class
+)
+"""Requirement of the classes of other packages."""
 
 
 def register_metric(name: str, metric_class: type[Metric]) -> None:
@@ -164,31 +184,10 @@ def register_metric(name: str, metric_class: type[Metric]) -> None:
             not a subclass of `Metric`, lacks a method, takes arguments, or a property has a wrong type.
         ConfigError: A built-in metric has this name.
     """
-    name = convert_argument("name", name, str)
-    check_name("name", name)
+    name = convert_name("name", name)
     if name in RESERVED_NAMES:
         raise argument_error("name", "a name that no other field of the training log has", name)
-    if not _is_buildable(metric_class):
-        raise argument_error("metric_class", REQUIREMENT, metric_class)
-    METRIC_TYPES.add(name, metric_class)
-
-
-def _is_buildable(value: object) -> bool:
-    """Return whether a value is a class of metrics with all methods and properties, built without arguments."""
-    if not issubclass(type(value), type):  # isinstance would read __class__, which may raise anything
-        return False
-    metric_class = cast(type, value)
-    if not issubclass(metric_class, Metric) or inspect.isabstract(metric_class):
-        return False
-    best = metric_class.best_value
-    has_types = isinstance(metric_class.higher_is_better, bool) and isinstance(metric_class.unit, str)
-    if not has_types or not (best is None or isinstance(best, int | float)):
-        return False
-    try:
-        inspect.signature(metric_class).bind()
-    except (TypeError, ValueError):
-        return False
-    return True
+    METRIC_TYPES.register_class("metric_class", name, metric_class, METRIC_REQUIREMENT)
 
 
 def build_metric(name: MetricName) -> Metric:
@@ -200,11 +199,9 @@ def build_metric(name: MetricName) -> Metric:
     Raises:
         ConfigError: There is no such metric, or its entry point does not provide a class as `register_metric` accepts.
     """
-    metric_class = METRIC_TYPES.get(name)
+    metric_class = METRIC_TYPES.get_class(name, METRIC_REQUIREMENT)
     if name in RESERVED_NAMES:
         raise ConfigError(f"the metric {quote(name)} has the name of another field of the training log")
-    if not _is_buildable(metric_class):
-        raise ConfigError(f"the class of the metric {quote(name)} is not {REQUIREMENT}")
     return _call(name, cast(Callable[[], Metric], metric_class))
 
 
@@ -214,22 +211,37 @@ def _call(name: MetricName, function: Callable[[], ResultT]) -> ResultT:
         return function()
     except InputError as error:
         raise ConfigError(f"the metric {quote(name)}: {error}") from error
-    except Exception as error:  # the code of another package may raise anything
-        raise ConfigError(f"the metric {quote(name)} cannot be computed: {abbreviate_reason(error)}") from error
+    except (Exception, SystemExit) as error:  # the code of another package may raise anything
+        kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
+        reason = kind + abbreviate_reason(error)
+        raise ConfigError(f"the metric {quote(name)} cannot be computed: {reason}") from error
 
 
 def compute_metric(name: MetricName, examples: Sequence[EvaluatedExample]) -> float:
-    """Return the value of a metric of another package.
+    """Return the value of a metric of another package, which must be defined.
 
     Args:
         name: Name of the metric.
         examples: The examples, at least one.
 
     Raises:
-        ConfigError: The metric is unknown or fails, or the value is no finite number.
+        ConfigError: The metric is unknown or fails, or the value is no finite number, or undefined.
     """
-    metric = build_metric(name)
+    value = _compute_value(name, build_metric(name), examples)
+    if value is None:
+        raise ConfigError(
+            f"the metric {quote(name)} is undefined for the {len(examples):,} validation examples (all denominators "
+            "are 0, or compute() returned None), so it cannot select a model: use validation examples that it counts, "
+            "or another metric"
+        )
+    return value
+
+
+def _compute_value(name: MetricName, metric: Metric, examples: Sequence[EvaluatedExample]) -> float | None:
+    """Return the value of a metric, None if it is undefined; raise `ConfigError` if it fails or is not finite."""
     value = _call(name, lambda: metric.compute(examples))
+    if value is None:
+        return None
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -237,7 +249,7 @@ def compute_metric(name: MetricName, examples: Sequence[EvaluatedExample]) -> fl
     if not math.isfinite(number):
         raise ConfigError(
             f"the metric {quote(name)}: {type(metric).__name__}.compute returned {describe_value(value)}; "
-            "expected a finite number"
+            "expected a finite number, or None for an undefined value"
         )
     return number
 
@@ -250,10 +262,11 @@ def score_metric(name: MetricName, examples: Sequence[EvaluatedExample]) -> Metr
         examples: The examples, at least one.
 
     Raises:
-        ConfigError: As in `compute_metric`.
+        ConfigError: The metric is unknown or fails, or the value is no finite number.
     """
-    metric, value = build_metric(name), compute_metric(name, examples)
-    interval = _call(name, lambda: metric.interval(examples))
+    metric = build_metric(name)
+    value = _compute_value(name, metric, examples)
+    interval = None if value is None else _call(name, lambda: metric.interval(examples))
     return MetricScore(name, value, interval, metric.unit, metric.higher_is_better)
 
 

@@ -63,15 +63,15 @@ def min_confidence(model: ConfidenceModel, max_error: float) -> float | None:
         The threshold, rounded up to `WRONG_DECIMALS`; None if no output may be accepted, because there are fewer than
         1 / α − 1 validation outputs, or because the most confident of them are wrong.
     """
-    num_allowed = math.floor(max_error * (model.examples + 1) + 1e-9) - 1
+    num_allowed = math.floor(max_error * (model.num_examples + 1) + 1e-9) - 1
     if num_allowed < 0:
         return None
-    wrong = sorted(model.wrong, reverse=True)
+    wrong = sorted(model.wrong_confidences, reverse=True)
     if num_allowed >= len(wrong):
         return 0.0
     # Outputs are accepted strictly above the most confident wrong output that is not allowed.
     threshold = (round(wrong[num_allowed] * 10**WRONG_DECIMALS) + 1) / 10**WRONG_DECIMALS
-    return threshold if threshold < 1 - 1 / (model.examples + 2) + 1e-12 else None
+    return threshold if threshold < 1 - 1 / (model.num_examples + 2) + 1e-12 else None
 
 
 def accepted_outputs(

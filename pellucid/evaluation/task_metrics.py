@@ -67,8 +67,10 @@ class TaskMetrics:
 
     validation_metrics: tuple[ValidationMetric, ...]
     """Metrics of the validation set, most important first. The log contains those that could be computed."""
-    exact_match_name: str
-    """Display name of the exact match in comparisons."""
+    other_metrics: tuple[ValidationMetric, ...] = ()
+    """Further metrics of the log, which the page shows, and a line of the progress does not."""
+    summary_key: str = "exact_match"
+    """Key of the metric by which the page describes the best validation; one of the metrics above."""
     compared_rates: tuple[tuple[str, str], ...]
     """JSON keys and display names of the differences in comparison tables."""
     rates: RateFunction
@@ -77,6 +79,22 @@ class TaskMetrics:
     """Function that computes label metrics; None for tasks with error rates."""
     validation_scores: Callable[[Sequence[ScoredExample]], dict[str, float]] = lambda scored: {}
     """Function that computes further validation metrics, by their keys in the log."""
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """Display names of metrics of the log by their keys; None hides a redundant metric of tasks with labels."""
+        hidden = {} if self.has_error_rates else dict.fromkeys(("symbol_error_rate", "symbol_accuracy"))
+        return {**hidden, **{metric.key: metric.name for metric in (*self.validation_metrics, *self.other_metrics)}}
+
+    @property
+    def exact_match_name(self) -> str:
+        """Display name of the exact match."""
+        return self.names.get("exact_match") or "exact match"
+
+    @property
+    def summary_metric(self) -> ValidationMetric:
+        """Metric by which the page describes the best validation."""
+        return ValidationMetric(self.summary_key, self.names.get(self.summary_key) or self.summary_key)
 
     @property
     def has_error_rates(self) -> bool:
@@ -147,7 +165,6 @@ ERROR_RATE_METRICS = TaskMetrics(
         ValidationMetric("exact_match", "exact match"),
         ValidationMetric("symbol_error_rate", "symbol error rate"),
     ),
-    exact_match_name="exact match",
     compared_rates=(("exact_match", "exact match"), ("symbol_error_rate", "symbol error rate")),
     rates=error_rates,
 )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, reads_features
 from pellucid.dependencies import require_package
 from pellucid.errors import ConfigError, InputError, quote
 from pellucid.files import file_exists
@@ -66,8 +66,10 @@ def _unsupported_settings(config: Config) -> dict[str, str]:
     for section in ("encoder", "decoder"):
         if getattr(config, section).layer_normalization == "cells":
             reasons[f"{section}.layer_normalization"] = "'cells' has no recurrent operator ('outputs' is supported)"
-    if config.encoder.features == "sum" and config.data.features_column:
+    if config.encoder.features == "sum" and reads_features(config.data):
         reasons["encoder.features"] = "'sum' is not supported ('prefix' is)"
+    if config.data.context_words:
+        reasons["data.context_words"] = "its beam search decodes words without the words around them"
     for column in ("source", "features"):
         kind = getattr(config.data, f"{column}_symbols")
         if kind == "subwords":

@@ -153,6 +153,8 @@ def require_exportable_predictor(run: ViewedRun) -> Transducer:
     reasons = unsupported_settings(predictor.config)
     if predictor.config.data.source_symbols == "subwords":
         reasons["data.source_symbols"] = "'subwords' need the package tokenizers, which a browser lacks"
+    if predictor.config.data.context_words:
+        reasons["data.context_words"] = "it decodes words without the words around them"
     for key, reason in reasons.items():
         raise ConfigError(f"{run.folder}: the web page does not support {key}: {reason}")
     assert isinstance(predictor, Transducer), "a predictor of the task transduce"

@@ -201,7 +201,7 @@ def _repeated(replay: Replay, rows: int) -> Replay:
     """Repeat one trace."""
     batch, steps = replay.batch, replay.steps * rows
     source, lengths, positions = batch.source.repeat(rows, 1), batch.lengths.repeat(rows), batch.positions.repeat(rows)
-    characters = None if batch.characters is None else batch.characters.take([0] * rows)
+    characters = None if batch.characters is None else batch.characters.index_select([0] * rows)
     repeated = SourceBatch(batch.rows.repeat(rows), source, lengths, batch.limits, positions, characters=characters)
     return Replay(repeated, replay.target.repeat(rows, 1), steps)
 

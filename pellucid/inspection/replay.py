@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pellucid.argument_checks import argument_error
+from pellucid.config.settings import reads_features
 from pellucid.data.batches import collate
 from pellucid.data.encoding import EncodedExamples, to_ragged
 from pellucid.data.examples import Example
@@ -205,7 +206,7 @@ def _source_error(transducer: Predictor, trace: Trace) -> str:
         return ""
     added, positions = len(trace.added), len(trace.source) - trace.features
     summed = config.encoder.features == "sum"
-    if (trace.features or added) and not config.data.features_column:
+    if (trace.features or added) and not reads_features(config.data):
         return "without features"
     if trace.features if summed else added:
         return "with features " + ("added to its symbols" if summed else "before its symbols")

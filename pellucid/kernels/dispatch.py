@@ -240,21 +240,55 @@ def are_kernels_disabled() -> bool:
     return _DISABLED.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
 
 
-@contextmanager
-def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterator[None]:
-    """Disable kernels within the block if a search on the CPU is faster without loading them.
+_CHOSEN = ContextVar[bool | None]("kernels_chosen", default=None)
 
-    They stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there are
-    at least `MIN_HYPOTHESES_TO_LOAD` hypotheses: loading takes a second. No search waits for a compiler.
+
+@contextmanager
+def choose_kernels(enabled: bool) -> Iterator[None]:
+    """Compute all searches on the CPU within the block with kernels, or all without, whatever this process has loaded.
+
+    A process that computes a part of an input for another one gives the same numbers if it is told the choice of that
+    process.
+
+    Args:
+        enabled: Whether kernels are used where they support a search. They are loaded or compiled if necessary.
+    """
+    token = _CHOSEN.set(enabled)
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
+
+
+def are_kernels_worth_loading(hypotheses: int, device: str) -> bool:
+    """Return whether a search uses kernels: they are loaded, or loading them saves time, or the device is a GPU.
+
+    Loading takes a second. No search waits for a compiler.
 
     Args:
         hypotheses: Number of hypotheses of the search, over the sources of a chunk.
         device: Type of the device, "cpu" or "cuda".
     """
-    loaded = device != "cpu" or are_kernels_loaded()
-    with (
-        nullcontext() if loaded or (hypotheses >= MIN_HYPOTHESES_TO_LOAD and is_cache_complete()) else disable_kernels()
-    ):
+    if device != "cpu" or are_kernels_loaded():
+        return True
+    return hypotheses >= MIN_HYPOTHESES_TO_LOAD and is_cache_complete()
+
+
+@contextmanager
+def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterator[None]:
+    """Disable kernels within the block if a search on the CPU is faster without loading them.
+
+    They stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there are
+    at least `MIN_HYPOTHESES_TO_LOAD` hypotheses (`are_kernels_worth_loading`). Within `choose_kernels`, its argument
+    decides for the CPU.
+
+    Args:
+        hypotheses: Number of hypotheses of the search, over the sources of a chunk.
+        device: Type of the device, "cpu" or "cuda".
+    """
+    chosen = _CHOSEN.get()
+    enabled = are_kernels_worth_loading(hypotheses, device) if chosen is None or device != "cpu" else chosen
+    with nullcontext() if enabled else disable_kernels():
         yield
 
 

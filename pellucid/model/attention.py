@@ -25,14 +25,15 @@ from typing import ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from pellucid.argument_checks import argument_error, convert_argument
+from pellucid.argument_checks import convert_argument
 from pellucid.config.attention_types import ATTENTION_TYPES, is_custom_attention
-from pellucid.config.extensions import check_name
-from pellucid.config.settings import AttentionConfig
-from pellucid.errors import ArgumentError, ConfigError, quote
+from pellucid.config.extensions import ClassRequirement, takes_arguments
+from pellucid.config.settings import AttentionConfig, Count
+from pellucid.errors import ArgumentError, ConfigError, InputError, abbreviate_reason
 from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.model.memory import AttentionOutput, DecoderCache, DecoderState, Memory
+from pellucid.model.attention_check import CheckedAttention, check_attention_module
+from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
 from pellucid.model.requests import kind_of, request_of
 from pellucid.shapes import Bool, Float
 
@@ -707,8 +708,22 @@ ATTENTIONS: Mapping[str, AttentionBuilder] = {
     "none": lambda config, query, memory: NoAttention(),
 }
 """The built-in attentions by their name in the settings, built from the settings and the sizes of query and memory."""
-CLASS_REQUIREMENT = "a subclass of pellucid.Attention that takes config, query_size and memory_size"
-"""Requirement of the classes of other packages, for messages."""
+
+
+def _is_attention_class(value: type) -> bool:
+    """Return whether a class is an attention with all methods and the arguments of `register_attention`."""
+    return (
+        issubclass(value, Attention)
+        and not inspect.isabstract(value)
+        and value.__init__ is not nn.Module.__init__  # it takes any arguments, and refuses them
+        and takes_arguments(value, 0, ("config", "query_size", "memory_size"))
+    )
+
+
+ATTENTION_REQUIREMENT = ClassRequirement(
+    "a subclass of pellucid.Attention that takes config, query_size and memory_size", _is_attention_class
+)
+"""Requirement of the classes of other packages."""
 
 
 def register_attention(name: str, attention_class: type[Attention]) -> None:
@@ -730,27 +745,7 @@ def register_attention(name: str, attention_class: type[Attention]) -> None:
             lacks a method, or takes other arguments.
         ConfigError: A built-in type has this name.
     """
-    name = convert_argument("name", name, str)
-    check_name("name", name)
-    if not _is_buildable(attention_class):
-        raise argument_error("attention_class", CLASS_REQUIREMENT, attention_class)
-    ATTENTION_TYPES.add(name, attention_class)
-
-
-def _is_buildable(value: object) -> bool:
-    """Return whether a value is a class of attention with all methods and the arguments of `register_attention`."""
-    if not issubclass(type(value), type):  # isinstance would read __class__, which may raise anything
-        return False
-    attention_class = cast(type, value)
-    if not issubclass(attention_class, Attention) or inspect.isabstract(attention_class):
-        return False
-    if attention_class.__init__ is nn.Module.__init__:
-        return False  # it takes any arguments, and refuses them
-    try:
-        inspect.signature(attention_class).bind(config=None, query_size=1, memory_size=1)
-    except (TypeError, ValueError):
-        return False
-    return True
+    ATTENTION_TYPES.register_class("attention_class", name, attention_class, ATTENTION_REQUIREMENT)
 
 
 def build_attention(config: AttentionConfig, query_size: int, memory_size: int) -> Attention:
@@ -763,54 +758,57 @@ def build_attention(config: AttentionConfig, query_size: int, memory_size: int) 
 
     Raises:
         ConfigError: There is no such type, or its entry point does not provide a class as `register_attention` accepts;
-            or padding changes the contexts of such a class (`check_padding`).
+            or such a class fails the check (`check_attention_module`).
     """
     if not is_custom_attention(config):
         return ATTENTIONS[config.type](config, query_size, memory_size)
-    attention_class = ATTENTION_TYPES.get(config.type)
-    if not _is_buildable(attention_class):
-        raise ConfigError(f"the class of the attention type {quote(config.type)} is not {CLASS_REQUIREMENT}")
-    attention = cast(type[Attention], attention_class)(config=config, query_size=query_size, memory_size=memory_size)
-    check_padding(attention, query_size, memory_size)
-    return attention
+    attention_class = cast(type[Attention], ATTENTION_TYPES.get_class(config.type, ATTENTION_REQUIREMENT))
+    return _build_checked(attention_class, config, query_size, memory_size)
 
 
-@torch.no_grad()
-def check_padding(attention: Attention, query_size: int, memory_size: int) -> None:
-    """Check that the context of a source is that of the source alone if a longer one is in its batch.
+def check_attention(
+    attention_class: type[Attention],
+    config: AttentionConfig | None = None,
+    query_size: int = 6,
+    memory_size: int = 4,
+) -> None:
+    """Check a class of attention as networks do when they are built, for the tests of its author.
 
-    Parameters without values (on the device "meta") are not checked.
+    Two steps of two sources, one of them with padding, are computed, with two queries a source and with one: shapes,
+    finite numbers, equal results of equal calls and of each source alone, weights of at least 0 with a sum of at most
+    1, masked positions, forced weights, and gradients.
 
     Args:
-        attention: New attention of another package.
-        query_size: H.
-        memory_size: D.
+        attention_class: The class; it need not be registered.
+        config: Settings of the section `attention`; None for 6 attention units and defaults.
+        query_size: Hidden units of the decoder.
+        memory_size: Units of an encoder state.
 
     Raises:
-        ConfigError: The contexts differ.
+        ArgumentError: The class is not a subclass of `Attention`, lacks a method, or takes other arguments.
+        ConfigError: The class cannot be built, or a check fails.
     """
-    if any(parameter.is_meta for parameter in attention.parameters()):
-        return
-    generator = torch.Generator().manual_seed(1)
-    states, query = (torch.randn(2, size, generator=generator) for size in (5 * memory_size, query_size))
-    states = states.view(2, 5, memory_size)
-    states[0, 3:] = 0
-    lengths, final = torch.tensor([3, 5]), states[:, :1]
-    together = Memory(states, lengths, DecoderState(final))
-    alone = Memory(states[:1, :3], lengths[:1], DecoderState(final[:1]))
-    was_training = attention.training
-    attention.eval()
+    if not ATTENTION_REQUIREMENT.is_met(attention_class):
+        raise ATTENTION_REQUIREMENT.argument_error("attention_class", attention_class)
+    config = AttentionConfig(size=6) if config is None else convert_argument("config", config, AttentionConfig)
+    sizes = [
+        convert_argument(name, size, Count) for name, size in (("query_size", query_size), ("memory_size", memory_size))
+    ]
+    _build_checked(attention_class, config, *sizes)
+
+
+def _build_checked(
+    attention_class: type[Attention], config: AttentionConfig, query_size: int, memory_size: int
+) -> Attention:
+    """Return a new attention of a class of another package, after its check."""
+    build = cast(Callable[..., Attention], attention_class)
     try:
-        contexts = [
-            attention(rows, attention.build_cache(memory), attention.initial_weights(memory)).context[0]
-            for rows, memory in ((query, together), (query[:1], alone))
-        ]
-    finally:
-        attention.train(was_training)
-    if not torch.allclose(contexts[0], contexts[1], rtol=1e-3, atol=1e-4):
-        raise ConfigError(
-            f"{type(attention).__name__}: the context of a source of 3 positions changes if a source of 5 is in its "
-            "batch, so outputs would depend on the other lines. The keys have the positions of the longest source "
-            "(padding): compute what depends on the length or on other positions in keys(), with memory.lengths and "
-            "memory.mask()"
-        )
+        attention = build(config=config, query_size=query_size, memory_size=memory_size)
+        attention.state_dict()  # fails without super().__init__()
+    except InputError:
+        raise
+    except Exception as error:  # the code of another package may raise anything
+        advice = "; does its __init__ call super().__init__() first?" if isinstance(error, AttributeError) else ""
+        raise ConfigError(f"{attention_class.__name__} cannot be built: {abbreviate_reason(error)}{advice}") from error
+    check_attention_module(cast(CheckedAttention, attention), query_size, memory_size)
+    return attention

@@ -18,15 +18,15 @@ config/settings.py. No other module depends on the kind of cell. PyTorch runs it
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.config.cell_types import CELL_TYPES, is_custom_cell
-from pellucid.config.extensions import check_name
+from pellucid.config.extensions import ClassRequirement, takes_arguments
 from pellucid.config.settings import CellName, LayerNormalization
 from pellucid.errors import ConfigError, abbreviate_reason, quote
 from pellucid.kernels.types import CELL_LAYOUTS, CellLayout
@@ -200,11 +200,24 @@ class LSTMSpec(CellSpec):
 
 CELLS: Mapping[CellName, CellSpec] = {"gru": GRUSpec(), "lstm": LSTMSpec()}
 """The built-in cells by their name in the settings."""
-CELL_REQUIREMENT = (
-    "a subclass of pellucid.CellSpec without arguments, with the names of its gates, gate_values(inputs, recurrent) "
-    "and step(inputs, recurrent, state, norm)"
+
+
+def _is_cell_class(value: type) -> bool:
+    """Return whether a class is a cell with all methods and distinct names of gates, built without arguments."""
+    if not issubclass(value, CellSpec) or inspect.isabstract(value):
+        return False
+    gates = getattr(value, "gates", None)
+    if not (isinstance(gates, tuple) and gates and all(isinstance(gate, str) and gate for gate in gates)):
+        return False
+    return len(set(gates)) == len(gates) and takes_arguments(value, 0) and takes_arguments(value.step, 5)
+
+
+CELL_REQUIREMENT = ClassRequirement(
+    "a subclass of pellucid.CellSpec without arguments, with gates (a tuple of different names), gate_values(inputs, "
+    "recurrent) and step(inputs, recurrent, state, norm)",
+    _is_cell_class,
 )
-"""Requirement of the classes of other packages, for messages."""
+"""Requirement of the classes of other packages."""
 
 
 def register_cell(name: str, cell_class: type[CellSpec]) -> None:
@@ -224,29 +237,7 @@ def register_cell(name: str, cell_class: type[CellSpec]) -> None:
             a method or the names of its gates, or takes arguments.
         ConfigError: A built-in cell has this name.
     """
-    name = convert_argument("name", name, str)
-    check_name("name", name)
-    if not _is_buildable(cell_class):
-        raise argument_error("cell_class", CELL_REQUIREMENT, cell_class)
-    CELL_TYPES.add(name, cell_class)
-
-
-def _is_buildable(value: object) -> bool:
-    """Return whether a value is a class of cell with all methods and names of gates, built without arguments."""
-    if not issubclass(type(value), type):  # isinstance would read __class__, which may raise anything
-        return False
-    cell_class = cast(type, value)
-    if not issubclass(cell_class, CellSpec) or inspect.isabstract(cell_class):
-        return False
-    gates = getattr(cell_class, "gates", None)
-    if not (isinstance(gates, tuple) and gates and all(isinstance(gate, str) and gate for gate in gates)):
-        return False
-    try:
-        inspect.signature(cell_class).bind()
-        inspect.signature(cell_class.step).bind(None, None, None, None, None)
-    except (TypeError, ValueError):
-        return False
-    return len(set(gates)) == len(gates)
+    CELL_TYPES.register_class("cell_class", name, cell_class, CELL_REQUIREMENT)
 
 
 def get_cell_spec(cell: CellName) -> CellSpec:
@@ -261,10 +252,26 @@ def get_cell_spec(cell: CellName) -> CellSpec:
     """
     if not is_custom_cell(cell):
         return CELLS[cell]
-    cell_class = CELL_TYPES.get(cell)
-    if not _is_buildable(cell_class):
-        raise ConfigError(f"the class of the cell {quote(cell)} is not {CELL_REQUIREMENT}")
-    return _build_checked(cast(type[CellSpec], cell_class))
+    return _build_checked(cast(type[CellSpec], CELL_TYPES.get_class(cell, CELL_REQUIREMENT)))
+
+
+def check_cell(cell_class: type[CellSpec]) -> None:
+    """Check a class of recurrent cell as networks do when they are built, for the tests of its author.
+
+    One step is computed of two rows, of one of them alone, and again: the gates and the state are compared, and the
+    description of the class with them.
+
+    Args:
+        cell_class: The class; it need not be registered.
+
+    Raises:
+        ArgumentError: The class is not a subclass of `CellSpec`, lacks a method or the names of its gates, or takes
+            arguments.
+        ConfigError: The class cannot be built, or its equations fail the check (`check_equations`).
+    """
+    if not CELL_REQUIREMENT.is_met(cell_class):
+        raise CELL_REQUIREMENT.argument_error("cell_class", cell_class)
+    _build_checked.__wrapped__(cell_class)  # an earlier result does not count
 
 
 @cache
@@ -272,7 +279,7 @@ def _build_checked(cell_class: type[CellSpec]) -> CellSpec:
     """Return the cell of a class of another package; its equations are checked once."""
     try:
         spec = cell_class()
-    except Exception as error:  # the code of another package may raise anything
+    except (Exception, SystemExit) as error:  # the code of another package may raise anything
         raise ConfigError(f"{cell_class.__name__} cannot be built: {abbreviate_reason(error)}") from error
     with torch.device("cpu"):  # the network may be built without values, on the device "meta"
         check_equations(spec)
@@ -316,21 +323,34 @@ def check_equations(spec: CellSpec) -> None:
             )
 
 
+@contextmanager
+def _reported_errors(message: str) -> Iterator[None]:
+    """Raise `ConfigError` with a message for an error in a block that calls the code of another package."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # the code of another package may raise anything
+        raise ConfigError(f"{message}: {abbreviate_reason(error)}") from error
+
+
 def _step_results(
     spec: CellSpec, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], state: LayerState
 ) -> list[tuple[str, Float[Tensor, "B H"]]]:
     """Return the gates and the new state of a cell of another package, by name, after a check of their shapes."""
     name, expected = type(spec).__name__, state.hidden.shape
-    try:
-        gates, new = spec.gate_values(inputs, recurrent), spec.step(inputs, recurrent, state)
+    failure = f"{name}: a step of a batch of {len(inputs)} and {expected[1]} hidden units failed"
+    with _reported_errors(failure):
+        gates = spec.gate_values(inputs, recurrent)
+    if not isinstance(gates, tuple | list) or len(gates) != len(spec.gates):
+        got = f"{len(gates)} values" if isinstance(gates, tuple | list) else type(gates).__name__
+        names = f"{len(spec.gates)} gates ({', '.join(spec.gates)})"
+        raise ConfigError(f"{name}.gate_values: expected a tuple with one tensor for each of the {names}, got {got}")
+    with _reported_errors(failure):
+        new = spec.step(inputs, recurrent, state)
         if spec.has_cell_state:
             spec.step(inputs, recurrent, state, nn.functional.relu)
-        results = [*zip(spec.gates, gates, strict=True), ("the hidden state", new.hidden)]
-    except Exception as error:  # the code of another package may raise anything
-        raise ConfigError(
-            f"{name}: a step of a batch of {len(inputs)} and {expected[1]} hidden units failed: "
-            f"{abbreviate_reason(error)}"
-        ) from error
+    if not isinstance(new, LayerState):
+        raise ConfigError(f"{name}.step: expected a LayerState, got {type(new).__name__}")
+    results = [*zip(spec.gates, gates, strict=True), ("the hidden state", new.hidden)]
     if (new.cell_state is not None) != spec.has_cell_state:
         raise ConfigError(f"{name}.step: expected a cell state if has_cell_state is true, and None if it is false")
     if new.cell_state is not None:
@@ -339,6 +359,8 @@ def _step_results(
         if not isinstance(values, Tensor) or values.shape != expected:
             got = f"the shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
             raise ConfigError(f"{name}: {what}: expected the shape (B, H) = {tuple(expected)}, got {got}")
+        if not bool(torch.isfinite(values).all()):
+            raise ConfigError(f"{name}: {what}: expected finite numbers, got NaN or infinite ones")
     return results
 
 

@@ -86,6 +86,7 @@ class Encoder(nn.Module):
 
     With `config.characters`, x_s is the vector of the word followed by a vector of its characters. In training, words
     that occur once are read as UNK with the probability `config.word_dropout`, which their characters do not change.
+    Features that are words of the context are read as the unknown feature with the probability `context_dropout`.
 
     References:
         Schuster & Paliwal 1997; merging as in Bahdanau et al. 2015, section 3.2.
@@ -100,6 +101,7 @@ class Encoder(nn.Module):
         symbols: int | None = None,
         num_characters: int = NUM_SPECIAL,
         single_words: Sequence[int] = (),
+        context_dropout: float = 0.0,
     ) -> None:
         """Build all parts.
 
@@ -109,10 +111,13 @@ class Encoder(nn.Module):
             symbols: Number of ids that are symbols, the others being features; None for all.
             num_characters: Number of ids of characters, special ids included, which is the default.
             single_words: Ids of the words that occur once in the training set; read with `config.characters` only.
+            context_dropout: Probability of reading a feature, which is a word of the context, as an unknown feature in
+                training; 0 by default.
         """
         super().__init__()
         self.config = config
         self.symbols = vocabulary_size if symbols is None else symbols
+        self.context_dropout = context_dropout
         self.table = Embedding(
             config.embedding, vocabulary_size, config.embedding_size, config.dropout, config.embedding_dropout
         )
@@ -161,7 +166,7 @@ class Encoder(nn.Module):
         Raises:
             ArgumentError: The encoder needs the characters.
         """
-        known = self.oov_to_unk(source)
+        known = self._drop_contexts(self.oov_to_unk(source))
         if self.characters is None:
             return self.table.embed(known, self.table.draw_dropped_tokens(len(source)))
         if characters is None or characters.words.shape != source.shape:
@@ -176,6 +181,13 @@ class Encoder(nn.Module):
         vectors = self.table.embed(known, self.table.draw_dropped_tokens(len(source))).to_dense()
         spelled = self._apply_dropout(self.characters(characters)) * is_word[:, :, None]
         return Inputs(torch.cat([vectors, spelled], dim=2))
+
+    def _drop_contexts(self, source: Int[Tensor, "B S"]) -> Int[Tensor, "B S"]:
+        """Return the ids, in training with words of the context at random positions read as the unknown feature."""
+        if not (self.training and self.context_dropout):
+            return source
+        is_dropped = torch.rand(source.shape, device=source.device) < self.context_dropout
+        return torch.where(is_dropped & (source >= self.symbols), self.symbols + UNK, source)
 
     def oov_to_unk(self, source: Int[Tensor, "B S"]) -> Int[Tensor, "B S"]:
         """Return the ids, with UNK for ids outside the table, which only a decoder with a pointer-generator reads.

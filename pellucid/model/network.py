@@ -150,7 +150,14 @@ def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
     features = len(vocabularies.features) if has_source_features(config) else 0
     symbols = len(vocabularies.source)
     single_words = [index for index, count in enumerate(vocabularies.source.counts, NUM_SPECIAL) if count == 1]
-    encoder = Encoder(config.encoder, symbols + features, symbols, len(vocabularies.characters), single_words)
+    encoder = Encoder(
+        config.encoder,
+        symbols + features,
+        symbols,
+        len(vocabularies.characters),
+        single_words,
+        config.encoder.context_dropout if config.data.context_words else 0.0,
+    )
     targets = copied_ids(vocabularies) if config.decoder.pointer_generator else None
     sizes = DecoderDims(memory_size(config.encoder), len(vocabularies.target), targets)
     return NetworkParts(config, encoder, sizes, vocabularies)

@@ -199,6 +199,36 @@ class PairNgram:
         outputs, _ = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
         return self._chunk_sizes(outputs[0].tolist(), len(source), list(target)) if len(outputs) else None
 
+    def knows_symbols(self, source: Sequence[int]) -> bool:
+        """Return whether each symbol of a source is a chunk by itself, so that `search` skips none.
+
+        Args:
+            source: Source ids.
+        """
+        return bool(np.isin(np.array(source, np.int64) + 1, self.table.chunks).all())
+
+    def has_seen(self, source: Sequence[int], target: Sequence[int]) -> bool:
+        """Return whether the most probable alignment of a source with a target has graphones of training pairs only.
+
+        Other chunks have the same cost whatever they write: the probability of such a target says nothing of it.
+
+        Args:
+            source: Source ids.
+            target: Target ids, without the end symbol.
+        """
+        outputs, _ = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
+        rest = len(source)
+        for graphone in outputs[0].tolist() if len(outputs) else ():
+            if rest and graphone < 0:
+                return False
+            rest -= self._num_source_symbols(graphone) if rest else 0
+        return rest == 0
+
+    def _num_source_symbols(self, graphone: int) -> int:
+        """Return the number of source symbols of a graphone; one if it is none of the table (−1)."""
+        chunk = int(np.searchsorted(self.table.first, graphone, side="right")) - 1
+        return 1 if graphone < 0 or self.table.chunks[chunk] <= self.table.source_size else SOURCE_CHUNK
+
     def _chunk_sizes(self, graphones: list[int], length: int, target: list[int]) -> list[tuple[int, int]]:
         """Return the sizes of graphones, given from the last to the first; −1 has one source symbol and any target.
 
@@ -210,8 +240,7 @@ class PairNgram:
         for graphone in graphones:
             if not rest:
                 break
-            chunk = int(np.searchsorted(table.first, graphone, side="right")) - 1
-            height = 1 if graphone < 0 or table.chunks[chunk] <= table.source_size else SOURCE_CHUNK
+            height = self._num_source_symbols(graphone)
             ids = None if graphone < 0 else table.target[graphone, : table.target_length[graphone]].tolist()
             path.append((height, ids))
             rest -= height

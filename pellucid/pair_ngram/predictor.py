@@ -25,6 +25,15 @@ class PairNgramPredictor(NamedTuple):
     vocabularies: Vocabularies
     model: PairNgram
 
+    def target_text(self, ids: Sequence[int]) -> str:
+        """Return the text of target ids.
+
+        Args:
+            ids: Ids of symbols, none of them special.
+        """
+        symbols = self.vocabularies.target.symbols
+        return self.tokenizers.target.join([symbols[identity - NUM_SPECIAL] for identity in ids])
+
     def nbest(self, examples: Sequence[Example], count: int) -> list[list[tuple[str, ...]]]:
         """Return the most probable outputs of each example, as symbols, the best first.
 
@@ -35,17 +44,14 @@ class PairNgramPredictor(NamedTuple):
         Returns:
             One list for each example, of at most `count` outputs; an output is never repeated.
         """
-        sources, symbols = (
-            encode_sources(examples, self.tokenizers, self.vocabularies),
-            self.vocabularies.target.symbols,
-        )
-        rows = zip(sources.offsets[:-1], sources.offsets[1:], strict=True)
+        sources = encode_sources(examples, self.tokenizers, self.vocabularies)
+        symbols = self.vocabularies.target.symbols
         return [
             [
                 tuple(symbols[identity - NUM_SPECIAL] for identity in output.target)
-                for output in self.model.search(sources.values[start:end].tolist(), count)
+                for output in self.model.search(sources.row(row), count)
             ]
-            for start, end in rows
+            for row in range(sources.num_sequences)
         ]
 
 
@@ -67,20 +73,24 @@ def fit_pair_ngram_predictor(
 
 
 def fit_encoded_examples(
-    examples: EncodedExamples, vocabularies: Vocabularies, max_cells: int = MAX_CELLS
+    examples: EncodedExamples, vocabularies: Vocabularies, max_cells: int = MAX_CELLS, context_size: int = 0
 ) -> tuple[PairNgram | None, int]:
     """Fit a pair n-gram model to encoded training examples: to the first ones, if they exceed `max_cells`.
 
-    Examples with features are left out: the copied targets of augmentation have one.
+    Contexts are not read. Examples with other features are left out: the copied targets of augmentation have one.
 
     Args:
         examples: Source ids, and target ids that end with EOS.
         vocabularies: Vocabularies of the run.
         max_cells: Maximum sum of source length times target length; `MAX_CELLS` by default.
+        context_size: Number of features of an example that are the words around its source; 0, the default, without
+            contexts.
 
     Returns:
         The model, None if no model can be fitted (`fit_pair_ngram`); and the number of examples that it has seen.
     """
+    if context_size:
+        examples = examples._replace(source=_without_contexts(examples.source, context_size, len(vocabularies.source)))
     count = _count_examples(examples, max_cells)
     target = _without_ends(examples.target.first(count))
     # Copies: offsets may be read-only, for which Numba would compile the functions of the alignment once more.
@@ -94,6 +104,16 @@ def fit_encoded_examples(
     pairs = drop_examples(pairs, pairs.source >= len(vocabularies.source), pairs.source_offsets)
     model = fit_pair_ngram(pairs, len(vocabularies.source), len(vocabularies.target))
     return model, len(pairs.source_offsets) - 1
+
+
+def _without_contexts(sources: Ragged, context_size: int, num_symbols: int) -> Ragged:
+    """Return sources without the features of those that have `context_size` of them; features have the greater ids."""
+    is_feature = sources.values >= num_symbols
+    counts = np.diff(np.concatenate([[0], np.cumsum(is_feature)])[sources.offsets])
+    has_context = counts == context_size
+    kept = ~(is_feature & np.repeat(has_context, sources.lengths))
+    lengths = sources.lengths - np.where(has_context, context_size, 0)
+    return Ragged(sources.values[kept], np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def _count_examples(examples: EncodedExamples, max_cells: int) -> int:

@@ -109,10 +109,13 @@ def missing_files(data_set: PublishedDataSet, folder: Path) -> tuple[PublishedFi
     """
     status = examine_data_set(data_set, folder)
     if status.changed:
-        raise DataError(
-            f"{status.changed[0]} exists, and is not the published file (its SHA-256 differs): rename or remove it, "
-            "then repeat the command"
+        is_dangling = not os.path.exists(status.changed[0])
+        reason = (
+            "is a link to a file that does not exist"
+            if is_dangling
+            else "exists, and is not the published file (its SHA-256 differs)"
         )
+        raise DataError(f"{status.changed[0]} {reason}: rename or remove it, then repeat the command")
     return status.missing
 
 
@@ -258,10 +261,22 @@ class ResumableDownloader:
 
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         try:
-            with self.session.get(self.remote.url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as response:
+            with self._open(headers) as response:
                 yield response
         except (requests.RequestException, HTTPError) as error:
             raise DataError(f"cannot download {self.remote.url}: {_error_text(error)}") from error
+
+    def _open(self, headers: dict[str, str]) -> "Response":
+        """Return the response of the server, also after redirects, before its content is read."""
+        import requests
+
+        try:
+            return self.session.get(self.remote.url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS)
+        except requests.RequestException:
+            raise
+        except ValueError as error:  # requests does not catch that of urllib.parse
+            reason = f"the server redirects to an address that is not valid: {abbreviate_reason(error)}"
+            raise DataError(f"cannot download {self.remote.url}: {reason}") from error
 
     def _append(self, response: "Response", partial: Path, offset: int) -> None:
         """Write the content of a response after the first bytes of a file, or from its beginning if it is whole."""
@@ -319,6 +334,8 @@ def _error_text(error: Exception) -> str:
             return f"the certificate of the server is not valid: {abbreviate_reason(error)}"
         case IncompleteRead() | ProtocolError():
             return f"the connection broke; {CONTINUE}"
+        case requests.ConnectionError(args=(ProtocolError(), *_)):
+            return f"the server ended the connection, or sent no HTTP response; {CONTINUE}"
         case requests.ConnectionError():
             return f"there is no network, or the server cannot be reached; {CONTINUE}"
     return abbreviate_reason(error)

@@ -190,7 +190,7 @@ def examine_data_set(data_set: PublishedDataSet, folder: Path) -> DataSetStatus:
     complete, changed, missing = list[PublishedFile](), list[Path](), list[PublishedFile]()
     for file in data_set.files:
         plain = folder / file.path
-        paths = [path for path in (plain, plain.with_name(f"{plain.name}.gz")) if path.exists()]
+        paths = [path for path in (plain, plain.with_name(f"{plain.name}.gz")) if os.path.lexists(path)]
         if any(_has_content(path, file) for path in paths):
             complete.append(file)
         elif paths:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, reads_features
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.assessment import OracleAccuracy, oracle_accuracy, score_traces
@@ -744,7 +744,7 @@ def score_pair_ngram(predictor: Predictor, job: TransductionJob) -> BaselineScor
     Returns:
         The scores; None if the pairs have no alignments, or features, which the model does not read.
     """
-    if predictor.config.data.features_column:
+    if reads_features(predictor.config.data):
         return None
     started, paths = time.process_time(), job.training.paths
     examples = read_pairs(paths.train, predictor.config)

@@ -3,6 +3,7 @@
 import math
 import unicodedata
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rich.cells import cell_len
 
@@ -28,7 +29,7 @@ def visible_symbol(symbol: str) -> str:
     """
     parts: list[str] = []
     for index, character in enumerate(symbol):
-        before, after = symbol[:index][-1:], symbol[index + 1 :][:1]
+        before, after = symbol[max(index - 1, 0) : index], symbol[index + 1 : index + 2]
         if character in _JOINERS and _is_shaped(before) and _is_shaped(after):
             parts.append(character)
         elif _is_mark(character):
@@ -100,14 +101,12 @@ def grapheme_clusters(text: str) -> list[str]:
     Returns:
         The clusters, which joined are the text; none for an empty text.
     """
-    pieces: list[str] = []
-    for character in text:
-        joined = bool(pieces) and (pieces[-1][-1] in _JOINERS or character in _JOINERS or _is_mark(character))
-        if joined:
-            pieces[-1] += character
-        else:
-            pieces.append(character)
-    return pieces
+    starts, before = list[int](), ""
+    for index, character in enumerate(text):
+        if not (before and (before in _JOINERS or character in _JOINERS or _is_mark(character))):
+            starts.append(index)
+        before = character
+    return [text[start:stop] for start, stop in pairwise([*starts, len(text)])]
 
 
 @check_arguments

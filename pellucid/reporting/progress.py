@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from pellucid.argument_checks import argument_error
 from pellucid.config.settings import TaskName
 from pellucid.config.training_types import METRIC_TYPES, format_metric, is_custom_metric
-from pellucid.errors import quote
+from pellucid.errors import count_noun, quote
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.tasks.registry import get_task
@@ -329,14 +329,14 @@ class ProgressReporter:
 
     def _report_reading(self, event: FileRead) -> None:
         """Print the number of examples and the bad lines."""
-        blank = f", {event.num_blank_lines:,} blank lines skipped" if event.num_blank_lines else ""
-        bad = f", {len(event.bad_lines):,} bad lines skipped" if event.bad_lines else ""
-        self._print_line(f"{event.path}: {event.examples:,} examples{blank}{bad}")
+        blank = f", {count_noun(event.num_blank_lines, 'blank line')} skipped" if event.num_blank_lines else ""
+        bad = f", {count_noun(len(event.bad_lines), 'bad line')} skipped" if event.bad_lines else ""
+        self._print_line(f"{event.path}: {count_noun(event.examples, 'example')}{blank}{bad}")
         for line in event.bad_lines[:MAX_LISTED_LINES]:
             self._print_line(f"  {line}")
         if len(event.bad_lines) > MAX_LISTED_LINES:
             self._print_line(
-                f"  … and {len(event.bad_lines) - MAX_LISTED_LINES:,} more, listed in log.jsonl of the run"
+                f"  … and {len(event.bad_lines) - MAX_LISTED_LINES:,} more; log.jsonl of the run lists the first ones"
             )
         for note in filter(None, [event.texts, event.note]):
             self._print_line(f"  note: {note}")
@@ -347,8 +347,8 @@ class ProgressReporter:
             self._print_line(f"size {event.size}: about {event.epochs:,.1f} epochs in {event.time_limit}")
             return
         self._print_line(
-            f"choosing the size for {event.time_limit}: {event.examples:,} examples, by the speed of a few updates of "
-            "each size"
+            f"choosing the size for {event.time_limit}: {count_noun(event.examples, 'example')}, by the speed of a few "
+            "updates of each size"
         )
         if event.compiles:
             self._print_line(compilation_note())
@@ -358,26 +358,30 @@ class ProgressReporter:
     def _report_added_pairs(self, event: DataAugmented | PairsMixedIn) -> None:
         """Print the number of synthetic or earlier pairs; of the latter, how many each epoch has, and the bad lines."""
         if isinstance(event, DataAugmented):
-            noun = "copied targets" if event.kind == "copy" else "pairs with random stems"
-            self._print_line(f"augmentation: {event.num_synthetic:,} {noun} in addition to {event.examples:,} examples")
+            noun, ending = ("copied target", "") if event.kind == "copy" else ("pair", " with random stems")
+            self._print_line(
+                f"augmentation: {count_noun(event.num_synthetic, noun)}{ending} in addition to "
+                f"{count_noun(event.examples, 'example')}"
+            )
             return
-        bad = f", {len(event.bad_lines):,} bad lines skipped" if event.bad_lines else ""
+        bad = f", {count_noun(len(event.bad_lines), 'bad line')} skipped" if event.bad_lines else ""
         self._print_line(
-            f"{event.path}: {event.examples:,} earlier examples{bad}; each epoch has {event.per_epoch:,} of them and "
-            f"all {event.new_examples:,} others"
+            f"{event.path}: {count_noun(event.examples, 'earlier example')}{bad}; each epoch has {event.per_epoch:,} "
+            f"of them and all {event.new_examples:,} others"
         )
         if event.num_validation:
-            self._print_line(f"  note: {event.num_validation:,} further ones are left out: validation pairs")
+            left_out = count_noun(event.num_validation, "further one is", "further ones are")
+            self._print_line(f"  note: {left_out} left out: validation pairs")
 
     def _report_model(self, event: ModelBuilt) -> None:
         """Print the run folder, the number of parameters and the vocabulary sizes."""
         num_source, num_target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
         num_features = len(event.vocabularies.features.symbols)
-        tags = f" and {num_features} features" if num_features else ""
+        tags = f" and {count_noun(num_features, 'feature')}" if num_features else ""
         verb, self.is_finished = training_state(event), event.is_finished
         self._print_line(
             f"{event.folder}: {verb}, size {event.size}, {event.parameters:,} parameters, "
-            f"{num_source} source symbols{tags}, {num_target} target symbols"
+            f"{count_noun(num_source, 'source symbol')}{tags}, {count_noun(num_target, 'target symbol')}"
         )
         for coverage in event.coverage:
             self._print_line(
@@ -395,9 +399,11 @@ class ProgressReporter:
 
     def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
+        epochs = round(event.epochs, 1) or event.epochs
         left = "" if event.seconds_left is None else f", and {format_duration(event.seconds_left)} from now"
         self._print_line(
-            f"training for at most {round(event.epochs, 1) or event.epochs:g} epochs, {event.updates:,} updates{left}"
+            f"training for at most {epochs:g} {'epoch' if epochs == 1 else 'epochs'}, "
+            f"{count_noun(event.updates, 'update')}{left}"
         )
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
         self.pace = TrainingPace(event, self.console.clock())
@@ -473,18 +479,18 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         event: Event of the training.
     """
     if isinstance(event, PairNgramFitted):
-        examples = f"{event.examples:,}"
-        if event.examples < event.available:
-            examples += f" of {event.available:,}"
-        sources = f"{event.sources:,} validation {'source' if event.sources == 1 else 'sources'}"
+        limited = f"{event.examples:,} of " if event.examples < event.available else ""
+        examples = f"{limited}{count_noun(event.available, 'example')}"
+        sources = count_noun(event.sources, "validation source")
         score = f"exact match {event.exact_match:.2f} % on {sources} without the network"
-        return f"pair n-gram: fitted to {examples} examples, {score}"
+        return f"pair n-gram: fitted to {examples}, {score}"
     if not event.weight:
         return f"pair n-gram: weight 0, since the network alone is best: exact match {event.network_exact_match:.2f} %"
     return (
-        f"pair n-gram: weight {event.weight:g}, chosen on {event.sources:,} different validation sources with the "
-        f"search of predict: exact match {event.exact_match:.2f} % by both, {event.network_exact_match:.2f} % by the "
-        f"network alone, {event.pair_ngram_exact_match:.2f} % by the pair n-gram model alone"
+        f"pair n-gram: weight {event.weight:g}, chosen on {count_noun(event.sources, 'different validation source')} "
+        f"with the search of predict: exact match {event.exact_match:.2f} % by both, "
+        f"{event.network_exact_match:.2f} % by the network alone, {event.pair_ngram_exact_match:.2f} % by the pair "
+        "n-gram model alone"
     )
 
 

@@ -9,6 +9,7 @@ from rich.markup import escape as markup_escape
 from rich.table import Table
 from rich.text import Text
 
+from pellucid.errors import count_noun
 from pellucid.evaluation.assessment import Assessment, ComparedAssessment, GroupComparison, RateStatistics, SeedRates
 from pellucid.evaluation.custom_metrics import MetricScore
 from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
@@ -257,7 +258,7 @@ def group_table(runs: Sequence[Assessment]) -> Table:
         table.add_row(Text(visible_text(rows[0].group)), f"{rows[0].examples:,}", *cells)
     table.add_section()
     cells = [cell for run in runs if run.mean for cell in rate_cells(rates_of(run.mean), several)]
-    table.add_row("mean", f"{len(runs[0].groups)} groups", *cells)
+    table.add_row("mean", count_noun(len(runs[0].groups), "group"), *cells)
     return table
 
 
@@ -331,17 +332,21 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
 
 
 def format_metric_value(score: MetricScore) -> str:
-    """Return the value of a metric of another package with its unit.
+    """Return the value of a metric of another package with its unit, or "undefined".
 
     Args:
         score: The value.
     """
+    if score.value is None:
+        return "undefined"
     return f"{score.value:.2f} {score.unit}" if score.unit else f"{score.value:.4g}"
 
 
 def _format_metric_interval(score: MetricScore) -> str:
     """Return the interval of a metric of another package, and which direction is better."""
     direction = "higher is better" if score.higher_is_better else "lower is better"
+    if score.value is None:
+        return f"no example counts; {direction}"
     if score.interval is None:
         return direction
     low, high = (format_metric_value(score._replace(value=end)) for end in score.interval)
@@ -513,21 +518,28 @@ def _run_table(runs: Sequence[Assessment], seconds: Sequence[float], parameters:
     metrics["decoded in"] = [f"{values:.1f} s" for values in seconds]
     title = f"{runs[0].evaluation.examples:,} examples"
     if len(runs) > MAX_RUN_COLUMNS:
-        return _table_of_runs({title: list(map(_run_name, runs)), **metrics}, width)
+        requested = {visible_text(name) for name in runs[0].custom_metrics}
+        return _table_of_runs({title: list(map(_run_name, runs)), **metrics}, width, requested)
     table = _empty_table("", title, *map(_run_name, runs))
     for name, values in metrics.items():
         table.add_row(name, *values)
     return table
 
 
-def _table_of_runs(columns: Mapping[str, list[str]], width: int) -> Table:
-    """Return a table with a row for each run. The last metrics that have no room are left out, and named below it."""
+def _table_of_runs(columns: Mapping[str, list[str]], width: int, requested: Collection[str]) -> Table:
+    """Return a table with a row for each run. The last metrics that have no room are left out, and named below it.
+
+    Those of other packages, which were requested or selected the runs, are left out only after all others.
+    """
     shown = {SHORT_NAMES.get(name, name): values for name, values in columns.items()}
-    omitted = list[str]()
-    while len(shown) > 2 and _table_width(shown) > width:
-        omitted.insert(0, list(shown)[-1])
-        del shown[omitted[0]]
-    caption = f"without room (--json has them): {', '.join(omitted)}" if omitted else ""
+    omitted = set[str]()
+    for name in sorted(list(shown)[1:], key=lambda name: name in requested, reverse=True)[:0:-1]:
+        if _table_width({key: values for key, values in shown.items() if key not in omitted}) <= width:
+            break
+        omitted.add(name)
+    names = ", ".join(name for name in shown if name in omitted)
+    shown = {name: values for name, values in shown.items() if name not in omitted}
+    caption = f"without room (--json has them): {names}" if omitted else ""
     table = _empty_table("", *shown, caption=caption)
     for row in zip(*shown.values(), strict=True):
         table.add_row(*row)

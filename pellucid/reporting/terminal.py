@@ -88,7 +88,7 @@ def attention_caption(trace: Trace) -> str:
     """
     if trace.attention.size and not trace.attention.any() and not trace.per_position:
         return NO_ATTENTION
-    return get_task(trace.task).labels.weights
+    return get_task(trace.task).labels.attention_caption
 
 
 @check_arguments

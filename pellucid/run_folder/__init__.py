@@ -1,7 +1,7 @@
 """The files of a run folder, for trainings and for predictions, which need no training code.
 
-Imports: alignment, argument_checks, config, data, decoding, error_messages, errors, file_lock, files, limits,
-    model, pair_ngram, tasks, version.
+Imports: alignment, argument_checks, config, data, decoding, error_messages, errors, file_lock, files, folder_lock,
+    limits, model, pair_ngram, tasks, version.
 Start with: predictor_loader.py.
 
 * run_files: names of the files; settings, vocabularies and members.

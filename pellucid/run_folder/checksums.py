@@ -11,11 +11,15 @@ from pathlib import Path
 
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import CONTROL_CHARACTERS, DataError, RunError, quote
-from pellucid.files import MAX_SETTINGS_SIZE, digest_file, file_exists, read_bytes, wrap_os_errors
+from pellucid.files import digest_file, file_exists, read_bytes, wrap_os_errors
 from pellucid.run_folder.run_files import CONFIG, ENSEMBLE, LOCK
 
 MAX_FILES = 10_000
 """Maximum number of files of a folder: an ensemble of 40 members has as many, with all snapshots."""
+MAX_FOLDER_SIZE = 2**42
+"""Maximum size of all files of a folder in bytes (4 TiB): a sparse file takes no space and any time to read."""
+MAX_LIST_SIZE = MAX_FILES * 1024
+"""Maximum size of a list of checksums, in bytes."""
 MAX_DEPTH = 3
 """Maximum number of folders within each other: an ensemble, a member and its snapshots."""
 LIST_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -32,13 +36,14 @@ def folder_checksums(folder: str | Path) -> dict[str, str]:
         Checksum in hexadecimal by the path with slashes, sorted. The lock file is left out.
 
     Raises:
-        RunError: It is no run folder, or has more than `MAX_FILES` files or `MAX_DEPTH` levels; or a file is a link, a
-            device or a pipe, cannot be read, or has a name with control characters or a backslash.
+        RunError: It is no run folder, or has more than `MAX_FILES` files, `MAX_FOLDER_SIZE` bytes or `MAX_DEPTH`
+            levels; or a file is a link, a device or a pipe, cannot be read, or has a name with control characters or a
+            backslash.
     """
     folder = Path(folder)
     if not any(file_exists(folder / name) for name in (CONFIG, ENSEMBLE)):
         raise RunError(f"{folder} is not a run folder: it holds neither {CONFIG} nor {ENSEMBLE}")
-    checksums = dict[str, str]()
+    checksums, size = dict[str, str](), 0
     for path in _files(folder, MAX_DEPTH):
         name = path.relative_to(folder).as_posix()
         if CONTROL_CHARACTERS.search(name) or "\\" in name:
@@ -47,6 +52,10 @@ def folder_checksums(folder: str | Path) -> dict[str, str]:
             )
         if len(checksums) == MAX_FILES:
             raise RunError(f"{folder} has more than {MAX_FILES:,} files: expected the files of a run only")
+        with wrap_os_errors("read", path):
+            size += path.lstat().st_size
+        if size > MAX_FOLDER_SIZE:
+            raise RunError(f"{path}: the files of {folder} have more than {MAX_FOLDER_SIZE:,} bytes: expected a run")
         digest = None if path.is_symlink() else digest_file(path)
         if digest is None:
             raise RunError(f"{path} cannot be read, or is a link, a device or a pipe: expected a regular file")
@@ -57,7 +66,9 @@ def folder_checksums(folder: str | Path) -> dict[str, str]:
 def _files(folder: Path, depth: int) -> Iterator[Path]:
     """Yield the paths in a folder and its subfolders that are no folders, without the lock."""
     if not depth:
-        raise RunError(f"{folder} is too deep in its folder: expected at most {MAX_DEPTH} levels")
+        raise RunError(
+            f"{folder}: expected at most {MAX_DEPTH} folders within each other, as in the folder of an ensemble"
+        )
     with wrap_os_errors("read", folder), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -92,13 +103,14 @@ def read_checksums(path: str | Path) -> dict[str, str]:
         path: The list, which may be a pipe.
 
     Raises:
-        DataError: The file cannot be read, has more than 1 MiB, or a line that is none of such a list.
+        DataError: The file cannot be read, has more than `MAX_LIST_SIZE` bytes, or a line that is none of such a list.
     """
     path = Path(path)
-    content = read_bytes(path, DataError, MAX_SETTINGS_SIZE, regular=False)
+    content = read_bytes(path, DataError, MAX_LIST_SIZE, regular=False)
     checksums = dict[str, str]()
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
-        match = LIST_LINE.fullmatch(line)
+    # Not splitlines: a name may contain U+2028, which is no end of a line.
+    for number, line in enumerate(content.decode("utf-8", "replace").removesuffix("\n").split("\n"), 1):
+        match = LIST_LINE.fullmatch(line.removesuffix("\r"))
         if match is None:
             raise DataError(
                 f"{path}:{number}: expected a SHA-256, two spaces and the path of a file, got {quote(line)}"

@@ -26,8 +26,8 @@ class _ConfidenceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     fingerprint: str
     intercept: float
     slope: float
-    examples: int
-    wrong: tuple[float, ...]
+    num_examples: int = msgspec.field(name="examples")
+    wrong_confidences: tuple[float, ...] = msgspec.field(name="wrong")
     search: SearchConfig
     pair_ngram_weight: float
     lowest_for_unknown: bool = False

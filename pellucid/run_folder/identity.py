@@ -71,7 +71,7 @@ def find_versions(config: Config, of_training: bool = False) -> dict[str, str]:
         return of_training or not registry.is_training_only
 
     named = named_extensions(msgspec.to_builtins(config))
-    packages = filter(None, (registry.package(name) for _, registry, name in named if counts(registry)))
+    packages = filter(None, (registry.find_package(name) for _, registry, name in named if counts(registry)))
     return {PACKAGE: __version__, **{package.name: package.version for package in packages}}
 
 

@@ -7,6 +7,7 @@ which is written before the first update, the initial run is not read again: it 
 """
 
 from collections.abc import Mapping, Sequence
+from os.path import realpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from pellucid.config.toml import config_differences, flatten_config, overlay_set
 from pellucid.data.examples import first_cells
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import ConfigError, InputError, RunError
+from pellucid.errors import ConfigError, InputError, RunError, count_noun
 from pellucid.files import digest_file, file_exists
 from pellucid.run_folder.identity import NETWORK_SECTIONS, TOKEN_SETTINGS, TRAINING_ONLY
 from pellucid.run_folder.predictor_loader import load
@@ -34,7 +35,13 @@ SYMBOL_SETTINGS = ("size", *TOKEN_SETTINGS)
 """Settings that a fine-tuning cannot change. With other token settings, the ids of the initial run would mean other
 symbols; the size names the presets of the network."""
 OTHER_INHERITED = (
-    *("data.features_column", "data.subword_vocab_size", "data.max_sequence_length", "data.aligned"),
+    *(
+        "data.features_column",
+        "data.context_words",
+        "data.subword_vocab_size",
+        "data.max_sequence_length",
+        "data.aligned",
+    ),
     *("data.class_first", "data.class_column"),
     "data.ignored_tag",
 )
@@ -202,8 +209,8 @@ def member_configs(config: Config, folders: Sequence[Path]) -> list[Config]:
         members = member_folders(initial)
         if members != [initial] and len(members) < len(folders):
             raise ConfigError(
-                f"{initial} is an ensemble of {len(members)} runs, too few for {len(folders)} members: each begins "
-                f"from one of them; give --ensemble {len(members)} or less"
+                f"{initial} is an ensemble of {count_noun(len(members), 'run')}, too few for {len(folders)} members: "
+                f"each begins from one of them; give --ensemble {len(members)} or less"
             )
         sources = [
             source or (members[0] if members == [initial] else members[index]) for index, source in enumerate(sources)
@@ -298,18 +305,18 @@ def _model_digest(initial: Path, folder: Path) -> str:
 
 def _check_chain(initial: Path, folder: Path) -> None:
     """Raise `RunError` if the initial run is the run folder itself, or began from it through other runs."""
-    own, run = folder.resolve(), initial
+    own, run = realpath(folder), initial  # Path.resolve raises a RuntimeError for a link to itself
     for number in range(MAX_CHAIN):
-        if run.resolve() == own:
+        if realpath(run) == own:
             reason = (
                 "a training cannot begin from its own folder"
                 if not number
                 else f"{folder} would replace the run that {initial} began from"
             )
             raise RunError(f"--run {folder} and --from {initial}: {reason}; name a new folder for --run")
-        if not has_run(run):
-            return
         try:
+            if not has_run(run):
+                return
             earlier = load_run_config(run).training.initial_run
         except InputError:  # reported when it is loaded; an earlier run is not needed
             return
@@ -321,7 +328,7 @@ def _check_chain(initial: Path, folder: Path) -> None:
 def _shapes(config: Config, vocabularies: Vocabularies) -> dict[str, tuple[int, ...]]:
     """Return the shape of each parameter of a network."""
     # Features are a column of the data, and add rows to the embedding: they are compared with those of the same data.
-    data = msgspec.structs.replace(config.data, features_column="")
+    data = msgspec.structs.replace(config.data, features_column="", context_words=0)
     training = msgspec.structs.replace(config.training, augmentation="none")
     network = build_meta_network(msgspec.structs.replace(config, data=data, training=training), vocabularies)
     return {name: tuple(value.shape) for name, value in network.state_dict().items()}

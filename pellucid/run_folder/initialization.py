@@ -83,11 +83,12 @@ def check_training_folder(folder: Path) -> None:
         raise RunError(f"{folder} holds a model but no {CHECKPOINT} to resume from; name a new folder")
 
 
-def refuse_links(paths: Iterable[Path]) -> None:
+def refuse_links(paths: Iterable[Path], writer: str = "a training") -> None:
     """Raise an error for a file or folder of a training that is a symbolic link; nothing is changed.
 
     Args:
         paths: Files and folders that are written or removed; they need not exist.
+        writer: What writes them, for the message; a training by default.
 
     Raises:
         RunError: One is a symbolic link.
@@ -95,8 +96,8 @@ def refuse_links(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.is_symlink():
             raise RunError(
-                f"{path} is a symbolic link, and a training writes only into its own folder: replace it by "
-                "its target, or name another run folder"
+                f"{path} is a symbolic link, and {writer} writes only into its own folder: replace it by its target, "
+                "or name another folder"
             )
 
 

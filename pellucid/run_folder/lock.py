@@ -1,10 +1,7 @@
 """The lock of a run folder during a training."""
 
-import os
-import time
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from errno import EACCES, ELOOP, ENOENT, ENOTDIR, EPERM, ESTALE
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -17,14 +14,10 @@ from pellucid.files import (
     open_regular_file,
     remove_empty_folders,
     remove_temporaries,
-    wrap_os_errors,
 )
+from pellucid.folder_lock import hold_lock, is_at, share_lock
 from pellucid.run_folder.advice import REMOVE_LOCK, add_advice
 from pellucid.run_folder.run_files import FILES, LOCK
-
-MOVED_ERRORS = (ENOENT, ENOTDIR, EACCES, EPERM, ELOOP, ESTALE)
-"""Error codes of a path that no longer leads to the locked folder: a parent was removed, or replaced by a file, by a
-folder of another user or by a link to itself, or is on a network drive that was unmounted."""
 
 
 class FolderLock(NamedTuple):
@@ -40,7 +33,7 @@ class FolderLock(NamedTuple):
         Raises:
             RunError: The folder or a parent was removed, moved or replaced, or cannot be read.
         """
-        if not _is_at(self.file, self.folder / LOCK):
+        if not is_at(self.file, self.folder / LOCK):
             raise RunError(
                 f"{self.folder} was removed, moved or replaced during training; nothing more is written to it"
             )
@@ -61,49 +54,43 @@ def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterato
         The lock.
 
     Raises:
-        RunError: Another training holds the lock, or the folder cannot be created or written to.
+        FolderInUseError: Another training holds the lock.
+        RunError: The folder cannot be created or written to.
     """
     new_folders = make_folder(folder)
     with add_advice(REMOVE_LOCK):
         opened = open_regular_file(folder / LOCK, mode="ab")
-    with opened as file:
-        # `in_use` holds the lock for a moment, so the lock is tried three times.
-        if not any(_try_lock_after(pause, file) for pause in (0.0, 0.05, 0.2)):
-            raise RunError(f"{folder} is in use: another training is writing to it")
-        if not _is_at(file, folder / LOCK):
-            raise RunError(f"{folder} was in use: another training has just ended there without a file; try again")
-        try:
+    try:
+        with opened as file, hold_lock(file, folder / LOCK, "another process"):
             remove_temporaries(folder, file_names.__contains__)
             yield FolderLock(folder, file)
-        finally:
-            _remove_lock(file, folder, new_folders)
+    finally:
+        remove_empty_folders(new_folders)
 
 
-def _is_at(file: IO[bytes], path: Path) -> bool:
-    """Return whether an open file is still at this path; False also if a parent of the path is no accessible folder.
+@contextmanager
+def share_run_folder(folder: Path) -> Iterator[FolderLock]:
+    """Hold the lock of a folder together with other processes within the block; none can hold it alone meanwhile.
+
+    The folder is created if it is missing. Nothing is removed from it, because others may be writing to it.
+
+    Args:
+        folder: Folder that several processes write to.
+
+    Yields:
+        The lock.
 
     Raises:
-        RunError: This cannot be determined because of another system error.
+        FolderInUseError: A process holds the lock alone. On Windows, which has no shared locks: any process holds it.
+        RunError: The folder cannot be created or written to.
     """
-    try:
-        with wrap_os_errors("read", path):
-            return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except RunError as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno in MOVED_ERRORS:
-            return False
-        raise
-
-
-def _remove_lock(file: IO[bytes], folder: Path, new_folders: Sequence[Path]) -> None:
-    """Remove the lock from an otherwise empty folder, and then the empty folders among `new_folders`."""
-    with suppress(OSError):
-        if [path.name for path in folder.iterdir()] == [LOCK] and not (folder / LOCK).stat().st_size:
-            try:
-                (folder / LOCK).unlink()
-            except PermissionError:  # Windows removes no open file
-                file.close()
-                (folder / LOCK).unlink()
-            remove_empty_folders(new_folders)
+    make_folder(folder)
+    with add_advice(REMOVE_LOCK):
+        open_regular_file(folder / LOCK, mode="ab").close()
+        opened = open_regular_file(folder / LOCK)  # NFS grants a shared lock only to readers
+    with opened as file:
+        share_lock(file, folder / LOCK, "another process")
+        yield FolderLock(folder, file)
 
 
 @check_arguments
@@ -119,9 +106,3 @@ def in_use(folder: str | Path) -> bool:
             return not try_lock(file, shared=True)
     except RunError:
         return False
-
-
-def _try_lock_after(pause: float, file: IO[bytes]) -> bool:
-    """Return whether the lock can be taken after a pause in seconds."""
-    time.sleep(pause)
-    return try_lock(file)

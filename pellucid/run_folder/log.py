@@ -11,13 +11,13 @@ from typing import Any
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import RunError
 from pellucid.files import file_exists, open_regular, sync_folder, write_atomic
-from pellucid.limits import module_limit
+from pellucid.limits import check_module_limits, read_module_limit
 from pellucid.run_folder.advice import RESTORE_OR_REMOVE_LOG, add_advice
 from pellucid.run_folder.log_records import parse_record
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import LOG
 
-MAX_LOG_SIZE = module_limit("PELLUCID_MAX_LOG_MIB", 128)
+MAX_LOG_SIZE = read_module_limit("PELLUCID_MAX_LOG_MIB", 128)
 """Maximum bytes of a log: about a million lines, and a training logs one line for 50 updates."""
 MAX_RECORD_SIZE = 2**20
 """Bytes of a line of the log; a longer line is damaged."""
@@ -263,6 +263,7 @@ def _read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     """
     if not file_exists(path):
         return
+    check_module_limits()
     with add_advice(RESTORE_OR_REMOVE_LOG), open_regular(path, RunError) as file:
         _check_log_size(path, os.fstat(file.fileno()).st_size)
         blank, size = b"", 0

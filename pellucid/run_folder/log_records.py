@@ -43,7 +43,9 @@ class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):
     blank_lines: Count
     """Number of blank lines, which are skipped."""
     bad_lines: list[str]
-    """Description of each bad line, which is skipped."""
+    """Description of each bad line, which is skipped, or of the first ones."""
+    num_bad_lines: Count | None = None
+    """Number of bad lines; None if all are described."""
     target: str | None = None
     """Separate file of the targets; None if `path` holds pairs."""
     size: Count | None = None

@@ -17,6 +17,7 @@ tensorboard/            curves for TensorBoard, with training.callbacks = ["tens
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,10 +30,11 @@ from pellucid.config.toml import RESTORE_ADVICE, load_saved_config
 from pellucid.data.prepared_data import is_prepared
 from pellucid.data.validation_split import validation_file_config
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
-from pellucid.errors import ConfigError, InputError, RunError, abbreviate_reason, quote
+from pellucid.errors import ConfigError, InputError, MissingExtensionError, RunError, abbreviate_reason, quote
 from pellucid.files import MAX_SETTINGS_SIZE, check_json_format, decode_json, file_exists, read_bytes
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT, RESTORE_OR_TRAIN, add_advice
-from pellucid.run_folder.model_file import check_formats
+from pellucid.run_folder.model_file import VERSIONS, check_formats
+from pellucid.run_folder.tensor_file import open_tensors
 
 CONFIG = "config.toml"
 VOCABULARY = "vocabulary.json"
@@ -150,14 +152,27 @@ def load_run_config(folder: str | Path, base: Config | None = None) -> Config:
     Raises:
         RunError: The file is not valid, and the model or checkpoint beside it is of another format version, in which
             settings had other names, or damaged.
-        ConfigError: The file is missing, not valid in any other case, or lacks a setting.
+        ConfigError: The file is missing, not valid in any other case, or lacks a setting; or
+            (`MissingExtensionError`) an extension is not installed: the message names the packages that trained it.
     """
     folder = Path(folder)
     try:
         return load_saved_config(folder / CONFIG, base)
+    except MissingExtensionError as error:
+        check_formats(folder / MODEL, folder / CHECKPOINT)
+        raise MissingExtensionError(f"{error}{_trained_packages(folder)}") from error
     except ConfigError:
         check_formats(folder / MODEL, folder / CHECKPOINT)
         raise
+
+
+def _trained_packages(folder: Path) -> str:
+    """Return the packages of extensions that the model of a run records, as the end of a message; "" for none."""
+    with suppress(RunError, msgspec.MsgspecError, RecursionError), open_tensors(folder / MODEL) as stored:
+        versions = msgspec.json.decode(stored.metadata.get(VERSIONS, "{}"), type=dict[str, str])
+        packages = [quote(f"{name} {version}") for name, version in versions.items() if name != "pellucid"]
+        return f"; the model was trained with {' and '.join(packages)}" if packages else ""
+    return ""
 
 
 @check_arguments

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pellucid.config.settings import DataConfig
+from pellucid.config.settings import DataConfig, reads_features
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.confidence import ConfidenceModel
@@ -136,7 +136,8 @@ def _confidence_model(contents: CardContents) -> ConfidenceModel | None:
 def _pairs_and_interval(contents: CardContents, score: ScoreFact) -> str:
     """Return pairs and interval of a score, where known: ", on 556 pairs, 95 % interval 91.20 to 95.00"."""
     bounds, pairs = _bounds(score), _scored_pairs(contents, score)
-    return (f", on {pairs} pairs" if pairs else "") + (f", 95 % interval {bounds}" if bounds else "")
+    noun = "pair" if pairs == "1" else "pairs"
+    return (f", on {pairs} {noun}" if pairs else "") + (f", 95 % interval {bounds}" if bounds else "")
 
 
 def _summary(contents: CardContents) -> str:
@@ -154,7 +155,7 @@ def _use(contents: CardContents) -> list[str]:
     shell_name = shlex.quote(f"./{name}" if name.startswith("-") else name)
     revision = ', revision="COMMIT"' if "/" in name else ""
     arguments = _python_list(contents.options.example or "TEXT")
-    if contents.model.config.data.features_column:
+    if reads_features(contents.model.config.data):
         arguments += f", {_python_list(contents.options.example_features or 'FEATURES')}"
     lines = [
         "## Use",
@@ -273,7 +274,7 @@ def _scored_pairs(contents: CardContents, score: ScoreFact) -> str:
     total, model = contents.facts.validation_examples, _confidence_model(contents)
     if model is None or score != _search_score(contents):
         return _count(total)
-    return f"{model.examples:,}" if total in (None, model.examples) else f"{model.examples:,} of {total:,}"
+    return f"{model.num_examples:,}" if total in (None, model.num_examples) else f"{model.num_examples:,} of {total:,}"
 
 
 def _bounds(score: ScoreFact) -> str:
@@ -300,7 +301,7 @@ def _confidence(contents: CardContents) -> list[str]:
     lines = [
         "## Confidence",
         "",
-        f"Each output has a confidence, the estimated probability that it is correct, fitted to {model.examples:,} "
+        f"Each output has a confidence, the estimated probability that it is correct, fitted to {model.num_examples:,} "
         "validation outputs.",
     ]
     if facts.confidence_error is not None and facts.probability_error is not None:

@@ -94,4 +94,4 @@ def accuracy_of_confidence(model: ConfidenceModel, config: Config) -> ScoreFact:
         config: Configuration of the run.
     """
     name = get_task(config.task).metrics.exact_match_name
-    return share_fact("exact_match", name, model.examples - len(model.wrong), model.examples)
+    return share_fact("exact_match", name, model.num_examples - len(model.wrong_confidences), model.num_examples)

@@ -25,14 +25,11 @@ class ClassificationTask(LabelingTask):
         symbol="class",
         symbols="classes",
         loss_unit="an answer",
-        label="class",
-        best_score=("accuracy", "exact_match"),
-        scores={"symbol_error_rate": None, "symbol_accuracy": None, "exact_match": "accuracy"},
-        texts=True,
+        constant_output_noun="class",
+        symbols_are_classes=True,
     )
     metrics = TaskMetrics(
         validation_metrics=(ValidationMetric("exact_match", "accuracy"),),
-        exact_match_name="accuracy",
         compared_rates=(("accuracy", "accuracy"),),
         rates=accuracy_rates,
         labels=score_labels,

@@ -36,14 +36,11 @@ class PointingTask(LabelingTask):
         symbol="position",
         symbols="positions",
         loss_unit="an answer",
-        best_score=("accuracy", "exact_match"),
-        scores={"symbol_error_rate": None, "symbol_accuracy": None, "exact_match": "accuracy"},
-        points=True,
-        weights="The weights are the answer: the probability of each position.",
+        symbols_are_positions=True,
+        attention_caption="The weights are the answer: the probability of each position.",
     )
     metrics = TaskMetrics(
         validation_metrics=(ValidationMetric("exact_match", "accuracy"),),
-        exact_match_name="accuracy",
         compared_rates=(("accuracy", "accuracy"),),
         rates=accuracy_rates,
         labels=score_positions,

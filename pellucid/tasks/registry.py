@@ -4,11 +4,12 @@ The settings of the tasks, and the list of registered and declared tasks, are in
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
 import torch
 
 from pellucid.argument_checks import argument_error, convert_argument
-from pellucid.config.extensions import check_name
+from pellucid.config.extensions import convert_name
 from pellucid.config.settings import Config, has_characters
 from pellucid.config.task_settings import TASKS, TaskSettings
 from pellucid.config.toml import check_settings
@@ -20,9 +21,10 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import join_members
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ArgumentError, ConfigError, quote
+from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.network import Network, build_parts, seeded
 from pellucid.tasks import classify, point, tag, tag_and_classify, transduce
-from pellucid.tasks.task import Task
+from pellucid.tasks.task import Task, TaskLabels
 
 BUILT_IN_TASKS: dict[str, Task] = {
     task.settings.name: task for task in (transduce.TASK, tag.TASK, classify.TASK, point.TASK, tag_and_classify.TASK)
@@ -39,19 +41,29 @@ def register_task(task: Task) -> None:
         task: The task.
 
     Raises:
-        ArgumentError: The value is not an instance of `Task` with settings and a name, or a field of its settings has a
-            wrong type; or its presets have an unknown key or a value that the setting does not accept.
+        ArgumentError: The value is not an instance of `Task` with settings and a name; labels or metrics are missing; a
+            field of its settings has a wrong type; or its presets have an unknown key or a value that the setting does
+            not accept.
         ConfigError: A built-in task has this name.
     """
     if not _has_name(task):
         raise argument_error("task", "an instance of pellucid.Task with settings and a name", task)
+    _check_attributes(task)
     _check_settings(task.settings)
-    TASKS.add(task.settings.name, task)
+    TASKS.register(task.settings.name, task)
+
+
+def _check_attributes(task: Task) -> None:
+    """Raise `ArgumentError` if a task has no labels or no metrics, which would fail only in a training."""
+    for name, kind in (("labels", TaskLabels), ("metrics", TaskMetrics)):
+        value = getattr(task, name, None)
+        if not isinstance(value, kind):
+            raise argument_error(f"task.{name}", f"an instance of {kind.__name__}", value)
 
 
 def _check_settings(settings: TaskSettings) -> None:
     """Raise `ArgumentError` for a field of a wrong type and for wrong presets, which would fail only in a training."""
-    check_name("task.settings.name", settings.name)
+    convert_name("task.settings.name", settings.name)
     if not callable(settings.check):
         raise argument_error("task.settings.check", "a function", settings.check)
     presets = convert_argument("task.settings.presets", settings.presets, Mapping[str, Mapping[str, object]])
@@ -59,8 +71,9 @@ def _check_settings(settings: TaskSettings) -> None:
         check_settings(presets)
     except ConfigError as error:
         raise ArgumentError(f"task.settings.presets: {error}") from None
-    for name in ("autoregressive", "per_position", "class_first", "has_ignored_tag", "counts_symbols"):
-        convert_argument(f"task.settings.{name}", getattr(settings, name), bool)
+    for field in fields(settings):
+        if field.type in (bool, str):
+            convert_argument(f"task.settings.{field.name}", getattr(settings, field.name), field.type)
 
 
 def _has_name(task: object) -> bool:
@@ -79,13 +92,18 @@ def get_task(name: str) -> Task:
         name: Value of the setting `task`.
 
     Raises:
-        ConfigError: There is no such task, its entry point does not provide it, or it is not an instance of `Task`.
+        ConfigError: There is no such task, its entry point does not provide it, or it is not an instance of `Task` with
+            labels and metrics.
     """
     if name in BUILT_IN_TASKS:
         return BUILT_IN_TASKS[name]
     task = TASKS.get(name)
     if not isinstance(task, Task):
         raise ConfigError(f"the task {quote(name)} is not an instance of pellucid.Task")
+    try:
+        _check_attributes(task)
+    except ArgumentError as error:
+        raise ConfigError(f"the task {quote(name)}: {error}") from None
     return task
 
 

@@ -21,15 +21,8 @@ class TaggingTask(LabelingTask):
         symbols="tags",
         output="tagging",
         loss_unit="a tag",
-        label="tag",
-        best_score=("tag accuracy", "symbol_accuracy"),
-        scores={
-            "symbol_error_rate": None,
-            "exact_match": "sequence accuracy",
-            "symbol_accuracy": "tag accuracy",
-            "span_f1": "span F1",
-        },
-        weights="Each tag is predicted from the encoder state at its position, without attention.",
+        constant_output_noun="tag",
+        attention_caption="Each tag is predicted from the encoder state at its position, without attention.",
     )
     metrics = TaskMetrics(
         validation_metrics=(
@@ -37,7 +30,7 @@ class TaggingTask(LabelingTask):
             ValidationMetric("symbol_accuracy", "tag accuracy"),
             ValidationMetric("exact_match", "sequence accuracy"),
         ),
-        exact_match_name="sequence accuracy",
+        summary_key="symbol_accuracy",
         compared_rates=(("accuracy", "tag accuracy"), ("exact_match", "sequence accuracy")),
         rates=tag_rates,
         labels=score_labels,

@@ -39,18 +39,9 @@ class TaggingAndClassificationTask(LabelingTask):
         symbols="labels",
         output="class and tags",
         loss_unit="a label",
-        label="class or tag",
-        best_score=("label accuracy", "symbol_accuracy"),
-        scores={
-            "symbol_error_rate": None,
-            "exact_match": "sequence accuracy",
-            "symbol_accuracy": "label accuracy",
-            "class_accuracy": "class accuracy",
-            "tag_accuracy": "tag accuracy",
-            "span_f1": "span F1",
-        },
-        weights="The first row has the attention weights of the class; each tag is predicted from the encoder state at "
-        "its own position, without attention.",
+        constant_output_noun="class or tag",
+        attention_caption="The first row has the attention weights of the class; each tag is predicted from the "
+        "encoder state at its own position, without attention.",
     )
     metrics = TaskMetrics(
         validation_metrics=(
@@ -59,7 +50,8 @@ class TaggingAndClassificationTask(LabelingTask):
             ValidationMetric("tag_accuracy", "tag accuracy"),
             ValidationMetric("exact_match", "sequence accuracy"),
         ),
-        exact_match_name="sequence accuracy",
+        other_metrics=(ValidationMetric("symbol_accuracy", "label accuracy"),),
+        summary_key="symbol_accuracy",
         compared_rates=(("accuracy", "label accuracy"), ("exact_match", "sequence accuracy")),
         rates=class_and_tag_rates,
         labels=score_class_and_tags,

@@ -7,8 +7,8 @@ B batch, T target positions, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -47,18 +47,14 @@ class TaskLabels:
     """Name of an output, on the page."""
     loss_unit: str
     """Unit over which the loss is averaged, with its article: "a symbol"."""
-    label: str = ""
+    constant_output_noun: str = ""
     """Name of an output symbol for the warning that all training examples have the same one; empty for no such warning.
     """
-    best_score: tuple[str, str] = ("exact match", "exact_match")
-    """Metric of the best validation: its display name, and its key in the log."""
-    scores: Mapping[str, str | None] = field(default_factory=dict)
-    """Display names of validation metrics on the page, by their keys in the log; None hides a redundant metric."""
-    points: bool = False
+    symbols_are_positions: bool = False
     """True if symbols are source positions, and attention weights their probabilities."""
-    texts: bool = False
-    """True if symbols are texts, such as names of classes."""
-    weights: str = ATTENTION_CAPTION
+    symbols_are_classes: bool = False
+    """True if symbols are names of classes, which the page shows as texts."""
+    attention_caption: str = ATTENTION_CAPTION
     """Sentence that explains the attention weights."""
 
 
@@ -77,17 +73,17 @@ class Task(ABC):
 
     @property
     def view(self) -> TaskView:
-        """Fields by which the page displays outputs, from `settings` and `labels`."""
+        """Fields by which the page displays outputs, from `settings`, `labels` and `metrics`."""
         labels = self.labels
         return TaskView(
             autoregressive=self.settings.autoregressive,
             per_position=self.settings.per_position,
-            points=labels.points,
-            texts=labels.texts,
+            points=labels.symbols_are_positions,
+            texts=labels.symbols_are_classes,
             symbol=labels.symbol,
             symbols=labels.symbols,
             output=labels.output,
-            scores=dict(labels.scores),
+            scores=self.metrics.names,
         )
 
     @abstractmethod

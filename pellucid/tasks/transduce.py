@@ -54,7 +54,7 @@ class TransductionTask(Task):
             tokenizers: Tokenizers of the run.
             config: Configuration.
         """
-        return learn_vocabularies(examples, tokenizers, config.data.min_count)
+        return learn_vocabularies(examples, tokenizers, config.data.min_count, config.data.context_words)
 
     def build_network(self, parts: NetworkParts) -> Network:
         """Return a new encoder-decoder.

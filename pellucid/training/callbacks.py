@@ -11,11 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from pellucid.argument_checks import argument_error, convert_argument
-from pellucid.config.extensions import check_name
+from pellucid.argument_checks import python_scalar
+from pellucid.config.extensions import ClassRequirement, takes_arguments
 from pellucid.config.settings import Config
 from pellucid.config.toml import check_training_extensions, convert_settings
-from pellucid.config.training_types import BUILT_IN_CALLBACKS, CALLBACK_TYPES
+from pellucid.config.training_types import CALLBACK_TYPES
 from pellucid.errors import ConfigError, InputError, abbreviate_reason, quote
 from pellucid.training.events import (
     CallbackFailed,
@@ -25,12 +25,24 @@ from pellucid.training.events import (
     TrainingStopped,
 )
 
-REQUIREMENT = "a class with the method on_event(folder, event), built without arguments"
-"""Requirement of the classes of other packages, for messages."""
-BUILT_IN_CLASSES: Mapping[str, str] = dict(
-    zip(BUILT_IN_CALLBACKS, ("TensorBoardCallback", "MLflowCallback"), strict=True)
-)
+BUILT_IN_CLASSES: Mapping[str, str] = {"tensorboard": "TensorBoardCallback", "mlflow": "MLflowCallback"}
 """Classes of training/loggers.py by their names in the settings."""
+
+
+def _is_callback_class(value: Any) -> bool:  # noqa: ANN401 (a class whose methods are read)
+    """Return whether a class has the method of a callback, and is built without arguments."""
+    return (
+        not inspect.isabstract(value)
+        and value is not TrainingCallback
+        and takes_arguments(value, 0)
+        and takes_arguments(value.on_event, 3)
+    )
+
+
+CALLBACK_REQUIREMENT = ClassRequirement(
+    "a class with the method on_event(folder, event), built without arguments", _is_callback_class
+)
+"""Requirement of the classes of other packages."""
 
 
 def register_callback(name: str, callback_class: type[TrainingCallback]) -> None:
@@ -51,26 +63,7 @@ def register_callback(name: str, callback_class: type[TrainingCallback]) -> None
             `on_event(folder, event)`, or takes arguments.
         ConfigError: A built-in callback has this name.
     """
-    name = convert_argument("name", name, str)
-    check_name("name", name)
-    if not _is_buildable(callback_class):
-        raise argument_error("callback_class", REQUIREMENT, callback_class)
-    CALLBACK_TYPES.add(name, callback_class)
-
-
-def _is_buildable(value: object) -> bool:
-    """Return whether a value is a class of callbacks that is built without arguments."""
-    if not issubclass(type(value), type):  # isinstance would read __class__, which may raise anything
-        return False
-    callback_class = cast(Any, value)
-    try:
-        if inspect.isabstract(callback_class) or callback_class is TrainingCallback:
-            return False
-        inspect.signature(callback_class).bind()
-        inspect.signature(callback_class.on_event).bind(None, None, None)
-    except (AttributeError, TypeError, ValueError):
-        return False
-    return True
+    CALLBACK_TYPES.register_class("callback_class", name, callback_class, CALLBACK_REQUIREMENT)
 
 
 def build_callbacks(config: Config) -> dict[str, TrainingCallback]:
@@ -94,15 +87,22 @@ def _build_callback(name: str) -> TrainingCallback:
     if name in BUILT_IN_CLASSES:
         callback_class = getattr(import_module("pellucid.training.loggers"), BUILT_IN_CLASSES[name])
     else:
-        callback_class = CALLBACK_TYPES.get(name)
-        if not _is_buildable(callback_class):
-            raise ConfigError(f"the class of the callback {quote(name)} is not {REQUIREMENT}")
+        callback_class = CALLBACK_TYPES.get_class(name, CALLBACK_REQUIREMENT)
     try:
         return cast(TrainingCallback, callback_class())
     except InputError:
         raise
-    except Exception as error:  # the code of another package may raise anything
+    except (Exception, SystemExit) as error:  # the code of another package may raise anything
         raise ConfigError(f"the callback {quote(name)} cannot be built: {abbreviate_reason(error)}") from error
+
+
+def is_interruption(result: object) -> bool:
+    """Return whether the result of `on_event` interrupts the training: `True`, also that of NumPy.
+
+    Args:
+        result: The result.
+    """
+    return python_scalar(result) is True
 
 
 def notify_callbacks(
@@ -118,6 +118,9 @@ def notify_callbacks(
     Yields:
         Each event after the callbacks were called with it, `CallbackFailed` after the event at which one failed, and
         last `CallbackInterrupted` if one ended the training.
+
+    Raises:
+        KeyboardInterrupt: One was raised in a callback; `CallbackInterrupted` is yielded before.
     """
     active = dict(callbacks)
     with _closed_at_end(active):
@@ -125,12 +128,16 @@ def notify_callbacks(
             failures, interrupting = list[CallbackFailed](), ""
             for name, callback in list(active.items()):
                 try:
-                    is_interrupted = callback.on_event(folder, event) is True
-                except Exception as error:  # the code of another package may raise anything
+                    is_interrupted = is_interruption(callback.on_event(folder, event))
+                except (Exception, SystemExit) as error:  # the code of another package may raise anything
                     kind, reason = type(error).__name__, abbreviate_reason(error)
                     failures.append(CallbackFailed(name, type(event).__name__, f"{kind}: {reason}"))
                     _close_all({name: active.pop(name)})
                     continue
+                except KeyboardInterrupt:
+                    events.close()
+                    yield CallbackInterrupted(name)
+                    raise
                 interrupting = interrupting or (name if is_interrupted else "")
             yield event
             yield from failures
@@ -159,7 +166,7 @@ def _close_all(active: dict[str, TrainingCallback]) -> list[CallbackFailed]:
         try:
             if callable(close):
                 close()
-        except Exception as error:  # the code of another package may raise anything
+        except (Exception, SystemExit) as error:  # the code of another package may raise anything
             kind, reason = type(error).__name__, abbreviate_reason(error)
             failures.append(CallbackFailed(name, "close", f"{kind}: {reason}"))
     return failures

@@ -3,6 +3,7 @@
 One file is either complete or absent, and reading it runs no code.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,10 @@ def restore_training_state(path: Path, state: TrainingState, fingerprint: str) -
     """
     with add_advice(RESTORE_OR_RENAME):
         tensors, progress = _read_checkpoint(path, state, fingerprint)
-    state.predictor.network.load_state_dict(_with_prefix(tensors, "network."))
-    state.optimizer.restore(_with_prefix(tensors, "optimizer."))
+    state.predictor.network.load_state_dict(with_prefix(tensors, "network."))
+    state.optimizer.restore(with_prefix(tensors, "optimizer."))
     if state.average is not None:
-        state.average.restore(_with_prefix(tensors, "average."))
+        state.average.restore(with_prefix(tensors, "average."))
     state.progress, state.checkpoint = progress, (path, progress.update)
 
 
@@ -105,11 +106,11 @@ def _read_checkpoint(path: Path, state: TrainingState, fingerprint: str) -> tupl
         raise RunError(f"{path}: {abbreviate_reason(error)}") from error
     _check_counts(path, tensors, progress.update, state.optimizer)
     if isinstance(state.optimizer, Adam):
-        _check_moments(path, _with_prefix(tensors, "optimizer."))
+        _check_moments(path, with_prefix(tensors, "optimizer."))
     check_digest(stored, tensor_digest(tensors, stored.metadata["progress"]))
     if isinstance(state.optimizer, TorchOptimizer):
         try:
-            state.optimizer.check_state(_with_prefix(tensors, "optimizer."))
+            state.optimizer.check_state(with_prefix(tensors, "optimizer."))
         except ValueError as error:
             raise RunError(
                 f"{path}: the optimizer {quote(state.optimizer.name)}: {abbreviate_reason(error)}"
@@ -143,8 +144,13 @@ def _tensors_of(state: TrainingState) -> dict[str, Any]:
     return tensors
 
 
-def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names have a prefix, without the prefix."""
+def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names have a prefix, without the prefix.
+
+    Args:
+        tensors: Tensors by name.
+        prefix: The prefix: "network.".
+    """
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 

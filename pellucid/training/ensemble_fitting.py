@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 
 from pellucid.config.durations import parse_duration
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, Device
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.in_memory import InMemoryTable
 from pellucid.data.validation_split import validation_file_config
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
-from pellucid.files import file_exists, remove_file, write_json
+from pellucid.files import file_exists, open_regular_file, remove_file, write_json
 from pellucid.run_folder.confidence_file import save_confidence
 from pellucid.run_folder.identity import combine_fingerprints, read_identity
 from pellucid.run_folder.predictor_loader import load
@@ -54,8 +54,10 @@ def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterato
     limit = parse_duration("training.time_limit", config.training.time_limit)
     seconds = MAX_TIME_SHARE * limit or math.inf
     remove_file(folder / CONFIDENCE)  # of other members or damaged: the ensemble could not be loaded
+    # The members may have been trained on the GPUs of a cluster, and this machine may have none.
+    device: Device = "auto" if config.device == "cuda" else config.device
     if not is_weighted:
-        predictor = load(members, config.device)
+        predictor = load(members, device)
         event = _choose_weight(predictor, validation, seconds)
         weight = 0.0 if event is None else event.weight
         write_json(
@@ -63,7 +65,7 @@ def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterato
         )
         if event is not None:
             yield event
-    fitted = fit_predictor_confidence(load(folder, config.device), validation, fingerprint, seconds)
+    fitted = fit_predictor_confidence(load(folder, device), validation, fingerprint, seconds)
     if fitted is not None:
         save_confidence(folder / CONFIDENCE, fitted.saved)
         yield fitted.event
@@ -80,5 +82,6 @@ def _read_validation(files: TrainingInputs, member: Path) -> list[Example]:
     """Return the validation examples of the training of a member."""
     data, held_out = load_run_config(member).data, member / VALIDATION
     if file_exists(held_out) or files.valid is None or isinstance(files.valid, InMemoryTable):
+        open_regular_file(held_out).close()  # a pipe in the folder of another user would be waited for
         return read_examples(held_out, validation_file_config(data)).examples
     return read_examples(files.valid, data, files.valid_target).examples

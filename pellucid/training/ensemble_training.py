@@ -14,7 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from pellucid.config.settings import Config
-from pellucid.errors import ConfigError, RunError, quote
+from pellucid.config.toml import named_extensions
+from pellucid.errors import ConfigError, RunError, count_noun, quote
 from pellucid.files import file_exists, missing_folders, read_bytes, remove_empty_folders, unexpected_files, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
@@ -42,7 +43,16 @@ from pellucid.training.events import (
 )
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingInputs
-from pellucid.worker_pool import JobEvent, JobFailure, ProgressMessage, WorkerChannel, WorkerPool, available_cores
+from pellucid.worker_pool import (
+    JobEvent,
+    JobFailure,
+    JobPool,
+    ProgressMessage,
+    WorkerChannel,
+    available_cores,
+    open_pool,
+    uses_local_pool,
+)
 
 UPDATE_INTERVAL = 0.25
 """Minimum seconds between two updates reported by a worker process."""
@@ -73,7 +83,7 @@ def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
         channel: Channel to the parent process. After a stop request the training saves its state and ends.
 
     Returns:
-        True if the training finished, False if it ended at a stop request.
+        True if the training finished, False if it ended at a stop request or by a callback.
 
     Raises:
         InputError: As in `train_run`; the worker pool passes the error on to the parent.
@@ -82,7 +92,8 @@ def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
     for event, reported in throttle(events):
         if reported is not None:
             channel.send_progress(reported)
-        if channel.stop_requested and not isinstance(event, TrainingStopped):
+        is_stopped = channel.stop_requested and not isinstance(event, TrainingStopped)
+        if is_stopped or isinstance(event, CallbackInterrupted):
             events.close()
             return False
     return True
@@ -126,7 +137,7 @@ def plan_ensemble(files: TrainingInputs, folder: Path, config: Config, size: int
     if not 1 <= size <= MAX_MEMBERS:
         raise ConfigError(f"ensemble: expected 1 to {MAX_MEMBERS:,} runs, got {quote(size)}")
     if config.seed + size > 2**32:
-        raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {size} runs")
+        raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {count_noun(size, 'run')}")
     seeds = range(config.seed, config.seed + size)
     folders = [folder / f"{MEMBER_PREFIX}{seed}" for seed in seeds]
     members = zip(seeds, folders, member_configs(config, folders), strict=True)
@@ -144,8 +155,8 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
     Args:
         training_jobs: Members of the ensemble.
         folder: Folder of the ensemble.
-        at_once: Maximum number of parallel trainings. If kernels must be compiled first, one training runs alone until
-            its first update.
+        at_once: Maximum number of parallel trainings; 0 for as many as there are cores, here or in a cluster. If
+            kernels must be compiled first on this machine, one training runs alone until its first update.
 
     Yields:
         Events of the members; None after each poll of the workers, so that the caller can act at least every 0.2
@@ -161,14 +172,14 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
     _check_ensemble_folder(folder, names)
     new_folders = missing_folders(folder)
     waiting = list(enumerate(training_jobs))[::-1]
-    with ExitStack() as stack, WorkerPool[TrainingJob](run_job, 1 if will_compile() else at_once) as pool:
+    with ExitStack() as stack, open_pool(run_job, first_trainings(at_once)) as pool:
         folder_locked = False
         try:
             while waiting or pool.busy:
                 while waiting and pool.free_workers:
                     pool.submit(*waiting.pop())
                 for event in pool.events():
-                    content = _content_of(event)
+                    content = _content_of(event, training_jobs[0].config)
                     if isinstance(content, ModelBuilt) and not folder_locked:
                         # The data files are read, and the folder is new or belongs to this ensemble.
                         stack.enter_context(lock_run_folder(folder, (ENSEMBLE, CONFIDENCE)))
@@ -190,10 +201,17 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
             raise
 
 
-def _content_of(event: JobEvent) -> RunEvent | None:
+def _content_of(event: JobEvent, config: Config) -> RunEvent | None:
     """Return the event of a training that a worker sent; None for the end of a job; raise the error of a failed one."""
     if isinstance(event, JobFailure):
-        raise event.error
+        error = event.error
+        names = [name for _, registry, name in named_extensions(msgspec.to_builtins(config)) if registry.is_local(name)]
+        if isinstance(error, ConfigError) and any(quote(name) in str(error) for name in names):
+            raise ConfigError(
+                f"{error}; it is registered in this process only: each training of an ensemble has a process of its "
+                "own, which finds what an installed package declares as an entry point"
+            ) from error
+        raise error
     content: RunEvent | None = event.content if isinstance(event, ProgressMessage) else None
     return content
 
@@ -204,6 +222,17 @@ def _write_members(path: Path, names: Sequence[str]) -> None:
         if file_exists(path) and list(read_ensemble_record(path).members) == list(names):
             return
     write_json(path, EnsembleRecord(tuple(names)))
+
+
+def first_trainings(at_once: int) -> int:
+    """Return how many trainings of several start at once: only one, if it compiles the kernels for the others.
+
+    On a cluster, each machine compiles its own kernels.
+
+    Args:
+        at_once: Maximum number of parallel trainings.
+    """
+    return 1 if uses_local_pool() and will_compile() else at_once
 
 
 def num_parallel_trainings(requested: int, config: Config) -> int:
@@ -224,11 +253,11 @@ def num_parallel_trainings(requested: int, config: Config) -> int:
     return max(1, available_cores() // config.threads) if config.threads else 1
 
 
-def shutdown(pool: WorkerPool[TrainingJob]) -> None:
+def shutdown(pool: JobPool) -> None:
     """Ask all trainings of a pool to stop, and wait until each has saved its state. Their last events are dropped.
 
     Args:
-        pool: Worker processes.
+        pool: Pool of the trainings.
     """
     pool.request_stop()
     while pool.busy:

@@ -57,7 +57,7 @@ class PairsMixedIn(NamedTuple):
     new_examples: int
     """Number of other training examples, each of which an epoch has once."""
     num_validation: int
-    """Number of its pairs that are left out, because their sources are in the validation set."""
+    """Number of its pairs that are left out, because the validation set has their sources, or words in context."""
     bad_lines: Sequence[BadLine] = ()
     """Lines that are no examples and were skipped."""
     digest: FileDigest | None = None

@@ -23,14 +23,47 @@ from pellucid.training.events import (
 )
 from pellucid.version import __version__
 
-EXPERIMENT = "pellucid"
+DEFAULT_EXPERIMENT = "pellucid"
 """Name of the experiment of MLflow, unless another is given."""
 FOLDER_TAG, VERSION_TAG = "pellucid.folder", "pellucid.version"
 """Tags of a run of MLflow: the run folder, by which a resumed training finds its run, and the version."""
-MAX_PARAMS = 100
+MAX_PARAMS_PER_REQUEST = 100
 """Maximum number of parameters of a request to MLflow."""
-MAX_VALUE = 500
+MAX_VALUE_LENGTH = 500
 """Maximum number of characters of the value of a parameter, which all versions of MLflow accept."""
+RUN_PATH = "run_folder.txt"
+"""File in a folder of event files outside of the run folder: the path of the run folder."""
+
+
+def _update_values(event: UpdateCompleted, loss: float) -> dict[str, float]:
+    """Return the values of an update by name."""
+    return {"loss": loss, "learning_rate": event.learning_rate, "gradient_norm": event.gradient_norm}
+
+
+def find_log_dir(folder: Path, run: Path) -> Path:
+    """Return the folder of the event files of a run: that with the name of the run folder, or with a number behind it.
+
+    Runs whose folders have the same name, such as the members `seed-1` of two ensembles, have folders of their own. A
+    file with the path of the run folder, by which a resumed training finds its event files, is written into a new one.
+
+    Args:
+        folder: Folder of the event files of all runs.
+        run: Run folder.
+    """
+    run = run.absolute()
+    owner = os.fsencode(run.resolve())
+    number = 1
+    while True:
+        log_dir = folder / (run.name if number == 1 else f"{run.name}-{number}")
+        log_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            with (log_dir / RUN_PATH).open("xb") as file:
+                file.write(owner)
+            return log_dir
+        except FileExistsError:
+            if (log_dir / RUN_PATH).read_bytes() == owner:
+                return log_dir
+        number += 1
 
 
 class TensorBoardCallback:
@@ -45,7 +78,8 @@ class TensorBoardCallback:
         """Check that the package is installed; nothing is written yet.
 
         Args:
-            folder: Folder of the event files, which then has a subfolder for each run; None for the run folder.
+            folder: Folder of the event files, which then has a subfolder for each run (`find_log_dir`); None for the
+                run folder.
 
         Raises:
             MissingDependencyError: TensorBoard is not installed.
@@ -63,14 +97,9 @@ class TensorBoardCallback:
         """
         match event:
             case TrainingStarted():
-                self._open(folder, event)
+                self._start(folder, event)
             case UpdateCompleted() if folder in self.writers:
-                values = {
-                    "loss": event.loss,
-                    "learning_rate": event.learning_rate,
-                    "gradient_norm": event.gradient_norm,
-                }
-                self._write(folder, "training", values, event.progress.update)
+                self._write(folder, "training", _update_values(event, event.loss), event.progress.update)
             case ValidationCompleted() if folder in self.writers:
                 self._write(folder, "validation", event.metrics, event.progress.update)
                 self.writers[folder].flush()
@@ -82,13 +111,13 @@ class TensorBoardCallback:
         while self.writers:
             self.writers.popitem()[1].close()
 
-    def _open(self, folder: Path, event: TrainingStarted) -> None:
+    def _start(self, folder: Path, event: TrainingStarted) -> None:
         """Open the event file of a training, and write its settings."""
         from torch.utils.tensorboard import SummaryWriter
 
-        place = folder / TENSORBOARD if self.folder is None else self.folder / folder.name
+        log_dir = folder / TENSORBOARD if self.folder is None else find_log_dir(self.folder, folder)
         update = event.progress.update
-        writer: Any = SummaryWriter(str(place), purge_step=update + 1 if update else 0)
+        writer: Any = SummaryWriter(str(log_dir), purge_step=update + 1 if update else 0)
         if not update:
             lines = to_toml(load_run_config(folder)).splitlines()
             writer.add_text("settings", "\n".join(f"    {line}" for line in lines), 0)
@@ -122,7 +151,7 @@ class MLflowCallback:
         """
         require_package("mlflow", "mlflow", "the callback 'mlflow'")
         self.tracking_uri = tracking_uri
-        self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        self.experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
         self.client: Any = None
         self.runs: dict[Path, str] = {}
 
@@ -135,13 +164,9 @@ class MLflowCallback:
         """
         match event:
             case TrainingStarted():
-                self._open(folder, event)
+                self._start(folder, event)
             case UpdateCompleted() if folder in self.runs and event.progress.update % LOSS_WINDOW == 0:
-                values = {
-                    "loss": event.progress.training_loss,
-                    "learning_rate": event.learning_rate,
-                    "gradient_norm": event.gradient_norm,
-                }
+                values = _update_values(event, event.progress.training_loss)
                 self._write(folder, "training", values, event.progress.update)
             case ValidationCompleted() if folder in self.runs:
                 self._write(folder, "validation", event.metrics, event.progress.update)
@@ -153,14 +178,13 @@ class MLflowCallback:
         while self.runs:
             self.client.set_terminated(self.runs.popitem()[1], "KILLED")
 
-    def _open(self, folder: Path, event: TrainingStarted) -> None:
+    def _start(self, folder: Path, event: TrainingStarted) -> None:
         """Create the run of a new training, with its settings, or find that of a resumed one."""
         from mlflow import MlflowClient
 
         if self.client is None:
             self.client = MlflowClient(self.tracking_uri)
-        found = self.client.get_experiment_by_name(self.experiment)
-        experiment = self.client.create_experiment(self.experiment) if found is None else found.experiment_id
+        experiment = _find_experiment(self.client, self.experiment)
         tag = str(folder.resolve())
         if event.progress.update and (run := self._find_run(experiment, tag)):
             self.client.update_run(run, status="RUNNING")
@@ -180,10 +204,10 @@ class MLflowCallback:
         """Write all settings that are not empty as parameters."""
         from mlflow.entities import Param
 
-        settings = {key: str(value)[:MAX_VALUE] for key, value in flatten_config(config).items()}
+        settings = {key: str(value)[:MAX_VALUE_LENGTH] for key, value in flatten_config(config).items()}
         params = [Param(key, value) for key, value in settings.items() if value]
-        for start in range(0, len(params), MAX_PARAMS):
-            self.client.log_batch(run, params=params[start : start + MAX_PARAMS])
+        for start in range(0, len(params), MAX_PARAMS_PER_REQUEST):
+            self.client.log_batch(run, params=params[start : start + MAX_PARAMS_PER_REQUEST])
 
     def _write(self, folder: Path, group: str, values: dict[str, float], step: int) -> None:
         """Write some metrics of one step."""
@@ -194,3 +218,16 @@ class MLflowCallback:
             Metric(re.sub(r"[^\w\-. /:]", "_", f"{group}/{name}"), value, now, step) for name, value in values.items()
         ]
         self.client.log_batch(self.runs[folder], metrics=metrics)
+
+
+def _find_experiment(client: Any, name: str) -> str:  # noqa: ANN401 (a class of MLflow)
+    """Return the identifier of an experiment of MLflow, which is created if it is missing."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name))
+        except Exception:
+            found = client.get_experiment_by_name(name)  # a training that runs in parallel may have created it
+            if found is None:
+                raise
+    return str(found.experiment_id)

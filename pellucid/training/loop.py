@@ -28,18 +28,19 @@ from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import PAD
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import DivergenceError, NotFiniteError
+from pellucid.errors import ConfigError, DivergenceError, NotFiniteError, count_noun, quote
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.custom_metrics import compute_metric, evaluated_examples
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
-from pellucid.model.device import rng_devices, seed_generators
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.shapes import Int
 from pellucid.tasks.registry import encode_for_task, get_task
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
 from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import Average, Optimizer, averaged_weights, build_average, scheduled_learning_rate
+from pellucid.training.parameter_updates import ParameterUpdater, compare_parameters, update_random_numbers
 from pellucid.training.scheduled_sampling import scheduled_sampling_probability
+from pellucid.training.worker_group import UpdateRequest, WorkerGroup
 
 MIX_IN_STREAM = 0x6D697800
 """Random stream of the earlier pairs that are drawn for an epoch."""
@@ -78,6 +79,8 @@ class TrainingState:
     """The predictor with beam size 1, for validation."""
     average: Average | None = field(init=False)
     """Weight average that is validated and saved; None without averaging."""
+    updater: ParameterUpdater = field(init=False)
+    """Updates of the parameters, by this process alone or with other workers."""
     prefetch: bool = field(init=False)
     """Prepare the next batch during an update (on a GPU only)."""
     time_limit: float = field(init=False)
@@ -89,6 +92,7 @@ class TrainingState:
         search = msgspec.structs.replace(self.config.search, beam_size=1)
         self.greedy_predictor = replace(self.predictor, config=msgspec.structs.replace(self.config, search=search))
         self.average = build_average(self.predictor.network, self.config.training)
+        self.updater = ParameterUpdater(self.gradient_computer, self.optimizer, self.config)
         self.prefetch = self.gradient_computer.device.type == "cuda"
         self.time_limit = parse_duration("training.time_limit", self.config.training.time_limit) or math.inf
 
@@ -96,6 +100,11 @@ class TrainingState:
     def config(self) -> Config:
         """The configuration of the run."""
         return self.predictor.config
+
+    @property
+    def workers(self) -> WorkerGroup | None:
+        """Workers of a data-parallel training, of which this process is worker 0; None for a single process."""
+        return self.updater.workers
 
     @cached_property
     def encoded_validation_examples(self) -> EncodedExamples:
@@ -152,12 +161,14 @@ class TrainingState:
         return bucket_by_length(self.encoded_training_examples, self.batch_size, batch_type, seed, epoch, rows)
 
     def load_batch(self, rows: np.ndarray) -> Batch:
-        """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare_batch`).
+        """Return a batch of training examples, prepared for `gradient_computer` (see `GradientComputer.prepare_batch`);
+        with several workers, on the host.
 
         Args:
             rows: Indices of the training examples.
         """
-        return self.gradient_computer.prepare_batch(collate(self.encoded_training_examples, rows))
+        batch = collate(self.encoded_training_examples, rows)
+        return batch if self.workers is not None else self.gradient_computer.prepare_batch(batch)
 
     def batch_loader(self, plan: list[np.ndarray]) -> Generator[LoadedBatch]:
         """Return a generator of all batches from the current position, without end: the rest of this epoch, then all
@@ -392,7 +403,7 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     """
     stale, patience = outcome.stale, config.perfect_patience
     if config.patience and stale >= config.patience:
-        return f"{config.metric} did not improve in {stale} validations"
+        return f"{config.metric} did not improve in {count_noun(stale, 'validation')}"
     if outcome.out_of_epochs:
         return "all its passes over the data are done"
     if outcome.out_of_time:
@@ -400,7 +411,7 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     # A small validation set may be all correct by chance while the learning rate is high: hence the minimum length.
     is_stale = patience > 0 and min(stale, stale * config.eval_interval + 1e-9) >= patience and outcome.halfway
     if is_stale and outcome.best is not None and _is_perfect(outcome.best, config.metric):
-        return f"{config.metric} is perfect, and the loss did not improve in {stale} validations"
+        return f"{config.metric} is perfect, and the loss did not improve in {count_noun(stale, 'validation')}"
     return ""
 
 
@@ -415,10 +426,7 @@ def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> 
     epochs_passed = (_epochs_done(progress, num_batches) + 0.5 / num_batches) / state.epochs
     progress_fraction = min(1.0, max(epochs_passed, schedule_time_passed(state, progress)))
     rate = scheduled_learning_rate(config, progress_fraction, progress.plateau_factor)
-    with torch.random.fork_rng(devices=rng_devices(state.gradient_computer.device)):
-        # The random numbers of an update depend on seed and update only, so no generator state has to be saved.
-        seeds = np.random.SeedSequence([state.config.seed, progress.update]).generate_state(1)
-        seed_generators(int(seeds[0]), state.gradient_computer.device)
+    with update_random_numbers(state.config.seed, progress.update, 0, state.gradient_computer.device):
         loss, norm = _update_parameters(
             state, loaded.batch, rate, scheduled_sampling_probability(config, progress_fraction)
         )
@@ -437,24 +445,26 @@ def _update_parameters(
     state: TrainingState, batch: Batch, learning_rate: float, sampling_probability: float
 ) -> tuple[float, float]:
     """Update the parameters by one batch; return the loss, and the gradient norm before clipping."""
-    config, network = state.config.training, state.predictor.network
+    network = state.predictor.network
     if not network.training:  # train() visits all modules, and only a validation changes their mode
         network.train()
-    loss, gradients = state.gradient_computer.compute(batch, sampling_probability)
-    norm = state.optimizer.update(gradients, learning_rate, config.clip_value, config.clip_norm)
+    request = UpdateRequest(state.progress.update, learning_rate, sampling_probability)
+    loss, norm = state.updater.update(batch, request)
     if not math.isfinite(norm):
         raise divergence_error(state, "the gradient is not finite")
     if not math.isfinite(loss):
         raise divergence_error(state, "the loss is not finite")
     if state.average is not None:
         state.average.after_update()
-    return float(loss), norm
+    return loss, norm
 
 
 def _validate(state: TrainingState, num_due: int, num_batches: int) -> ValidationCompleted:
     """Decode the validation set greedily, evaluate it, update the progress, and return the event."""
     start_time, progress, config = time.perf_counter(), state.progress, state.config.training
     predictor = state.predictor
+    if state.workers is not None:
+        compare_parameters(predictor.network, state.workers)
     if state.average is not None:
         state.average.record_validation()
     with averaged_weights(state.average):
@@ -468,6 +478,11 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
     task = get_task(state.config.task)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if is_custom_metric(config.metric):
+        if config.metric in metrics:
+            raise ConfigError(
+                f"training.metric = {quote(config.metric)}: the task {quote(state.config.task)} has a metric of this "
+                "name: register yours under another name"
+            )
         metrics[config.metric] = compute_metric(config.metric, evaluated_examples(traces, references, scored))
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pellucid.config.settings import Config
 from pellucid.config.training_types import BUILT_IN_OPTIMIZERS, METRIC_TYPES, format_metric, is_custom_metric
-from pellucid.errors import quote
+from pellucid.errors import count_noun, quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
 from pellucid.run_folder.advice import REMOVE_CARD, add_advice
@@ -97,13 +97,13 @@ def _about(state: TrainingState, log: RunLog) -> list[str]:
         f"{get_task(config.task).describe_architecture(config)}. "
         f"{parameter_count(state.predictor.network):,} parameters.",
         "",
-        f"* Trained on {num_examples:,} examples{note}: {progress.samples:,} samples in "
-        f"{progress.update:,} updates, {progress.seconds:,.0f} seconds, seed {config.seed}.",
+        f"* Trained on {count_noun(num_examples, 'example')}{note}: {count_noun(progress.samples, 'sample')} in "
+        f"{count_noun(progress.update, 'update')}, {progress.seconds:,.0f} seconds, seed {config.seed}.",
         *([f"* {fine_tuned}"] if fine_tuned else []),
         f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
-        f"* Source: {len(vocabularies.source.symbols)} symbols ({quote(config.data.source_symbols)}), "
+        f"* Source: {count_noun(len(vocabularies.source.symbols), 'symbol')} ({quote(config.data.source_symbols)}), "
         f"longest {vocabularies.longest_source}.",
-        f"* Target: {len(vocabularies.target.symbols)} symbols ({quote(config.data.target_symbols)}), "
+        f"* Target: {count_noun(len(vocabularies.target.symbols), 'symbol')} ({quote(config.data.target_symbols)}), "
         f"longest {vocabularies.longest_target}.",
     ]
 
@@ -114,15 +114,16 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
     first = started[0] if started else {}
     commit = first.get("commit", "")
     units = {"examples": "examples", "tokens": "source and target positions"}[config.training.batch_type]
-    updates = f" ({first['updates']:,} updates)" if "updates" in first else ""
+    updates = f" ({count_noun(first['updates'], 'update')})" if "updates" in first else ""
     limits = f", or {config.training.time_limit}" if config.training.time_limit else ""
     environments = [text for text in dict.fromkeys(map(_environment, started)) if text]
     continued = [f"* Continued with: {text}" for text in environments[1:]]
     return [
         f"* Parameters: {parameter_count(state.predictor.network):,}",
         f"* Batch size: {state.batch_size:,} {units}",
-        f"* Epochs: at most {state.epochs:g}{updates}{limits}; done: {state.progress.update:,} updates, the last "
-        f"in epoch {state.progress.epoch + 1:,}; the parameters are of update {state.progress.best_update:,}",
+        f"* Epochs: at most {state.epochs:g}{updates}{limits}; done: "
+        f"{count_noun(state.progress.update, 'update')}, the last in epoch {state.progress.epoch + 1:,}; the "
+        f"parameters are of update {state.progress.best_update:,}",
         *_methods(config),
         f"* Seed: {config.seed}",
         f"* Software: {environments[0] if environments else 'not recorded'}",
@@ -242,4 +243,8 @@ def _scores(best: dict[str, Any], examples: int, task: Task) -> list[str]:
         if is_custom_metric(name) and name in METRIC_TYPES
     ]
     lines = [*scores, *custom, f"cross-entropy {best['loss']:.4f} per {task.labels.symbol}"]
-    return [f"On {examples:,} examples{method}, at update {best['update']:,}:", "", *(f"* {line}" for line in lines)]
+    return [
+        f"On {count_noun(examples, 'example')}{method}, at update {best['update']:,}:",
+        "",
+        *(f"* {line}" for line in lines),
+    ]

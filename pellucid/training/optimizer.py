@@ -20,6 +20,7 @@ from pellucid.errors import ArgumentError
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.model.requests import request_of
 from pellucid.shapes import Float, Int
+from pellucid.training.gradient_clipping import clip_gradients
 from pellucid.training.torch_optimizer import TorchOptimizer
 
 
@@ -57,10 +58,6 @@ def scheduled_learning_rate(config: TrainingConfig, progress_fraction: float, pl
 
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
-NORM_BLOCK = 1 << 16
-"""Number of float32 squares summed at a time; a sum of millions loses digits."""
-MAX_NORM = 1.8e19
-"""Norm of gradients whose squares are within float32."""
 MOMENTS = ("mean", "square")
 
 
@@ -108,7 +105,7 @@ class Adam:
 
         Returns:
             The joint norm after clipping by value and before clipping by norm. If it is not finite, parameters and
-            moments are unchanged; it is infinite from `MAX_NORM` on.
+            moments are unchanged; it is infinite from `gradient_clipping.MAX_NORM` on.
         """
         with torch.no_grad():
             sparse = {
@@ -118,14 +115,8 @@ class Adam:
             }
             parts = self._collect([None if i in sparse else gradient for i, gradient in enumerate(gradients)], sparse)
             parts += [row_gradient.values.view(-1) for row_gradient in sparse.values()]
-            if clip_value:
-                for part in parts:
-                    part.clamp_(-clip_value, clip_value)
-            norm = _joint_norm(parts)
+            norm = clip_gradients(parts, clip_value, clip_norm)
             if math.isfinite(norm):
-                if clip_norm and (scale := clip_norm / (norm + 1e-6)) < 1.0:
-                    for part in parts:
-                        part.mul_(scale)
                 present = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in sparse]
                 self._step(present, rate)
                 for i, row_gradient in sparse.items():
@@ -222,17 +213,6 @@ class RowGradient(NamedTuple):
     """Indices of the rows, distinct."""
     values: Float[Tensor, "N *shape"]
     """Gradient of each row."""
-
-
-def _joint_norm(parts: Sequence[Float[Tensor, " p"]]) -> float:
-    """Return the Euclidean norm of all gradients."""
-    norms = [
-        torch.linalg.vector_norm(part[start : start + NORM_BLOCK])
-        for part in parts
-        for start in range(0, len(part), NORM_BLOCK)
-    ]
-    norm = float(norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms)))
-    return norm if norm < MAX_NORM else math.inf  # the norm of a single number is not squared, so may exceed
 
 
 def _coefficients(rate: float, count: int) -> tuple[float, float, float, float]:

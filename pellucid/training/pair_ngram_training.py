@@ -67,12 +67,13 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
         return None
     limit = state.time_limit
     max_cells = int(min(MAX_CELLS, FITTING_SHARE * limit * CELLS_PER_SECOND))
-    model, count = fit_encoded_examples(training, vocabularies, max_cells)
+    context_size = 2 * predictor.config.data.context_words
+    model, count = fit_encoded_examples(training, vocabularies, max_cells, context_size)
     if model is None:
         return None
     references = _references(state.validation_examples)
     pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
-    sources = [Example(source, "") for source in references]
+    sources = [Example(example.source, "") for example in references]
     outputs = decode_in_time(sources, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit, 1)
     join = predictor.tokenizers.target.join
     right = [
@@ -130,7 +131,7 @@ def choose_pair_ngram_weight(
     """
     references = _references(validation)
     searching = replace(predictor, pair_ngram=PairNgramMember(model, 0.0))
-    found = decode_in_time([Example(source, "") for source in references], searching.candidates, seconds, 1)
+    found = decode_in_time(list(references), searching.candidates, seconds, 1)
     right = [
         [trace.output in targets for trace in traces]
         for traces, targets in zip(found, references.values(), strict=False)
@@ -161,15 +162,16 @@ def _read(path: Path, vocabularies: Vocabularies) -> SavedPairNgram | None:
         return None
 
 
-def _references(validation: Sequence[Example]) -> dict[str, set[str]]:
+def _references(validation: Sequence[Example]) -> dict[Example, set[str]]:
     """Return validation sources, at most `MAX_SOURCES`, with all their targets, in a fixed shuffled order.
 
-    Empty sources are left out. The order makes the first of them representative.
+    Empty sources are left out. A source has one entry for each of its contexts. The order makes the first entries
+    representative.
     """
-    targets: dict[str, set[str]] = {}
+    targets: dict[Example, set[str]] = {}
     for example in validation:
         if example.source:
-            targets.setdefault(example.source, set()).add(example.target)
+            targets.setdefault(example._replace(target=""), set()).add(example.target)
     return {source: targets[source] for source in sample_evenly(list(targets), MAX_SOURCES)}
 
 

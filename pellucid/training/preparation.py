@@ -1,7 +1,8 @@
 """Preparation of data that does not fit into memory: files of pairs become a folder of ids that a training maps.
 
-The training file is read in blocks, twice: to count its symbols, and to encode its examples. Memory depends on the
-number of different symbols and on the size of a block, not on the number of examples. An interrupted preparation
+The training file is read in blocks, twice: to count its symbols, and to encode its examples; before that a third time
+for a sample, if subwords are learned. Memory depends on the number of different symbols, on the size of a block and,
+without a validation file, on the examples of 2,000 sources, not on the number of examples. An interrupted preparation
 continues with what it has stored.
 
 References:
@@ -10,10 +11,11 @@ References:
 
 import hashlib
 import heapq
+import os
 import shutil
 import unicodedata
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -21,41 +23,59 @@ import msgspec
 import numpy as np
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.settings import Config
+from pellucid.config.settings import Config, reads_neighbors
 from pellucid.data.corpus import EncodedCorpus, GrowingCorpus, ReadingReport, write_corpus
 from pellucid.data.encoding import id_dtypes
 from pellucid.data.examples import Example, ExampleFile, count_columns, describe_used_columns, read_example_blocks
 from pellucid.data.prepared_data import (
-    BAD_LINES,
-    DESCRIPTION,
-    EXAMPLES,
-    FILES,
-    PARTS,
-    VALIDATION,
+    BAD_LINES_FILE,
+    DESCRIPTION_FILE,
+    EXAMPLES_FILE,
+    PARTS_FOLDER,
+    PREPARED_FILES,
+    PREPARED_FORMAT,
+    VALIDATION_FILE,
     PreparedDescription,
     PreparedFile,
     is_prepared,
+    read_described,
     read_description,
 )
 from pellucid.data.tokenizers import SubwordModels, Tokenizers, build_tokenizers
-from pellucid.data.validation_split import MAX_VALIDATION_SOURCES, VALIDATION_SHARE, format_validation_file
+from pellucid.data.validation_split import (
+    MAX_VALIDATION_SOURCES,
+    VALIDATION_SHARE,
+    format_validation_file,
+    single_source_error,
+)
 from pellucid.data.vocabulary import Vocabularies, VocabularyTotals, learn_tokenizers
 from pellucid.errors import ConfigError, DataError, RunError, quote
 from pellucid.files import (
     decode_json,
+    digest_bytes,
     digest_file,
     file_exists,
     make_folder,
     open_atomic,
     read_bytes,
     remove_file,
+    remove_files,
     unexpected_files,
     wrap_os_errors,
     write_atomic,
 )
+from pellucid.run_folder.initialization import refuse_links
 from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.run_files import LOCK
 from pellucid.tasks.registry import get_task
-from pellucid.training.training_data import TrainingFiles, check_bad_share, read_validation_file, resolve_auto_settings
+from pellucid.training.training_data import (
+    TrainingFiles,
+    check_bad_share,
+    first_line_note,
+    read_validation_file,
+    resolve_auto_settings,
+    same_examples_error,
+)
 from pellucid.version import __version__
 
 BLOCK_EXAMPLES = 50_000
@@ -73,7 +93,7 @@ COUNTED, ENCODED = "counted.json", "encoded.json"
 
 
 class PreparationProgress(NamedTuple):
-    """A number of examples was counted or encoded."""
+    """A number of examples was sampled for subwords, counted or encoded."""
 
     stage: Literal["sampled", "counted", "encoded"]
     num_examples: int
@@ -87,7 +107,7 @@ class DataPrepared(NamedTuple):
     vocabularies: Vocabularies | None
     """Vocabularies of the examples; None if the folder was complete before, for the same files and settings."""
     note: str = ""
-    """Note about the columns that are used; "" without any."""
+    """Note about the first line and the columns that are used; "" without any."""
     bad_lines: Sequence[str] = ()
     """First bad lines with their reasons."""
 
@@ -100,10 +120,14 @@ class _CountedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     held_out: tuple[str, ...]
     """Sources that are held out as validation set; none with a validation file."""
     num_validation_examples: int
+    validation_sha256: str
+    """Checksum of the file of validation examples."""
     num_bad_lines: int
     num_blank_lines: int
     num_shared: int
     bad_lines: tuple[str, ...]
+    note: str
+    """Note about the first line of the training file; "" without any."""
 
 
 class _EncodedBlocks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,10 +192,7 @@ class SourceSample:
             DataError: All examples have the same source.
         """
         if len(self._known) < 2:
-            raise DataError(
-                f"{location} has a single source: none can be held out as validation set; name a validation file "
-                "(--valid)"
-            )
+            raise single_source_error(location)
         count = min(self.max_sources, max(1, round(self.share * len(self._known))))
         return [source for _, source in sorted(self._largest, reverse=True)[:count]]
 
@@ -198,49 +219,89 @@ def prepare_data(
 
     Args:
         files: Training and validation files, which are read twice.
-        folder: Folder of the prepared data: missing, empty, or of an interrupted preparation of the same files and
-            settings.
+        folder: Folder of the prepared data: missing, empty, or of an interrupted preparation. What one of other files
+            or settings has stored is not used.
         config: Configuration, of which the data settings and the task matter.
 
     Yields:
         `PreparationProgress` after each block, and `DataPrepared` at the end.
 
     Raises:
-        DataError: A file cannot be read twice, changes meanwhile, or holds no example; or a line is bad, unless bad
-            lines are skipped.
+        DataError: A file cannot be read twice, changes meanwhile, or holds no example; a line is bad, unless bad lines
+            are skipped; or the folder is complete and damaged.
         ConfigError: The task cannot be prepared, or a setting is not valid.
-        RunError: The folder holds other files, or cannot be written.
+        RunError: The folder holds other files or symbolic links, or cannot be written.
     """
     folder = Path(folder)
     if not get_task(config.task).settings.counts_symbols:
         raise ConfigError(
-            f"task = {quote(config.task)} trains on files of pairs: its vocabularies are not counts of symbols"
+            f"task = {quote(config.task)} cannot be prepared: its vocabularies are not counted from symbols; train on "
+            "the file of pairs"
         )
     if config.data.group_column:
         raise ConfigError(
-            "data.group_column (--group-column) divides a file of pairs: give a validation file (--valid)"
+            "data.group_column (--group-column) is not possible with prepare: leave it out, and give a validation file "
+            "(--valid) of other groups"
         )
+    if files.valid is None and reads_neighbors(config.data):
+        raise ConfigError(
+            "data.context_words (--context-words) holds out sentences of a text, but prepared data holds out sources: "
+            "give a validation file (--valid)"
+        )
+    refuse_links([folder / name for name in (LOCK, *PREPARED_FILES)], "a preparation")
+    _check_folder(folder)  # first: the files may take minutes to read
     resolved = msgspec.structs.replace(config, data=resolve_auto_settings(files, config.data))
-    described = [None if file is None else _describe_file(file) for file in files]
+    others = (None if file is None else _describe_file(file) for file in files[1:])
+    described = DescribedFiles(_describe_file(files.train), *others)
     preparation = Preparation(files, folder, config, resolved, described)
-    if is_prepared(folder):
-        yield preparation.finished()
+    if is_prepared(folder) and not file_exists(preparation.parts):
+        yield preparation.complete_event()
         return
-    if unexpected_files(folder, FILES):
+    with lock_run_folder(folder, PREPARED_FILES):
+        if is_prepared(folder):  # another process has completed it meanwhile, or was killed just after
+            shutil.rmtree(preparation.parts, ignore_errors=True)
+            yield preparation.complete_event()
+            return
+        _check_folder(folder)
+        make_folder(preparation.parts)
+        with wrap_os_errors("read", preparation.parts):
+            refuse_links(sorted(preparation.parts.iterdir()), "a preparation")
+        try:
+            yield from preparation.run()
+        finally:
+            preparation.discard_uncounted()
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise `RunError` if a folder holds files, unless they are those of prepared data, complete or not."""
+    is_own = is_prepared(folder) or file_exists(folder / PARTS_FOLDER)
+    if unexpected_files(folder, PREPARED_FILES if is_own else ()):
         raise RunError(f"{folder} holds other files: name a new folder for the prepared data")
-    with lock_run_folder(folder, FILES):
-        make_folder(folder / PARTS)
-        yield from preparation.run()
 
 
 def _describe_file(file: Path) -> PreparedFile:
     """Return path, size and checksum of a file; raise `DataError` for one that cannot be read twice."""
     digest = digest_file(file)
     if digest is None:
+        if str(file) == "-":
+            raise DataError("standard input cannot be prepared: files are read twice, so write it to a file first")
         with wrap_os_errors("read", file, DataError):
             file.stat()
+        if is_prepared(file):
+            raise DataError(f"{file} is prepared data already: pellucid train {file} trains on it")
+        if os.path.isdir(file):
+            raise DataError(f"{file} is a folder: give a file of pairs")
         raise DataError(f"{file} is no regular file: it is read twice, so write a pipe or a stream to a file first")
     return PreparedFile(str(file), *digest)
+
+
+class DescribedFiles(NamedTuple):
+    """Path, size and checksum of each file of `TrainingFiles`."""
+
+    train: PreparedFile
+    valid: PreparedFile | None
+    train_target: PreparedFile | None
+    valid_target: PreparedFile | None
 
 
 class Preparation(NamedTuple):
@@ -252,34 +313,51 @@ class Preparation(NamedTuple):
     """Configuration as it was given."""
     resolved: Config
     """Configuration with the format and the header of the training file."""
-    described: Sequence[PreparedFile | None]
-    """Path, size and checksum of each file of `files`."""
+    described: DescribedFiles
 
     @property
     def key(self) -> str:
         """Hash of everything that determines the examples."""
-        settings = (__version__, unicodedata.unidata_version, self.resolved.data, self.resolved.task)
+        settings = (PREPARED_FORMAT, unicodedata.unidata_version, self.resolved.data, self.resolved.task)
         contents = [file and (file.size, file.sha256) for file in self.described]
         return hashlib.sha256(msgspec.json.encode((settings, contents))).hexdigest()
 
     @property
     def parts(self) -> Path:
         """Folder of the files of an unfinished preparation."""
-        return self.folder / PARTS
+        return self.folder / PARTS_FOLDER
 
-    def finished(self) -> DataPrepared:
+    def complete_event(self) -> DataPrepared:
         """Return the event of a folder that is complete.
 
         Raises:
-            RunError: It was prepared from other files or settings.
+            RunError: It was prepared from other files or settings, or with another version of Unicode.
+            DataError: A file is damaged.
         """
         description = read_description(self.folder)
         if description.key != self.key:
+            is_same = self._has_files_and_settings_of(description)
+            cause = "with another version of Unicode (of Python)" if is_same else "from other files or settings"
             raise RunError(
-                f"{self.folder} holds data that was prepared from other files or settings "
-                f"({self.folder / DESCRIPTION}): name another folder, or remove it"
+                f"{self.folder} holds data that was prepared {cause} ({self.folder / DESCRIPTION_FILE}): name another "
+                "folder, or remove it"
             )
+        read_described(self.folder, description)
         return DataPrepared(description, None)
+
+    def _has_files_and_settings_of(self, description: PreparedDescription) -> bool:
+        """Return whether complete data has the files, by their contents, and the settings of this preparation."""
+        stored = (description.train, description.valid, description.train_target, description.valid_target)
+        digests = [[file and file.digest for file in files] for files in (stored, self.described)]
+        settings = (description.data, description.task)
+        return digests[0] == digests[1] and settings == (self.resolved.data, self.resolved.task)
+
+    def discard_uncounted(self) -> None:
+        """Remove the files of a preparation that has ended before its counts were stored: the next one begins anew."""
+        with suppress(RunError):  # of an error, the first one is reported
+            if not is_prepared(self.folder) and not file_exists(self.parts / COUNTED):
+                remove_files(self.folder, [EXAMPLES_FILE, VALIDATION_FILE, BAD_LINES_FILE])
+                shutil.rmtree(self.parts, ignore_errors=True)
 
     def run(self) -> Iterator[PreparationProgress | DataPrepared]:
         """Yield the events of a new or an interrupted preparation."""
@@ -289,7 +367,7 @@ class Preparation(NamedTuple):
         num_examples = yield from self._encode(counted)
         for file in filter(None, self.described):
             if digest_file(Path(file.path)) != file.digest:
-                raise DataError(f"{file.path} changed while it was read: remove {self.folder}, and prepare it again")
+                raise DataError(f"{file.path} changed while it was read: give the command again")
         yield self._finish(counted, num_examples)
 
     def blocks(self) -> Iterator[ExampleFile]:
@@ -304,41 +382,38 @@ class Preparation(NamedTuple):
     def _stored_count(self) -> _CountedData | None:
         """Return the stored result of the first reading; None if there is none of these files and settings."""
         path = self.parts / COUNTED
-        if file_exists(path) and file_exists(self.folder / VALIDATION):
+        if file_exists(path) and file_exists(self.folder / VALIDATION_FILE):
             try:
                 counted = decode_json(read_bytes(path), _CountedData)
             except ValueError:
                 return None  # damaged: it is counted again
-            if counted.key == self.key:
+            digest = digest_file(self.folder / VALIDATION_FILE)
+            if counted.key == self.key and digest is not None and digest.sha256 == counted.validation_sha256:
                 return counted
         return None
 
     def _count(self) -> Generator[PreparationProgress, None, _CountedData]:
-        """Count the symbols, choose the validation set, and store both."""
+        """Count the symbols, hold out the validation set, and store both."""
+        # First: the files that are written below must never be taken for those of another, interrupted preparation.
+        remove_file(self.parts / COUNTED)
         remove_file(self.parts / ENCODED)
         tokenizers = yield from self._learn_tokenizers()
-        given = None if self.files.valid is None else read_validation_file(self.files, self.config.data).examples
-        counter = BlockCounter(self.resolved, tokenizers, given)
-        with open_atomic(self.folder / BAD_LINES) as file:
+        validation = None if self.files.valid is None else read_validation_file(self.files, self.config.data).examples
+        counter = BlockCounter(self.resolved, tokenizers, validation)
+        with open_atomic(self.folder / BAD_LINES_FILE) as file:
             for block in self.blocks():
+                if block.examples and not counter.num_examples:
+                    counter.note = first_line_note(block.examples, self.files, self.config.data)
                 counter.add(block)
                 file.write("".join(f"{line}\n" for line in block.bad_lines).encode("utf-8", "replace"))
                 yield PreparationProgress("counted", counter.num_examples)
         if not counter.num_bad_lines:
-            remove_file(self.folder / BAD_LINES)
-        held_out, validation = counter.choose_validation(self.files)
-        columns = 0 if self.files.train_target else count_columns(self.files.train, self.resolved.data)
-        counted = _CountedData(
-            key=self.key,
-            vocabularies=msgspec.structs.replace(counter.vocabularies(), columns=columns),
-            held_out=held_out,
-            num_validation_examples=len(validation),
-            num_bad_lines=counter.num_bad_lines,
-            num_blank_lines=counter.num_blank_lines,
-            num_shared=counter.num_shared(),
-            bad_lines=tuple(counter.bad_lines),
-        )
-        write_atomic(self.folder / VALIDATION, format_validation_file(validation))
+            remove_file(self.folder / BAD_LINES_FILE)
+        held_out, examples = counter.hold_out_validation(self.files)
+        content = format_validation_file(examples)
+        digest = digest_bytes(content)
+        counted = counter.counted_data(self.key, self.files, held_out, len(examples), digest.sha256)
+        write_atomic(self.folder / VALIDATION_FILE, content)
         write_atomic(self.parts / COUNTED, msgspec.json.encode(counted))
         return counted
 
@@ -353,8 +428,8 @@ class Preparation(NamedTuple):
                 num_examples += 1
                 if len(examples) < MAX_SUBWORD_EXAMPLES:
                     examples.append(example)
-                elif (place := int(generator.integers(num_examples))) < MAX_SUBWORD_EXAMPLES:
-                    examples[place] = example
+                elif (index := int(generator.integers(num_examples))) < MAX_SUBWORD_EXAMPLES:
+                    examples[index] = example
             yield PreparationProgress("sampled", num_examples)
         return learn_tokenizers(examples, data)
 
@@ -376,7 +451,7 @@ class Preparation(NamedTuple):
             if not corpus.num_examples:
                 raise DataError(f"{self.files.train}: the sources of all examples are held out as validation set")
             report = ReadingReport((), counted.num_blank_lines, counted.num_shared)
-            write_corpus(self.folder / EXAMPLES, EncodedCorpus(self.key, report, vocabularies, corpus.mapped()))
+            write_corpus(self.folder / EXAMPLES_FILE, EncodedCorpus(self.key, report, vocabularies, corpus.mapped()))
             return corpus.num_examples
 
     def _stored_blocks(self) -> _EncodedBlocks:
@@ -395,28 +470,28 @@ class Preparation(NamedTuple):
 
     def _finish(self, counted: _CountedData, num_examples: int) -> DataPrepared:
         """Write the description, which makes the folder complete, and remove the parts."""
-        train, valid, train_target, valid_target = self.described
-        assert train is not None
         description = PreparedDescription(
             key=self.key,
             data=self.resolved.data,
             task=self.resolved.task,
-            train=train,
-            train_target=train_target,
-            valid=valid,
-            valid_target=valid_target,
+            train=self.described.train,
+            train_target=self.described.train_target,
+            valid=self.described.valid,
+            valid_target=self.described.valid_target,
             num_examples=num_examples,
             num_validation_examples=counted.num_validation_examples,
+            validation_sha256=counted.validation_sha256,
             num_bad_lines=counted.num_bad_lines,
             num_blank_lines=counted.num_blank_lines,
             num_shared=counted.num_shared,
             version=__version__,
         )
         content = msgspec.json.format(msgspec.json.encode(description), indent=1)
-        write_atomic(self.folder / DESCRIPTION, content)
+        write_atomic(self.folder / DESCRIPTION_FILE, content)
         with wrap_os_errors("remove", self.parts):
             shutil.rmtree(self.parts)
-        note = "" if self.files.train_target else describe_used_columns(self.files.train, self.resolved.data)
+        columns = "" if self.files.train_target else describe_used_columns(self.files.train, self.resolved.data)
+        note = "; ".join(filter(None, [counted.note, columns]))
         return DataPrepared(description, counted.vocabularies, note, counted.bad_lines)
 
 
@@ -437,6 +512,8 @@ class BlockCounter:
         self._validation_set = frozenset(validation or ())
         self.num_examples = self.num_bad_lines = self.num_blank_lines = 0
         self.bad_lines = list[str]()
+        self.note = ""
+        """Note about the first line; "" without any."""
         self._totals, self._sample = VocabularyTotals(), SourceSample()
         self._shared = set[Example]()
         self._all_shared = True
@@ -461,12 +538,14 @@ class BlockCounter:
 
     def _learn(self, examples: Sequence[Example]) -> Vocabularies:
         """Return the vocabularies of examples, with every symbol."""
-        data = msgspec.structs.replace(self.config.data, min_count=1)
+        data = msgspec.structs.replace(self.config.data, min_count=1, context_words=0)
         config = msgspec.structs.replace(self.config, data=data)
         return get_task(config.task).learn_vocabularies(examples, self.tokenizers, config)
 
-    def choose_validation(self, files: TrainingFiles) -> tuple[tuple[str, ...], Sequence[Example]]:
+    def hold_out_validation(self, files: TrainingFiles) -> tuple[tuple[str, ...], Sequence[Example]]:
         """Return the sources that are held out, none with a validation file, and the validation examples.
+
+        The counts are then those of the other examples.
 
         Args:
             files: Training and validation files, for errors.
@@ -476,10 +555,7 @@ class BlockCounter:
         """
         if self.validation is not None:
             if self._all_shared and self._shared.issuperset(self.validation):
-                raise DataError(
-                    f"{files.valid} holds the same examples as {files.train}: scores on training examples do not "
-                    "measure generalization; give examples that are not in the training file"
-                )
+                raise same_examples_error(files)
             return (), self.validation
         sources = self._sample.sources(str(files.train))
         examples = self._sample.examples(sources)
@@ -491,8 +567,40 @@ class BlockCounter:
         return sum(example in self._shared for example in self.validation or ())
 
     def vocabularies(self) -> Vocabularies:
-        """Return the vocabularies of the training examples, once the validation set is chosen."""
+        """Return the vocabularies of the training examples, once the validation set is held out."""
         pieces = SubwordModels(self.tokenizers.source.subwords, self.tokenizers.target.subwords)
         min_count = self.config.data.min_count
         is_label = not get_task(self.config.task).settings.autoregressive
-        return self._totals.rank(min_count, 1 if is_label else min_count, pieces)
+        context_words = self.config.data.context_words
+        return self._totals.rank(min_count, 1 if is_label else min_count, pieces, context_words)
+
+    def counted_data(
+        self,
+        key: str,
+        files: TrainingFiles,
+        held_out: tuple[str, ...],
+        num_validation_examples: int,
+        validation_sha256: str,
+    ) -> _CountedData:
+        """Return the result of the first reading, once the validation set is held out.
+
+        Args:
+            key: Hash of everything that determines the examples.
+            files: Training and validation files.
+            held_out: Sources that are held out.
+            num_validation_examples: Number of validation examples.
+            validation_sha256: Checksum of the file of validation examples.
+        """
+        columns = 0 if files.train_target else count_columns(files.train, self.config.data)
+        return _CountedData(
+            key=key,
+            vocabularies=msgspec.structs.replace(self.vocabularies(), columns=columns),
+            held_out=held_out,
+            num_validation_examples=num_validation_examples,
+            validation_sha256=validation_sha256,
+            num_bad_lines=self.num_bad_lines,
+            num_blank_lines=self.num_blank_lines,
+            num_shared=self.num_shared(),
+            bad_lines=tuple(self.bad_lines),
+            note=self.note,
+        )

@@ -20,6 +20,7 @@ from pellucid.config.toml import validate_config
 from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
+from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import MEMORY_ADVICE, ConfigError, OutOfMemoryError, RunError, is_out_of_memory, quote
@@ -53,7 +54,7 @@ from pellucid.run_folder.initialization import (
     write_missing_settings,
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
-from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log, sync_log
+from pellucid.run_folder.log import MAX_RECORD_SIZE, RunLog, append_log, cut_log, load_run_log, sync_log
 from pellucid.run_folder.model_file import VERSIONS
 from pellucid.run_folder.network_file import check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
@@ -63,6 +64,7 @@ from pellucid.training import snapshots
 from pellucid.training.callbacks import build_callbacks, notify_callbacks
 from pellucid.training.checkpoint import OtherDataError, restore_training_state, save_training_state
 from pellucid.training.confidence_training import fit_missing_confidence, has_confidence
+from pellucid.training.data_parallel import check_data_parallel, serve_updates, start_workers
 from pellucid.training.events import (
     ConfidenceFitted,
     DataAugmented,
@@ -97,6 +99,7 @@ from pellucid.training.training_data import (
     resolve_auto_settings,
     save_corpus,
 )
+from pellucid.training.worker_group import WorkerGroup, connected_workers
 
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and at least this often between validations."""
@@ -156,6 +159,9 @@ def train_run(
     choice of deterministic algorithms are set for the whole process. Only one thread of a process may train at a time,
     because threads share torch's random number generator; parallel trainings need processes (`train_ensemble`).
 
+    In the processes of torchrun, they train one network together (`pellucid.training.data_parallel`). Worker 0 yields
+    the events; the others yield none.
+
     Args:
         files: Training and validation data.
         folder: Run folder: missing, empty, or with a run of the same settings and data.
@@ -180,20 +186,25 @@ def train_run(
             with other settings or data, is damaged, or cannot be written.
         DivergenceError: A loss, gradient or parameter is not finite.
         OutOfMemoryError: An allocation failed; the last checkpoint is kept.
+        WorkerLostError: Another process of the training has ended.
     """
     check_torch_defaults()
     check_gradients()
     start = time.monotonic() if started_at is None else started_at
-    callbacks = build_callbacks(config)
-    with (
-        one_training_thread(),
-        _name_memory_errors(Path(folder)),
-        closing(_yield_events(files, Path(folder), config, start)) as events,
-    ):
-        yield from notify_callbacks(events, Path(folder), callbacks)
+    with one_training_thread(), _name_memory_errors(Path(folder)), connected_workers() as workers:
+        if workers is not None and workers.rank:
+            serve_updates(workers)
+            return
+        if workers is not None:
+            check_data_parallel(config)
+        callbacks = build_callbacks(config)
+        with closing(_yield_events(files, Path(folder), config, start, workers)) as events:
+            yield from notify_callbacks(events, Path(folder), callbacks)
 
 
-def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_at: float) -> Generator[RunEvent]:
+def _yield_events(
+    files: TrainingInputs, folder: Path, config: Config, started_at: float, workers: WorkerGroup | None
+) -> Generator[RunEvent]:
     """Yield the events of a training, new or resumed."""
     unresolved_data = config.data
     config = msgspec.structs.replace(config, data=resolve_auto_settings(files, unresolved_data))
@@ -249,19 +260,28 @@ def _yield_events(files: TrainingInputs, folder: Path, config: Config, started_a
         yield from (*reads, *added, model_built) if is_resumed else (model_built,)
         if model_built.compiles:
             _append(log, {"event": "compiling"})
-        if config.device == "cpu" and not (state.progress.finished or are_kernels_disabled()):
-            # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
-            loaded = load_kernels()  # before the first update, where the training can be interrupted at once
-            if not loaded and config.precision == "bf16":
-                raise ConfigError(
-                    "precision: expected float32 on this machine, got 'bf16': on the CPU it needs the kernels, which "
-                    "cannot be compiled here; the warning says why"
-                )
         if state.progress.finished:
+            if not has_confidence(folder, fingerprint):  # it is fitted with kernels, as in an undisturbed training
+                _load_kernels(config)
             yield from _finish_run_folder(state, log, fingerprint)
             yield TrainingStopped(state.progress)
-        else:
-            yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], started_at)
+            return
+        # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
+        _load_kernels(config)  # before the first update, where the training can be interrupted at once
+        if workers is not None:
+            start_workers(state, workers)
+        yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], started_at)
+
+
+def _load_kernels(config: Config) -> None:
+    """Load the kernels, unless the training does not use them; raise `ConfigError` if it cannot do without."""
+    if config.device != "cpu" or are_kernels_disabled():
+        return
+    if not load_kernels() and config.precision == "bf16":
+        raise ConfigError(
+            "precision: expected float32 on this machine, got 'bf16': on the CPU it needs the kernels, which cannot be "
+            "compiled here; the warning says why"
+        )
 
 
 class TrainingContents(NamedTuple):
@@ -662,7 +682,8 @@ def _log_record(event: Event, fingerprint: str, state: TrainingState) -> dict[st
             derived = {"epochs": event.epochs, "updates": event.updates, "batch_size": state.batch_size}
             gpu = torch.cuda.get_device_name() if state.config.device == "cuda" else ""
             environment = describe_environment(torch.get_num_threads(), gpu)
-            return {"event": "started", **fields, **derived, **start, **environment}
+            workers = {} if state.workers is None else {"workers": state.workers.size}
+            return {"event": "started", **fields, **derived, **start, **environment, **workers}
         case UpdateCompleted():
             if event.progress.update % LOSS_WINDOW:
                 return None
@@ -699,13 +720,27 @@ def _log_record_of_file(read: LoggedOnce) -> dict[str, Any]:
     fields = {
         "examples": read.examples,
         "blank_lines": read.num_blank_lines,
-        "bad_lines": [str(line) for line in read.bad_lines],
+        "bad_lines": (described := _describe_bad_lines(read.bad_lines)),
     }
+    if len(described) < len(read.bad_lines):
+        fields["num_bad_lines"] = len(read.bad_lines)
     digest = {} if read.digest is None else dict[str, Any](read.digest._asdict())
     if read.target_digest is not None:
         digest |= {f"target_{key}": value for key, value in read.target_digest._asdict().items()}
     target = {"target": str(read.target)} if read.target else {}
     return {"event": "read", "path": str(read.path), **target, **digest, **fields}
+
+
+def _describe_bad_lines(bad_lines: Sequence[BadLine]) -> list[str]:
+    """Return the descriptions of the first bad lines, as many as fit into a line of the log."""
+    described, size = list[str](), 0
+    for line in bad_lines:
+        text = str(line)
+        size += 6 * len(text)  # a character takes at most six bytes in JSON
+        if size > MAX_RECORD_SIZE // 2:
+            break
+        described.append(text)
+    return described
 
 
 def _changed_files(log: RunLog, reads: Sequence[FileRead]) -> list[str]:

@@ -4,7 +4,6 @@ The state of such an optimizer is a tree of tensors, numbers, texts, lists and d
 name, and the tree as JSON, in which each tensor is replaced by its name.
 """
 
-import inspect
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,21 +14,35 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pellucid.argument_checks import argument_error, convert_argument
-from pellucid.config.extensions import check_name
-from pellucid.config.settings import TrainingConfig
+from pellucid.argument_checks import convert_argument
+from pellucid.config.extensions import ClassRequirement, takes_arguments
+from pellucid.config.settings import Amount, LearningRate, TrainingConfig
 from pellucid.config.training_types import OPTIMIZER_TYPES
 from pellucid.errors import ConfigError, InputError, abbreviate_reason, quote
+from pellucid.training.gradient_clipping import clip_gradients
 
-REQUIREMENT = "a subclass of torch.optim.Optimizer that takes params, lr and weight_decay"
-"""Requirement of the classes of other packages, for messages."""
-TREE = "tree"
+STATE_TREE = "tree"
 """Name of the JSON text in a checkpoint, stored as bytes."""
 MAX_DEPTH = 20
 """Maximum nesting of values in the state of an optimizer."""
 STORED_TYPES = (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
 """Types of tensors that a checkpoint holds."""
-ADVICE = "keep everything that changes in self.state[parameter] and self.param_groups"
+STATE_ADVICE = "keep everything that changes in self.state[parameter] and self.param_groups"
+
+
+def _is_optimizer_class(value: type) -> bool:
+    """Return whether a class is an optimizer with a step of its own, built with the arguments of a training."""
+    return (
+        issubclass(value, torch.optim.Optimizer)
+        and value.step is not torch.optim.Optimizer.step
+        and takes_arguments(value, 1, ("lr", "weight_decay"))
+    )
+
+
+OPTIMIZER_REQUIREMENT = ClassRequirement(
+    "a subclass of torch.optim.Optimizer that takes params, lr and weight_decay", _is_optimizer_class
+)
+"""Requirement of the classes of other packages."""
 
 
 def register_optimizer(name: str, optimizer_class: type[torch.optim.Optimizer]) -> None:
@@ -51,25 +64,32 @@ def register_optimizer(name: str, optimizer_class: type[torch.optim.Optimizer]) 
             `torch.optim.Optimizer`, has no step of its own, or takes other arguments.
         ConfigError: A built-in optimizer has this name.
     """
-    name = convert_argument("name", name, str)
-    check_name("name", name)
-    if not _is_buildable(optimizer_class):
-        raise argument_error("optimizer_class", REQUIREMENT, optimizer_class)
-    OPTIMIZER_TYPES.add(name, optimizer_class)
+    OPTIMIZER_TYPES.register_class("optimizer_class", name, optimizer_class, OPTIMIZER_REQUIREMENT)
 
 
-def _is_buildable(value: object) -> bool:
-    """Return whether a value is a class of optimizers with a step of its own and the arguments of a training."""
-    if not issubclass(type(value), type):  # isinstance would read __class__, which may raise anything
-        return False
-    optimizer_class = cast(type, value)
-    if not issubclass(optimizer_class, torch.optim.Optimizer) or optimizer_class.step is torch.optim.Optimizer.step:
-        return False
-    try:
-        inspect.signature(optimizer_class).bind([], lr=0.1, weight_decay=0.0)
-    except (TypeError, ValueError):
-        return False
-    return True
+def check_optimizer(
+    optimizer_class: type[torch.optim.Optimizer], learning_rate: float = 0.001, weight_decay: float = 0.0
+) -> None:
+    """Check a class of optimizers as a training does before its first update, for the tests of its author.
+
+    Three updates of small parameters are computed, with and without saving the state between them, with a parameter
+    without a gradient, and at a learning rate of 0.
+
+    Args:
+        optimizer_class: The class; it need not be registered.
+        learning_rate: Peak learning rate.
+        weight_decay: Weight decay.
+
+    Raises:
+        ArgumentError: The class is not a subclass of `torch.optim.Optimizer`, has no step of its own, or takes other
+            arguments.
+        ConfigError: The class fails the check (`check_updates`).
+    """
+    if not OPTIMIZER_REQUIREMENT.is_met(optimizer_class):
+        raise OPTIMIZER_REQUIREMENT.argument_error("optimizer_class", optimizer_class)
+    rate = convert_argument("learning_rate", learning_rate, LearningRate)
+    decay = convert_argument("weight_decay", weight_decay, Amount)
+    check_updates(optimizer_class, optimizer_class.__name__, rate, decay)
 
 
 class TorchOptimizer:
@@ -87,10 +107,8 @@ class TorchOptimizer:
                 accepts, or the class fails the check (`check_updates`).
         """
         self.name = config.optimizer
-        optimizer_class = OPTIMIZER_TYPES.get(self.name)
-        if not _is_buildable(optimizer_class):
-            raise ConfigError(f"the class of the optimizer {quote(self.name)} is not {REQUIREMENT}")
-        self.optimizer_class: type[torch.optim.Optimizer] = optimizer_class
+        optimizer_class: type[torch.optim.Optimizer] = OPTIMIZER_TYPES.get_class(self.name, OPTIMIZER_REQUIREMENT)
+        self.optimizer_class = optimizer_class
         self.weight_decay = config.weight_decay
         named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
         self.names = [name for name, _ in named]
@@ -113,28 +131,19 @@ class TorchOptimizer:
             clip_norm: Then scale all gradients so that their joint Euclidean norm is at most this; 0 is off.
 
         Returns:
-            The joint norm after clipping by value and before clipping by norm. If it is not finite, the parameters are
-            unchanged.
+            The joint norm after clipping by value and before clipping by norm (`clip_gradients`). If it is not finite,
+            the parameters are unchanged.
         """
         with torch.no_grad():
             copies = [None if gradient is None else _dense_copy(gradient) for gradient in gradients]
-            present = [copy for copy in copies if copy is not None]
-            if clip_value:
-                for copy in present:
-                    copy.clamp_(-clip_value, clip_value)
-            norms = [torch.linalg.vector_norm(copy, dtype=torch.float64) for copy in present]
-            norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
-            if not math.isfinite(norm):
-                return math.inf
-            if clip_norm and (scale := clip_norm / (norm + 1e-6)) < 1.0:
-                for copy in present:
-                    copy.mul_(scale)
-            with _named_errors(self.name):
-                take_step(self.optimizer, self.parameters, copies, rate)
+            norm = clip_gradients([copy.view(-1) for copy in copies if copy is not None], clip_value, clip_norm)
+            if math.isfinite(norm):
+                with wrap_optimizer_errors(self.name):
+                    take_step(self.optimizer, self.parameters, copies, rate)
         return norm
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state for a checkpoint: its tensors by name, and the tree of all values as `TREE`.
+        """Return the state for a checkpoint: its tensors by name, and the tree of all values as `STATE_TREE`.
 
         Raises:
             ConfigError: A value of the state cannot be stored.
@@ -187,18 +196,23 @@ def take_step(
 
 
 def _dense_copy(gradient: Tensor) -> Tensor:
-    """Return a dense copy of a gradient."""
-    return gradient.to_dense().clone() if gradient.is_sparse else gradient.detach().clone()
+    """Return a dense copy of a gradient, whose numbers are contiguous."""
+    dense = gradient.to_dense() if gradient.is_sparse else gradient.detach()
+    return dense.clone(memory_format=torch.contiguous_format)
 
 
 @contextmanager
-def _named_errors(name: str) -> Iterator[None]:
-    """Convert any error of an optimizer of another package in the block to `ConfigError`."""
+def wrap_optimizer_errors(name: str) -> Iterator[None]:
+    """Convert any error of an optimizer of another package in the block to `ConfigError`.
+
+    Args:
+        name: Name of the optimizer in the settings.
+    """
     try:
         yield
     except InputError:
         raise
-    except Exception as error:  # the code of another package may raise anything
+    except (Exception, SystemExit) as error:  # the code of another package may raise anything
         raise ConfigError(f"the optimizer {quote(name)} failed: {abbreviate_reason(error)}") from error
 
 
@@ -222,7 +236,7 @@ def build_torch_optimizer(
         ConfigError: The class cannot be built with these arguments.
     """
     build = cast(Any, optimizer_class)
-    with _named_errors(name):
+    with wrap_optimizer_errors(name):
         optimizer: torch.optim.Optimizer = build(list(parameters), lr=learning_rate, weight_decay=weight_decay)
     return optimizer
 
@@ -242,35 +256,50 @@ def check_updates(
         ConfigError: An update fails, changes a parameter without a gradient, does not depend on the learning rate, or
             after the state is saved and restored differs from that of the uninterrupted optimizer.
     """
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"), _named_errors(name):
-        first = _TestedOptimizer(optimizer_class, name, learning_rate, weight_decay)
-        first.take_steps(0, 2)
-        names = ["a", "b", "c"]
-        resumed = _TestedOptimizer(optimizer_class, name, learning_rate, weight_decay)
-        for parameter, value in zip(resumed.parameters, first.parameters, strict=True):
-            parameter.data.copy_(value.data)
-        state = {key: value.clone() for key, value in encode_state(
-            first.optimizer, first.parameters, names, name).items()}  # fmt: skip
-        decode_state(resumed.optimizer, resumed.parameters, names, state)
-        first.take_steps(2, 3)
-        resumed.take_steps(2, 3)
-        unchanged = torch.equal(first.parameters[2], torch.ones(2))
-        same = all(torch.equal(a, b) for a, b in zip(first.parameters, resumed.parameters, strict=True))
-        still = _TestedOptimizer(optimizer_class, name, learning_rate, 0.0)
-        still.take_steps(0, 1, rate=0.0)
-        is_still = all(torch.equal(parameter, torch.ones_like(parameter)) for parameter in still.parameters)
-    if not unchanged:
-        raise ConfigError(f"the optimizer {quote(name)} changes a parameter without a gradient")
-    if not same:
-        raise ConfigError(
-            f"the optimizer {quote(name)} continues otherwise after its state is saved and restored, so a resumed "
-            f"training would differ: {ADVICE}"
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"), wrap_optimizer_errors(name):
+        first, second, third = (
+            _TestedOptimizer(optimizer_class, name, learning_rate, decay) for decay in (weight_decay, weight_decay, 0.0)
         )
-    if not is_still:
+        _check_resume(first, second)
+        _check_unused_parameter(first)
+        _check_zero_rate(third)
+
+
+def _check_resume(optimizer: "_TestedOptimizer", resumed: "_TestedOptimizer") -> None:
+    """Raise `ConfigError` if the third update of an optimizer differs from that of another with its saved state."""
+    optimizer.take_steps(0, 2)
+    with torch.no_grad():
+        for copy, parameter in zip(resumed.parameters, optimizer.parameters, strict=True):
+            copy.copy_(parameter)
+    state = encode_state(optimizer.optimizer, optimizer.parameters, TESTED_NAMES, optimizer.name)
+    decode_state(resumed.optimizer, resumed.parameters, TESTED_NAMES, state)
+    optimizer.take_steps(2, 3)
+    resumed.take_steps(2, 3)
+    if not all(map(torch.equal, optimizer.parameters, resumed.parameters)):
         raise ConfigError(
-            f"the optimizer {quote(name)} changes parameters at a learning rate of 0: read group['lr'] of "
+            f"the optimizer {quote(optimizer.name)} gives other updates after its state is saved and restored, so a "
+            f"resumed training would differ: {STATE_ADVICE}"
+        )
+
+
+def _check_unused_parameter(optimizer: "_TestedOptimizer") -> None:
+    """Raise `ConfigError` if the updates of an optimizer have changed the parameter without a gradient."""
+    if not torch.equal(optimizer.parameters[2], torch.ones_like(optimizer.parameters[2])):
+        raise ConfigError(f"the optimizer {quote(optimizer.name)} changes a parameter without a gradient")
+
+
+def _check_zero_rate(optimizer: "_TestedOptimizer") -> None:
+    """Raise `ConfigError` if an update of a new optimizer without weight decay at rate 0 changes a parameter."""
+    optimizer.take_steps(0, 1, rate=0.0)
+    if not all(torch.equal(parameter, torch.ones_like(parameter)) for parameter in optimizer.parameters):
+        raise ConfigError(
+            f"the optimizer {quote(optimizer.name)} changes parameters at a learning rate of 0: read group['lr'] of "
             "self.param_groups at each step, which the schedule sets"
         )
+
+
+TESTED_NAMES = ("parameter 1", "parameter 2", "parameter 3")
+"""Names of the parameters of `_TestedOptimizer`, in messages."""
 
 
 class _TestedOptimizer:
@@ -280,6 +309,7 @@ class _TestedOptimizer:
         self, optimizer_class: type[torch.optim.Optimizer], name: str, learning_rate: float, weight_decay: float
     ) -> None:
         """Build the optimizer; all parameters are ones."""
+        self.name = name
         self.parameters = [nn.Parameter(torch.ones(shape)) for shape in ((3, 2), (2,), (2,))]
         self.optimizer = build_torch_optimizer(optimizer_class, name, self.parameters, learning_rate, weight_decay)
 
@@ -306,44 +336,60 @@ def encode_state(
     Raises:
         ConfigError: A value cannot be stored.
     """
-    tensors = dict[str, Tensor]()
+    known = set(map(id, parameters))
+    for key in optimizer.state:
+        if id(key) not in known:
+            raise ConfigError(
+                f"the optimizer {quote(name)} has state of {quote(key)}, which is no parameter, so a checkpoint would "
+                f"not hold it: {STATE_ADVICE}"
+            )
+    encoder = _StateEncoder(name)
     states = {
-        parameter_name: _encode_value(dict(optimizer.state[parameter]), parameter_name, tensors, name)
+        parameter_name: encoder.encode(dict(optimizer.state[parameter]), parameter_name)
         for parameter_name, parameter in zip(names, parameters, strict=True)
         if parameter in optimizer.state
     }
     groups = [
-        _encode_value({key: value for key, value in group.items() if key != "params"}, f"groups.{index}", tensors, name)
+        encoder.encode({key: value for key, value in group.items() if key != "params"}, f"groups.{index}")
         for index, group in enumerate(optimizer.param_groups)
     ]
     text = json.dumps({"state": states, "groups": groups})
-    return {**tensors, TREE: torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy())}
+    return {**encoder.tensors, STATE_TREE: torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy())}
 
 
-def _encode_value(value: object, path: str, tensors: dict[str, Tensor], name: str) -> Any:  # noqa: ANN401 (JSON)
-    """Return a value as JSON, whose tensors are added to `tensors` by their paths."""
-    match value:
-        case None | bool() | str():
-            return value
-        case int() | float():
-            return value.item() if isinstance(value, np.generic) else value
-        case Tensor():
-            if value.dtype not in STORED_TYPES or value.is_sparse:
-                break_reason = f"a tensor of type {value.dtype}"
-            else:
-                tensors[path] = value.detach()
-                return {"tensor": path, "cpu": value.device.type == "cpu"}
-        case dict() if all(isinstance(key, str | int) for key in value):
-            return {"dict": [[key, _encode_value(item, f"{path}.{key}", tensors, name)] for key, item in value.items()]}
-        case list() | tuple():
-            items = [_encode_value(item, f"{path}.{index}", tensors, name) for index, item in enumerate(value)]
-            return {"list" if isinstance(value, list) else "tuple": items}
-        case _:
-            break_reason = type(value).__name__
-    raise ConfigError(
-        f"the optimizer {quote(name)} has {break_reason} in its state ({path}); a checkpoint holds numbers, texts, "
-        "lists, dicts, and tensors of float32, float64, int64, int32, uint8 and bool"
-    )
+class _StateEncoder:
+    """Conversion of the state of an optimizer to JSON, and to tensors by name."""
+
+    def __init__(self, name: str) -> None:
+        """Begin without tensors; `name` is that of the optimizer, for messages."""
+        self.name = name
+        self.tensors = dict[str, Tensor]()
+
+    def encode(self, value: object, path: str, depth: int = 0) -> Any:  # noqa: ANN401 (JSON)
+        """Return a value as JSON, whose tensors are added to `tensors`."""
+        unsupported = type(value).__name__
+        match value:
+            case _ if depth > MAX_DEPTH:
+                unsupported = f"values nested more than {MAX_DEPTH} deep"
+            case None | bool() | str():
+                return value
+            case int() | float():
+                return value.item() if isinstance(value, np.generic) else value
+            case Tensor() if value.dtype in STORED_TYPES and not value.is_sparse:
+                tensor_name = f"{len(self.tensors)}.{path}"  # paths alone are not unique: keys may contain dots
+                self.tensors[tensor_name] = value.detach()
+                return {"tensor": tensor_name, "cpu": value.device.type == "cpu"}
+            case Tensor():
+                unsupported = f"a tensor of type {value.dtype}"
+            case dict() if all(isinstance(key, str | int) for key in value):
+                return {"dict": [[key, self.encode(item, f"{path}.{key}", depth + 1)] for key, item in value.items()]}
+            case list() | tuple():
+                items = [self.encode(item, f"{path}.{index}", depth + 1) for index, item in enumerate(value)]
+                return {"list" if isinstance(value, list) else "tuple": items}
+        raise ConfigError(
+            f"the optimizer {quote(self.name)} has {unsupported} in its state ({path}); a checkpoint holds numbers, "
+            "texts, lists, dicts, and tensors of float32, float64, int64, int32, uint8 and bool"
+        )
 
 
 def decode_state(
@@ -376,7 +422,7 @@ def _parse_state(
 ) -> tuple[dict[str, dict[Any, Any]], list[dict[Any, Any]]]:
     """Return the state of each parameter by its name, and the values of the groups; raise `ValueError` for others."""
     try:
-        tree = json.loads(state[TREE].numpy().tobytes())
+        tree = json.loads(state[STATE_TREE].numpy().tobytes())
         known = dict(zip(names, parameters, strict=True))
         states = {name: _decode_value(value, state, known[name].device) for name, value in tree["state"].items()}
         device = parameters[0].device

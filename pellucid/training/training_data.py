@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.config.settings import Config, DataConfig, Format, has_characters
+from pellucid.config.settings import Config, DataConfig, Format, has_characters, reads_features, reads_neighbors
 from pellucid.data.characters import learn_characters
-from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
+from pellucid.data.corpus import CORPUS_FORMAT, CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
 from pellucid.data.delimiters import has_effect
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import (
@@ -34,19 +34,19 @@ from pellucid.data.examples import (
 from pellucid.data.headers import HeaderError, check_shared_header, header_note
 from pellucid.data.in_memory import InMemoryTable
 from pellucid.data.prepared_data import (
-    VALIDATION,
+    VALIDATION_FILE,
     is_prepared,
     read_description,
     read_prepared,
     resolve_prepared_settings,
 )
 from pellucid.data.readers import BadLine, resolve_format
-from pellucid.data.tokenizers import Tokenizers, build_tokenizers
-from pellucid.data.validation_split import format_validation_file, split_by_group, split_by_source
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers, find_spaced_symbols
+from pellucid.data.validation_split import format_validation_file, split_by_group, split_by_sentence, split_by_source
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import ConfigError, DataError, RunError, quote
+from pellucid.errors import ConfigError, DataError, RunError, count_noun, quote
 from pellucid.files import FileDigest, digest_bytes, digest_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.run_folder.run_files import pair_file_config
@@ -54,16 +54,11 @@ from pellucid.tasks.registry import encode_for_task, get_task
 from pellucid.training.events import DataAugmented, EmbeddingCoverage, FileRead, PairsMixedIn
 from pellucid.training.fine_tuning import extend_vocabularies
 from pellucid.training.loop import num_drawn
-from pellucid.version import __version__
 
-MIN_SPACED_SHARE = 0.8
-"""Minimum share of texts with a space if the parts between spaces are symbols."""
 MIN_CHECKED_LINES = 20
 """Minimum number of lines of a file for the check that most of them are examples."""
 MAX_LISTED_LINES = 3
 """Maximum number of line numbers in a note."""
-MAX_SYMBOL_LENGTH = 2.5
-"""Maximum mean number of characters of such symbols; words of running text are longer."""
 
 
 def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
@@ -103,16 +98,10 @@ def data_warnings(
         Sentences.
     """
     config, target_symbols = predictor.config, frozenset(predictor.vocabularies.target.symbols)
-    if (label := get_task(config.task).labels.label) and len(target_symbols) == 1:
+    if (noun := get_task(config.task).labels.constant_output_noun) and len(target_symbols) == 1:
         only = quote(next(iter(target_symbols)))
-        yield f"every training example has the same {label}, {only}: there is nothing to learn"
-    for side, mode in (("source", config.data.source_symbols), ("target", config.data.target_symbols)):
-        spaced = _spaced_symbols([getattr(example, side) for example in validation_examples])
-        if mode == "characters" and spaced:
-            yield (
-                f"{side}s such as {quote(spaced)} seem to be symbols between spaces, but they are split into "
-                f"characters, of which the space is one: consider --{side}-symbols words"
-            )
+        yield f"every training example has the same {noun}, {only}: there is nothing to learn"
+    yield from spaced_symbol_warnings(validation_examples, config.data)
     num_sampled, num_targets = config.training.sampled_softmax, len(predictor.vocabularies.target)
     if 2 * num_sampled >= num_targets:
         yield (
@@ -138,6 +127,25 @@ def data_warnings(
             )
 
 
+def spaced_symbol_warnings(examples: Sequence[Example], data: DataConfig) -> Iterator[str]:
+    """Yield a warning for each side that is split into characters, but has spaces between short symbols.
+
+    Args:
+        examples: Examples.
+        data: Data settings.
+
+    Yields:
+        Sentences.
+    """
+    for side, mode in (("source", data.source_symbols), ("target", data.target_symbols)):
+        spaced = find_spaced_symbols([getattr(example, side) for example in examples]) if mode == "characters" else ""
+        if spaced:
+            yield (
+                f"{side}s such as {quote(spaced)} seem to be symbols between spaces, but they are split into "
+                f"characters, of which the space is one: consider --{side}-symbols words"
+            )
+
+
 def list_lines(numbers: Sequence[int], unit: str = "line") -> str:
     """Return the first line numbers for a message: "line 17", "lines 17 and 203", "lines 17, 203, 540, ...".
 
@@ -151,15 +159,6 @@ def list_lines(numbers: Sequence[int], unit: str = "line") -> str:
     if len(numbers) == 2:
         return f"{unit}s {shown[0]} and {shown[1]}"
     return f"{unit}s {', '.join(shown)}{', ...' if len(numbers) > len(shown) else ''}"
-
-
-def _spaced_symbols(texts: Sequence[str]) -> str:
-    """Return the first text with a space if most texts are short symbols between spaces, such as phones; else ""."""
-    spaced = [text for text in texts if len(text.split()) > 1]
-    symbols = [symbol for text in spaced for symbol in text.split()]
-    if len(spaced) < MIN_SPACED_SHARE * len(texts) or not symbols:
-        return ""
-    return spaced[0] if sum(map(len, symbols)) <= MAX_SYMBOL_LENGTH * len(symbols) else ""
 
 
 def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies) -> tuple[EmbeddingCoverage, ...]:
@@ -361,10 +360,10 @@ def read_prepared_data(folder: Path, config: Config) -> TrainingData:
     """
     description, corpus, validation_examples = read_prepared(folder, config)
     bad, shared, num_valid = description.num_bad_lines, description.num_shared, description.num_validation_examples
-    note = f"prepared from {description.train.path}" + (f", without {bad:,} bad lines" if bad else "")
+    note = f"prepared from {description.train.path}" + (f", without {count_noun(bad, 'bad line')}" if bad else "")
     valid = "held out of the training file" if description.valid is None else f"copy of {description.valid.path}"
-    overlap = f"{shared:,} of {num_valid:,} examples are also training examples" if shared else ""
-    path = folder / VALIDATION
+    overlap = _overlap_note(shared, num_valid, "the training set")
+    path = folder / VALIDATION_FILE
     return TrainingData(
         key=description.key,
         report=corpus.report,
@@ -437,7 +436,7 @@ def read_files(
     key, corpus, note = _corpus_key(files, config, digests), None, ""
     if key and corpus_path is not None and corpus_path.exists():
         try:
-            corpus = map_corpus(corpus_path, key, bool(config.features_column))
+            corpus = map_corpus(corpus_path, key, reads_features(config))
         except CorpusError as error:
             note = f"{corpus_path} is not used, for {error}"
     if corpus is None:
@@ -450,7 +449,7 @@ def read_files(
     num_shared = (
         _count_shared(training_examples, validation_examples, files) if corpus is None else corpus.report.shared
     )
-    overlap = f"{num_shared:,} of {len(validation_examples):,} examples are also in {files.train}" if num_shared else ""
+    overlap = _overlap_note(num_shared, len(validation_examples), str(files.train))
     count = len(training_examples) if corpus is None else corpus.encoded.source.num_sequences
     header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
     ignored = _describe_columns(files, config) if corpus is None else ""
@@ -491,6 +490,14 @@ def read_files(
         columns,
         content,
         lines,
+    )
+
+
+def _overlap_note(num_shared: int, num_examples: int, training_set: str) -> str:
+    """Return a note on validation examples that are training examples, too; "" without any."""
+    verb = "is" if num_shared == 1 else "are"
+    return (
+        f"{num_shared:,} of {count_noun(num_examples, 'example')} {verb} also in {training_set}" if num_shared else ""
     )
 
 
@@ -576,15 +583,16 @@ def _read_and_split(
     if files.valid_target is not None:
         raise DataError(f"{files.valid_target} holds targets of a validation set, but its sources are not given")
     train_file, groups = read_training_examples(files, config)
-    is_unknown = _is_header_unknown(files.train, files.train_target, config)
-    header = header_note(train_file.examples) if is_unknown else ""
+    header = first_line_note(train_file.examples, files, config)
     ignored = _describe_columns(files, config)
     if groups:
         split, description = split_by_group(train_file.examples, groups, config.group_column, str(files.train))
+    elif reads_neighbors(config):
+        split, description = split_by_sentence(train_file.examples, config.context_words, str(files.train))
     else:
         split = split_by_source(train_file.examples, str(files.train))
         num_sources = len({example.source for example in split.validation_examples})
-        description = f"all examples of {num_sources:,} sources chosen at random"
+        description = f"all examples of {count_noun(num_sources, 'source')} chosen at random"
     content, num_held_out = format_validation_file(split.validation_examples), len(split.validation_examples)
     bad, blank = train_file.bad_lines, train_file.num_blank_lines
     note = "; ".join(filter(None, [header, ignored]))
@@ -708,11 +716,22 @@ def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingInputs, config
     try:
         remove_file(path)
         write_corpus(path, corpus)
-        return map_corpus(path, corpus.key, bool(config.features_column))
+        return map_corpus(path, corpus.key, reads_features(config))
     except (CorpusError, RunError):  # the disk is full or cannot be mapped: the corpus stays in memory
         with suppress(RunError):
             remove_file(path)
         return corpus
+
+
+def first_line_note(examples: Sequence[Example], files: TrainingInputs, config: DataConfig) -> str:
+    """Return a note if the first line of the training file may be a header, and the settings do not say; else "".
+
+    Args:
+        examples: The first training examples, at least one.
+        files: Training and validation data.
+        config: Data settings as they were given.
+    """
+    return header_note(examples) if _is_header_unknown(files.train, files.train_target, config) else ""
 
 
 def _header_note(
@@ -730,12 +749,12 @@ def _header_note(
 
 
 def _corpus_key(files: TrainingInputs, config: DataConfig, digests: Sequence[FileDigest | None] | None = None) -> str:
-    """Return a hash of everything that determines the corpus: version, settings, file names and contents.
+    """Return a hash of everything that determines the corpus: formats, settings, file names and contents.
 
     Empty for a pipe, which can be read only once, and for unreadable files. The contents are read if their checksums
     are not given.
     """
-    key = hashlib.sha256(msgspec.json.encode((__version__, unicodedata.unidata_version, config)))
+    key = hashlib.sha256(msgspec.json.encode((CORPUS_FORMAT, unicodedata.unidata_version, config)))
     for index, data in enumerate(files):
         if data is None:
             key.update(b"\0")
@@ -754,11 +773,20 @@ def _count_shared(
     both = set(validation_examples).intersection(training_examples)
     shared = sum(example in both for example in validation_examples)
     if shared == len(validation_examples) and all(example in both for example in training_examples):
-        raise DataError(
-            f"{files.valid} holds the same examples as {files.train}: scores on training examples do not measure "
-            f"generalization; give examples that are not in the training file"
-        )
+        raise same_examples_error(files)
     return shared
+
+
+def same_examples_error(files: TrainingInputs) -> DataError:
+    """Return the error of a validation set that has all training examples and no other.
+
+    Args:
+        files: Training and validation data.
+    """
+    return DataError(
+        f"{files.valid} holds the same examples as {files.train}: scores on training examples do not measure "
+        "generalization; give examples that are not in the training file"
+    )
 
 
 def add_pairs(
@@ -787,7 +815,8 @@ def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> 
     """Return training data with the earlier pairs of `training.mix_in` after its examples, and their numbers.
 
     They count for the vocabularies. Each epoch draws some of them (`TrainingState.rows_of_epoch`). Pairs whose sources
-    are in the validation set are left out, so that the validation still measures generalization.
+    are in the validation set are left out, so that the validation still measures generalization; of running text,
+    words that are there with the same context, since a text has the same words again.
 
     Args:
         data: Training data as texts.
@@ -800,8 +829,9 @@ def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> 
     """
     path = Path(config.training.mix_in)
     read, new = read_examples(path, unresolved), data.training_examples
-    validation_sources = {example.source for example in data.validation_examples}
-    earlier = [example for example in read.examples if example.source not in validation_sources]
+    has_contexts = config.data.context_words > 0
+    validation_keys = {_mixing_key(example, has_contexts) for example in data.validation_examples}
+    earlier = [example for example in read.examples if _mixing_key(example, has_contexts) not in validation_keys]
     if not earlier:
         raise DataError(f"{path}: the sources of all pairs are in the validation set; mix in other pairs")
     event = PairsMixedIn(
@@ -814,6 +844,11 @@ def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> 
         digest_file(path),
     )
     return data._replace(training_examples=[*new, *earlier], num_mixed_in=len(earlier)), event
+
+
+def _mixing_key(example: Example, has_contexts: bool) -> tuple[str, str]:
+    """Return what an earlier pair must not share with a validation pair: the source, with its context if it has one."""
+    return example.source, example.features if has_contexts else ""
 
 
 COPY_TAG = "⟨copy⟩"

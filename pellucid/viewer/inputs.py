@@ -438,7 +438,7 @@ def _training_facts(log: RunLog, task: Task) -> list[tuple[str, str]]:
     if last:
         facts.append(("training", f"{last['update']:,} updates, {last['samples']:,} samples, {last['seconds']:,.0f} s"))
     if best_records:
-        name, key = task.labels.best_score
+        key, name = task.metrics.summary_metric
         scores = f"{name} {best_records[-1][key]:.2f} % at update {best_records[-1]['update']:,}"
         facts.append(("best validation", scores))
     return facts

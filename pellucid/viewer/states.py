@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from pellucid.config.settings import reads_features
 from pellucid.decoding import trace as search
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
@@ -171,7 +172,7 @@ def symbol_separator(predictor: Predictor, side: str) -> str:
     """
     tokenizers = predictor.tokenizers
     kind = tokenizers.source.kind if side == "encoder" else tokenizers.target.kind
-    features = side == "encoder" and predictor.config.data.features_column
+    features = side == "encoder" and reads_features(predictor.config.data)
     return "" if kind == "characters" and not features else " "
 
 

@@ -10,8 +10,9 @@ from playwright.sync_api import Page, expect
 from pellucid.auditing.decisions import Decision, read_decisions
 from pellucid.auditing.types import AuditRecord, Reason
 from pellucid.auditing.worklist_page import worklist_page
-from pellucid.data.examples import Example
+from pellucid.data.examples import Example, OtherColumns
 
+SPACE = Reason("surrounding_space", "the source begins with a space", "source", 1)
 HOSTILE = '</script><img src=x onerror="alert(1)"> & "q", \u202e'
 
 
@@ -21,9 +22,14 @@ def page_records() -> list[AuditRecord]:
     return [*records[:19], replace(records[19], example=Example(HOSTILE, HOSTILE), identifier=HOSTILE)]
 
 
+def plain_records(count: int) -> list[AuditRecord]:
+    """Return further records without reasons."""
+    return [replace(record, reasons=()) for record in audited_errors().records[20 : 20 + count]]
+
+
 def open_worklist(open_page: OpenPage, tmp_path: Path) -> Page:
     path = tmp_path / "worklist.html"
-    path.write_text(worklist_page(page_records(), "words.tsv", 300), encoding="utf-8")
+    path.write_text(worklist_page([*page_records(), *plain_records(280)], "words.tsv", 20), encoding="utf-8")
     return open_page(path.as_uri())
 
 
@@ -43,11 +49,10 @@ def test_rows_are_decided_by_the_keyboard_and_exported(open_page: OpenPage, tmp_
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(20)
     expect(rows.first).to_be_focused()
-    page.keyboard.press("a")
-    for key in ("ArrowDown", "c"):
+    for key in ("a", "c"):  # a decision selects the next row
         page.keyboard.press(key)
     page.get_by_role("textbox", name=f"New target of {records[1].example.source}").fill("A, B")
-    for key in ("Enter", "j", "r", "j", "x", "j", "r", "u"):
+    for key in ("Enter", "r", "x", "r", "k", "u"):
         page.keyboard.press(key)
     expect(page.get_by_role("status")).to_have_text("4 of 20 rows decided")
     decided = [(record.line, record.example.source, record.example.target) for record in records[:4]]
@@ -64,7 +69,7 @@ def test_rows_are_decided_by_the_keyboard_and_exported(open_page: OpenPage, tmp_
 def test_buttons_decide_and_filters_hide_rows(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_worklist(open_page, tmp_path)
     rows = page.locator("tbody tr")
-    rows.nth(1).get_by_role("button", name="Right").click()
+    rows.nth(1).get_by_role("button", name="Keep").click()
     rows.nth(2).get_by_role("button", name="Correct").click()
     page.keyboard.press("Escape")
     expect(page.get_by_role("status")).to_have_text("1 of 20 rows decided")
@@ -81,11 +86,34 @@ def test_buttons_decide_and_filters_hide_rows(open_page: OpenPage, tmp_path: Pat
     expect(page.get_by_role("status")).to_have_text("0 of 20 rows decided")
 
 
+def test_keys_act_on_shown_rows_only_and_undo_the_last_decision(open_page: OpenPage, tmp_path: Path) -> None:
+    page, records = open_worklist(open_page, tmp_path), page_records()
+    page.get_by_label("Search").fill("ONERROR")
+    page.locator("h1").click()
+    page.keyboard.press("r")
+    [decision] = save_decisions(page, tmp_path)
+    assert decision.line == records[19].line, "the only row that is shown"
+    page.keyboard.press("u")
+    expect(page.get_by_role("status")).to_contain_text("0 of 20 rows decided")
+    page.get_by_label("Search").fill("no row has this text")
+    page.locator("h1").click()
+    page.keyboard.press("r")
+    expect(page.get_by_role("status")).to_contain_text("0 of 20 rows decided")
+    page.get_by_label("Search").fill("")
+    page.locator("tbody tr").first.focus()
+    for key in ("x", "r", "u", "u"):  # u undoes r, which selected the next row, and then x
+        page.keyboard.press(key)
+    expect(page.get_by_role("status")).to_contain_text("0 of 20 rows decided")
+    expect(page.locator("tbody tr").first).to_be_focused()
+    page.keyboard.press("u")
+    expect(page.get_by_role("status")).to_contain_text("No decision of this visit is left to undo")
+
+
 def test_texts_are_shown_as_they_are_and_run_no_code(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_worklist(open_page, tmp_path)
     cell = page.locator("tbody tr").last.locator("td").nth(1)
     assert cell.text_content() == HOSTILE and page.locator("img").count() == 0
-    page.locator("tbody tr").last.get_by_role("button", name="Right").click()
+    page.locator("tbody tr").last.get_by_role("button", name="Keep").click()
     assert save_decisions(page, tmp_path)[0].source == HOSTILE
 
 
@@ -93,7 +121,7 @@ def test_quoted_texts_of_reasons_are_isolated(open_page: OpenPage, tmp_path: Pat
     text = "the models write 'איזראל': 'א' for 'I' in place of 'ה' at target symbol 1"
     record = replace(page_records()[0], identifier="א-1", reasons=(Reason("prediction", text),))
     path = tmp_path / "worklist.html"
-    path.write_text(worklist_page([record], "מילים.csv", 1, ";"), encoding="utf-8")
+    path.write_text(worklist_page([record], "מילים.csv", 1, delimiter=";"), encoding="utf-8")
     page = open_page(path.as_uri())
     reason = page.locator("tbody li")
     expect(reason).to_have_text(text)
@@ -104,7 +132,75 @@ def test_quoted_texts_of_reasons_are_isolated(open_page: OpenPage, tmp_path: Pat
     page.keyboard.press("r")
     with page.expect_download() as download:
         page.keyboard.press("s")
-    assert "\ufeffline;source;target;decision;new_target" in download.value.path().read_text("utf-8")
+    assert "\ufeffline;source;target;decision;new_target;new_source" in download.value.path().read_text("utf-8")
+
+
+def test_errors_of_the_source_are_corrected_there(open_page: OpenPage, tmp_path: Path) -> None:
+    records = [
+        replace(record, example=Example(f" {record.example.source}", "A"), reasons=reasons)
+        for record, reasons in zip(audited_errors().records, [(SPACE,), (SPACE,), ()], strict=False)
+    ]
+    path = tmp_path / "worklist.html"
+    others = OtherColumns(["entry_no", "remark"], {record.line: [f"E-{record.line}-x", ""] for record in records})
+    path.write_text(worklist_page(records, "words.csv", 3, others), encoding="utf-8")
+    page = open_page(path.as_uri())
+    first = page.locator("tbody tr").first
+    expect(first).to_contain_text(f"entry_no: E-{records[0].line}-x")
+    assert first.locator(".sign").evaluate("node => getComputedStyle(node, '::before').content") == '"␣"'
+    assert first.get_by_role("button").all_text_contents()[:4] == ["Correct", "Keep", "Remove", "Accept output"]
+    page.keyboard.press("a")
+    expect(page.get_by_role("status")).to_contain_text("correct it by c; 0 of 3 rows decided")
+    for key in ("c", "Enter"):  # the field of the source is selected, without the leading space
+        page.keyboard.press(key)
+    expect(page.locator("tbody tr").nth(1)).to_be_focused()
+    page.keyboard.press("c")
+    page.keyboard.press("Tab")
+    page.keyboard.insert_text("A B")
+    page.keyboard.press("Enter")
+    page.get_by_label("Search").fill(f"e-{records[2].line}-x")
+    expect(page.locator("tbody tr:visible")).to_have_count(1)
+    page.locator("tbody tr:visible").get_by_role("button", name="Keep").click()
+    page.locator("tbody tr:visible").get_by_role("button", name="Undo").click()
+    texts = [(record.line, record.example.source, "A") for record in records]
+    assert save_decisions(page, tmp_path) == [
+        Decision(*texts[0], "replace", "", texts[0][1].strip()),
+        Decision(*texts[1], "replace", "A B", texts[1][1].strip()),
+    ]
+
+
+def test_a_proposed_correction_is_saved_only_if_it_is_confirmed_or_changed(open_page: OpenPage, tmp_path: Path) -> None:
+    """Regression test: a click elsewhere saved the proposal that the fields began with."""
+    (record,) = audited_errors().records[:1]
+    record = replace(record, example=Example(f" {record.example.source}", "A"), reasons=(SPACE,))
+    path = tmp_path / "worklist.html"
+    path.write_text(worklist_page([record], "words.csv", 1), encoding="utf-8")
+    page = open_page(path.as_uri())
+    page.keyboard.press("c")
+    page.locator("h1").click()
+    expect(page.locator("tbody input")).to_have_count(0)
+    expect(page.get_by_role("status")).to_have_text("0 of 1 rows decided")
+    page.locator("tbody tr").first.get_by_role("button", name="Correct").click()
+    page.keyboard.insert_text("B")
+    page.locator("h1").click()
+    expect(page.get_by_role("status")).to_have_text("1 of 1 rows decided")
+
+
+def test_rows_of_one_source_are_side_by_side(open_page: OpenPage, tmp_path: Path) -> None:
+    twice = (Reason("duplicate", "twice"),)
+    sources = ["ab", "cd", "ef", "cd", "ab"]
+    records = [
+        replace(record, example=Example(source, "A"), reasons=twice if source != "ef" else ())
+        for record, source in zip(audited_errors().records, sources, strict=False)
+    ]
+    path = tmp_path / "worklist.html"
+    path.write_text(worklist_page(records, "words.csv", 5), encoding="utf-8")
+    page = open_page(path.as_uri())
+    assert page.get_by_label("Reason").locator("option").all_text_contents() == ["all", "duplicate (4)"]
+    page.get_by_label("Reason").select_option("duplicate")
+    shown = page.locator("tbody tr:visible td:nth-child(2)")
+    assert shown.all_text_contents() == ["ab", "ab", "cd", "cd"]
+    page.get_by_label("Reason").select_option("")
+    assert shown.all_text_contents() == sources
 
 
 def test_the_page_can_make_no_requests(open_page: OpenPage, tmp_path: Path, page_errors: list[str]) -> None:
