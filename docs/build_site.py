@@ -325,7 +325,7 @@ def api_pages() -> None:
         lines.append(
             f"::: {modules[name]}.{name}\n    options:\n      heading_level: 2\n      show_root_full_path: false\n"
         )
-    lines.append("::: pellucid.sklearn\n    options:\n      heading_level: 2\n")
+    lines.append("::: pellucid.sklearn\n    options:\n      heading_level: 2\n      inherited_members: true\n")
     write_page("reference/api/pellucid.md", lines)
     for package in API_PACKAGES:
         folder = ROOT / "pellucid" / package
