@@ -17,9 +17,11 @@ help: ## list the targets
 setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constraints.txt
 
 # The checks before the tests use one core each and run in parallel. The kernels are compiled before the tests.
+# A test that waits for ever ends its process (faulthandler_timeout). Without the limit of restarts, the tests would then
+# not end: with the distribution by file, pytest-xdist waits for the process that it has started in its place.
 test: .venv/test.stamp chromium ## run every check: style, types, the built page, tests
 	$(MAKE) --jobs 3 lint check-page kernels docs
-	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 lint: .venv/test.stamp ## check style and types
 	$(BIN)/ruff check
