@@ -616,9 +616,13 @@ def check_vectors(content: bytes, folder: Path) -> str:
     plain = unpack(data)
     if plain is not None:
         numbers = dict[str, list[str]]()
-        for line in split_lines(plain):
-            fields = line.decode().removesuffix("\n").removesuffix("\r").rstrip(" ").split(" ")
-            expect(not any("\r" in field for field in fields), "a carriage return inside a line is read")
+        for number, line in enumerate(split_lines(plain)):
+            text = line.decode().removesuffix("\n").removesuffix("\r")
+            expect("\r" not in text, "a carriage return inside a line is read")
+            fields = text.rstrip(" ").split(" ")
+            header = not number and len(fields) == 2 and all(re.fullmatch("[0-9]+", field) for field in fields)
+            if not text.strip() or header:  # no symbol, also where the vocabulary has an empty one
+                continue
             numbers.setdefault(" ".join(fields[:-size]), fields[-size:])
         for vector, symbol_id in zip(vectors.values, vectors.ids, strict=True):
             fields = numbers[small_vocabulary().symbols[symbol_id - NUM_SPECIAL]]

@@ -152,6 +152,7 @@ def test_a_campaign_continues_and_keeps_the_input_of_a_process_that_dies(tmp_pat
         subprocess.run([*command, "--slice", "0.4", "--hours", hours], check=True, capture_output=True)
     counts = TargetFolder(tmp_path, "vectors").counts()
     assert counts["seconds"] >= 0.72 and counts["inputs"] > 50 and not counts["deaths"]
+    assert TargetFolder(tmp_path, "vectors").failure_records() == []
     assert len(TargetFolder(tmp_path, "vectors").inputs()) > 5
     args = fuzzing.parse_arguments([*arguments, "--slice", "5", "--time-limit", "0.000001"])
     for _ in range(3):  # on a busy machine, a slice once ended without the signal of the timer
