@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.evaluation.calibration import COVERAGES, NUM_BINS, measure_calibration
+from pellucid.evaluation.calibration import (
+    COVERAGES,
+    NUM_BINS,
+    NUM_DRAWS,
+    calibration_error_by_chance,
+    measure_calibration,
+)
 
 EXAMPLES = st.lists(st.tuples(st.floats(-8, 0), st.booleans()), min_size=1, max_size=40)
 
@@ -82,3 +88,31 @@ def test_single_example_has_the_error_of_its_confidence(score: float, is_correct
 def test_true_probabilities_have_no_calibration_error() -> None:
     result = measure_calibration([math.log(0.75)] * 4, [True, True, True, False])
     assert result.expected_error == pytest.approx(0) and result.brier == pytest.approx(0.75 * 0.25)
+
+
+def mean_deviation(n: int, p: float) -> float:
+    """Return E |k/n − p| for k correct outputs of n with probability p each (De Moivre's mean absolute deviation)."""
+    m = math.floor(n * p) + 1
+    return 2 * m * math.comb(n, m) * p**m * (1 - p) ** (n - m + 1) / n if m <= n else 0.0
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 0.3), (5, 0.25), (20, 0.55), (100, 0.85), (400, 0.97)])
+def test_error_by_chance_of_one_bin_is_the_mean_deviation_of_a_binomial_rate(n: int, p: float) -> None:
+    enumerated = sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) * abs(k / n - p) for k in range(n + 1))
+    assert mean_deviation(n, p) == pytest.approx(enumerated)
+    variance = p * (1 - p) / n - enumerated**2
+    four_standard_errors = 4 * math.sqrt(variance / NUM_DRAWS)
+    assert calibration_error_by_chance([p] * n) == pytest.approx(enumerated, abs=four_standard_errors)
+
+
+def test_error_by_chance_of_several_bins_is_their_mean_by_their_shares() -> None:
+    shares = {0.15: 60, 0.55: 100, 0.95: 240}
+    expected = sum(n * mean_deviation(n, p) for p, n in shares.items()) / 400
+    confidences = [p for p, n in shares.items() for _ in range(n)]
+    assert calibration_error_by_chance(confidences) == pytest.approx(expected, rel=0.1)
+    assert calibration_error_by_chance(confidences[::-1]) == calibration_error_by_chance(confidences)
+
+
+@pytest.mark.parametrize(("confidences", "expected"), [([0.0, 1.0, 1.0], 0.0), ([0.5], 0.5), ([0.5, 1.0], 0.25)])
+def test_errors_by_chance_without_chance_are_exact(confidences: list[float], expected: float) -> None:
+    assert calibration_error_by_chance(confidences) == expected
