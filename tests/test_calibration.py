@@ -38,7 +38,7 @@ def expected_error_by_loops(scores: list[float], correct: list[bool]) -> float:
 def test_errors_equal_plain_loops(examples: list[tuple[float, bool]]) -> None:
     scores, correct = [score for score, _ in examples], [is_correct for _, is_correct in examples]
     result = measure_calibration(scores, correct)
-    assert result.expected_error == pytest.approx(expected_error_by_loops(scores, correct), abs=1e-12)
+    assert result.expected_calibration_error == pytest.approx(expected_error_by_loops(scores, correct), abs=1e-12)
     brier = sum((math.exp(score) - is_correct) ** 2 for score, is_correct in examples) / len(examples)
     assert result.brier == pytest.approx(brier)
     assert sum(each.total for each in result.bins) == len(examples)
@@ -61,18 +61,19 @@ def test_the_most_confident_outputs_have_the_highest_scores(examples: list[tuple
     result = measure_calibration(list(correct_by_score), list(correct_by_score.values()))
     correct = [correct_by_score[score] for score in sorted(correct_by_score, reverse=True)]
     for point in result.coverage_points:
-        num_kept = max(1, round(point.share * len(correct)))
+        num_kept = max(1, round(point.coverage * len(correct)))
         assert point.accuracy == pytest.approx(sum(correct[:num_kept]) / num_kept)
         num_wrong = len(correct) - sum(correct)
         num_caught = len(correct[num_kept:]) - sum(correct[num_kept:])
-        assert point.caught == pytest.approx(num_caught / num_wrong if num_wrong else 1.0, abs=1e-9)
+        assert point.error_recall == pytest.approx(num_caught / num_wrong if num_wrong else 1.0, abs=1e-9)
     risks = [1 - sum(correct[:num_kept]) / num_kept for num_kept in range(1, len(correct) + 1)]
-    assert result.risk_area == pytest.approx(sum(risks) / len(risks), abs=1e-12)
+    assert result.risk_coverage_area == pytest.approx(sum(risks) / len(risks), abs=1e-12)
 
 
 def test_equal_scores_have_their_mean_accuracy() -> None:
     result = measure_calibration([-1.0] * 4, [True, False, True, False])
-    assert [each.accuracy for each in result.coverage_points] == [0.5] * len(COVERAGES) and result.risk_area == 0.5
+    assert [each.accuracy for each in result.coverage_points] == [0.5] * len(COVERAGES)
+    assert result.risk_coverage_area == 0.5
 
 
 @pytest.mark.parametrize(
@@ -80,14 +81,14 @@ def test_equal_scores_have_their_mean_accuracy() -> None:
 )
 def test_single_example_has_the_error_of_its_confidence(score: float, is_correct: bool, error: float) -> None:
     result = measure_calibration([score], [is_correct])
-    assert result.expected_error == result.brier == error and result.accuracy == is_correct
+    assert result.expected_calibration_error == result.brier == error and result.accuracy == is_correct
     assert [each.accuracy for each in result.coverage_points] == [float(is_correct)] * len(COVERAGES)
-    assert result.coverage_points[-1].caught == (1.0 if is_correct else 0.0)
+    assert result.coverage_points[-1].error_recall == (1.0 if is_correct else 0.0)
 
 
 def test_true_probabilities_have_no_calibration_error() -> None:
     result = measure_calibration([math.log(0.75)] * 4, [True, True, True, False])
-    assert result.expected_error == pytest.approx(0) and result.brier == pytest.approx(0.75 * 0.25)
+    assert result.expected_calibration_error == pytest.approx(0) and result.brier == pytest.approx(0.75 * 0.25)
 
 
 def mean_deviation(n: int, p: float) -> float:
