@@ -6,7 +6,7 @@ what was expected. The command line prints the message without a traceback and e
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -25,6 +25,8 @@ MAX_MESSAGE_LENGTH = 10_000
 """
 MAX_PRINTABLE_BITS = 14_000
 """Maximum size of a whole number that Python prints, in bits (4,300 digits have 14,285)."""
+MAX_LISTED_LINES = 5
+"""Maximum number of line numbers in a message."""
 MAX_DIGITS = 18
 """Maximum number of digits of a user's whole number; all such numbers fit into 64 bits."""
 
@@ -225,6 +227,30 @@ def count_noun(number: int, noun: str, plural: str = "") -> str:
         plural: Plural of the noun; the noun and "s" by default.
     """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def list_lines(lines: Sequence[int], number: int = 0, unit: str = "line") -> str:
+    """Return line numbers as text: "line 3", "lines 3 and 5", "lines 1, 2, 3, 4, 5 and 7 more".
+
+    Args:
+        lines: Line numbers, at least one; the first `MAX_LISTED_LINES` suffice.
+        number: Number of all lines; 0, the default, if all are given.
+        unit: Noun of a line; "line" by default.
+    """
+    number = number or len(lines)
+    listed = join_first([f"{line:,}" for line in lines[:MAX_LISTED_LINES]], number)
+    return f"{unit}{'' if number == 1 else 's'} {listed}"
+
+
+def join_first(shown: Sequence[str], number: int) -> str:
+    """Return the first ones of a number of texts as one: "a", "a and b", "a, b and 7 more".
+
+    Args:
+        shown: The first texts, at least one.
+        number: Number of all texts.
+    """
+    shown = [*shown, f"{number - len(shown):,} more"] if number > len(shown) else shown
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def parse_whole_number(text: str) -> int | None:

@@ -93,6 +93,6 @@ def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     assert result.code == 0
     assert "note: every training example has the same class, 'A'" in result.err
     expected = (
-        "note: 5 of 5 validation examples cannot be right: no training target contains 'B' (lines 1, 2, 3, ... of"
+        "note: 5 of 5 validation examples cannot be right: no training target contains 'B' (lines 1, 2, 3, 4 and 5 of"
     )
     assert expected in result.err

@@ -7,7 +7,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from pellucid.auditing.rules import list_lines
 from pellucid.auditing.types import AuditRecord
 from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig
@@ -26,7 +25,7 @@ from pellucid.data.readers import (
     resolve_format,
 )
 from pellucid.data.tokenizers import build_tokenizers
-from pellucid.errors import DataError, parse_whole_number, quote
+from pellucid.errors import DataError, list_lines, parse_whole_number, quote
 from pellucid.files import read_bytes, write_atomic
 
 Action = Literal["replace", "keep", "remove"]

@@ -19,7 +19,7 @@ from pellucid.auditing.types import Column, DictionaryEntry, Reason, ReasonKind
 from pellucid.data.examples import Example
 from pellucid.data.normalization import is_normalized
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
-from pellucid.errors import quote
+from pellucid.errors import MAX_LISTED_LINES, join_first, list_lines, quote
 
 MAX_SHARE = 0.05
 """Maximum share of the rows with a finding of one kind and column for which it is a reason of these rows."""
@@ -33,8 +33,6 @@ MAX_DEVIATION = 6.0
 """Deviation of the logarithm of a length ratio, in robust standard deviations, above which the pair is an outlier."""
 MIN_SPREAD = 0.1
 """Minimum robust standard deviation, so that pairs of equal lengths make no outlier of a small difference."""
-MAX_LISTED_LINES = 5
-"""Maximum number of lines in the text of a reason."""
 MAX_LISTED_LETTERS = 5
 """Maximum number of different letters of another script in the text of a reason."""
 SCRIPTS = {
@@ -102,24 +100,6 @@ def _all_findings(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) ->
         yield from _rare_symbols(texts, column, tokenizer)
     yield from _copied_targets(examples)
     yield from _length_outliers(examples, tokenizers)
-
-
-def list_lines(lines: Sequence[int], number: int = 0) -> str:
-    """Return line numbers as text: "line 3", "lines 3, 5 and 9", at most `MAX_LISTED_LINES` of them.
-
-    Args:
-        lines: Line numbers, at least one; the first `MAX_LISTED_LINES` suffice.
-        number: Number of all lines; 0, the default, if all are given.
-    """
-    number = number or len(lines)
-    listed = _join_shown([f"{line:,}" for line in lines[:MAX_LISTED_LINES]], number)
-    return f"line{'' if number == 1 else 's'} {listed}"
-
-
-def _join_shown(shown: Sequence[str], number: int) -> str:
-    """Return the first ones of a number of texts as one: "a", "a and b", "a, b and 7 more"."""
-    shown = [*shown, f"{number - len(shown):,} more"] if number > len(shown) else shown
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _equal_sources(entries: Sequence[DictionaryEntry]) -> Iterator[tuple[int, Reason]]:
@@ -239,7 +219,7 @@ def _foreign_letters(text: str, is_one_word: bool) -> _ForeignLetters | None:
             foreign = [(position, script) for position, script in scripts if script and script != main]
             letters = dict.fromkeys((text[position], script) for position, script in foreign)
             listed = [f"{quote(letter)} (U+{ord(letter):04X}, {script.capitalize()})" for letter, script in letters]
-            described = f"{_join_shown(listed[:MAX_LISTED_LETTERS], len(listed))} among {main.capitalize()} letters"
+            described = f"{join_first(listed[:MAX_LISTED_LETTERS], len(listed))} among {main.capitalize()} letters"
             return _ForeignLetters(foreign[0][0] + 1, described)
     return None
 

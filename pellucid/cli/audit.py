@@ -28,13 +28,13 @@ from pellucid.data.examples import (
     read_row_ids,
 )
 from pellucid.data.readers import BadLine
-from pellucid.errors import ConfigError, InputError, count_noun
+from pellucid.errors import ConfigError, InputError, count_noun, list_lines
 from pellucid.files import write_text
 
 if TYPE_CHECKING:
     from pellucid.auditing.types import AuditRecord
 
-MAX_LISTED_LINES = 20
+MAX_LISTED_BAD_LINES = 20
 """Maximum number of bad lines that are named."""
 MAX_PAGE_ROWS = 1_000
 """Default number of rows of a page."""
@@ -228,7 +228,6 @@ class AuditedFile(NamedTuple):
 
 def _read_entries(path: Path, data: DataConfig) -> AuditedFile:
     """Return the entries of a file; bad lines are counted and named on standard error."""
-    from pellucid.auditing.rules import list_lines
 
     reading, without_target = read_partially_labeled(path, data)
     identifiers = read_row_ids(path, data)
@@ -254,10 +253,10 @@ def _report_bad_lines(bad_lines: Sequence[BadLine]) -> None:
     """Count and name bad lines, which are in no worklist."""
     if bad_lines:
         print_message(f"{count_noun(len(bad_lines), 'bad line')}, not in the worklist:")
-    for line in bad_lines[:MAX_LISTED_LINES]:
+    for line in bad_lines[:MAX_LISTED_BAD_LINES]:
         print_message(str(line))
-    if len(bad_lines) > MAX_LISTED_LINES:
-        print_message(f"... and {len(bad_lines) - MAX_LISTED_LINES:,} more")
+    if len(bad_lines) > MAX_LISTED_BAD_LINES:
+        print_message(f"... and {len(bad_lines) - MAX_LISTED_BAD_LINES:,} more")
 
 
 def _options(args: AuditArguments) -> AuditOptions:
