@@ -1,7 +1,5 @@
 """Sources to label next: those whose outputs are least certain, without near duplicates."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +11,7 @@ from pellucid.auditing.folds import source_key
 from pellucid.auditing.out_of_fold_scores import decode_by_network, fit_pair_ngram, without_features
 from pellucid.auditing.types import AuditOptions, DictionaryEntry, SourceUncertainty
 from pellucid.config.settings import Config, DataConfig, Delimiter
-from pellucid.data.delimiters import DELIMITERS
+from pellucid.data.delimiters import format_csv
 from pellucid.data.encoding import encode_sources
 from pellucid.data.examples import Example, InputFormat, check_first_line, read_sources
 from pellucid.data.readers import BadLine
@@ -182,11 +180,9 @@ def proposals_csv(proposals: Sequence[LabelProposal], delimiter: Delimiter = ","
         proposals: Proposals in their order.
         delimiter: Delimiter; the comma by default.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, delimiter=DELIMITERS[delimiter], lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows: list[Sequence[str]] = [COLUMNS]
     for rank, proposal in enumerate(proposals, 1):
         example = proposal.entry.example
         cells = (example.source, example.features, proposal.output, f"{proposal.uncertainty:.3f}")
-        writer.writerow([str(rank), *cells])
-    return text.getvalue()
+        rows.append((str(rank), *cells))
+    return format_csv(rows, delimiter)

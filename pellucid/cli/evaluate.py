@@ -13,13 +13,14 @@ from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_flags import ClusterFlags, FolderFlag, absolute_paths, check_blocks_flag
-from pellucid.cli.csv_output import byte_order_mark, format_csv
+from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
 from pellucid.cli.search_flags import PathFlag, SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_path_order, is_run
 from pellucid.config.settings import Delimiter, Device, Format, MetricName
+from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import file_delimiter
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, count_noun, quote

@@ -1,7 +1,5 @@
 """Running text as the input of predict: pellucid predict RUN FILE --text"""
 
-import csv
-import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from math import exp
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import DecodingNotes, arrived_chunks, escape_text, standard_input
+from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import STANDARD_INPUT
 from pellucid.data.lines import RecordError, check_lines, decode_line, read_lines, strip_newline
 from pellucid.data.readers import BadLine
@@ -163,9 +162,7 @@ class _WordTable:
         if not self.has_names:
             rows.insert(0, ["line", *WORD_FIELDS, *FURTHER_FIELDS, *(["accepted"] if self.has_acceptance else [])])
             self.has_names = True
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        return text.getvalue()
+        return format_csv(rows)
 
 
 def _format_cell(value: object) -> str:
