@@ -27,7 +27,7 @@ from pellucid.data.readers import (
 )
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import DataError, parse_whole_number, quote
-from pellucid.files import read_bytes, write_atomic
+from pellucid.files import follow_links, read_bytes, write_atomic
 
 Action = Literal["replace", "keep", "remove"]
 """Decision on an entry: another target or source, both are right, or the row is removed."""
@@ -222,7 +222,7 @@ def apply_decisions(path: Path, data: DataConfig, decisions: Sequence[Decision],
             content = b"".join(table.lines[row.line - 1 : row.stop - 1])
             changed[row.line] = _with_new_cells(content, decision, table, str(path))
     warnings = tuple(_typing_warnings(path, data, table.rows, decisions))
-    write_atomic(output, protect_mark(b"".join(_changed_lines(table, changed)), has_bom))
+    write_atomic(follow_links(output), protect_mark(b"".join(_changed_lines(table, changed)), has_bom))
     actions = Counter(decision.action for decision in decisions)
     num_targets = sum(bool(decision.new_target) for decision in decisions)
     num_sources = sum(bool(decision.new_source) for decision in decisions)

@@ -29,7 +29,7 @@ from pellucid.data.examples import (
 )
 from pellucid.data.readers import BadLine
 from pellucid.errors import ConfigError, InputError, count_noun
-from pellucid.files import write_text
+from pellucid.files import follow_links, write_text
 
 if TYPE_CHECKING:
     from pellucid.auditing.types import AuditRecord
@@ -310,7 +310,7 @@ def _write_page(
     """Write the page of a worklist."""
     from pellucid.auditing.worklist_page import describe_page_rows, page_records, worklist_page
 
-    write_text(path, worklist_page(records, args.file.name, args.page_rows, columns, delimiter))
+    write_text(follow_links(path), worklist_page(records, args.file.name, args.page_rows, columns, delimiter))
     num_shown = len(page_records(records, args.page_rows))
     if num_shown < len(records):
         rows = describe_page_rows(num_shown, len(records), args.page_rows)
@@ -324,7 +324,7 @@ def _write(path: Path | None, text: str) -> None:
     if path is None:
         sys.stdout.write(text)
     else:
-        write_text(path, text)
+        write_text(follow_links(path), text)
 
 
 def _propose(args: AuditArguments) -> None:

@@ -24,7 +24,7 @@ from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import file_delimiter
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, count_noun, quote
-from pellucid.files import write_text
+from pellucid.files import follow_links, write_text
 from pellucid.run_folder.run_files import ENSEMBLE
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def _write_errors(path: Path, args: EvaluateArguments, file: Path, runs: "Sequen
     names += [name for name in ("group", "features") if any(row[name] for row in rows)]
     names += ["source", "output", "expected", "errors", "confidence", "log_probability"]
     table = [names, *([_error_cell(row, name) for name in names] for row in rows)]
-    write_text(path, bom + format_csv(table, delimiter))
+    write_text(follow_links(path), bom + format_csv(table, delimiter))
     print_message(f"wrote {path}: {count_noun(len(rows), 'wrong output')}")
 
 
