@@ -249,3 +249,18 @@ def test_cell_spans_hold_the_cells_of_csv(cells: list[str], end: str) -> None:
     record = text.getvalue().removesuffix("\r\n") + end
     found = [record[start:stop] for start, stop in cell_spans(record, ";", has_quotes=True)]
     assert [cell[1:-1].replace('""', '"') if cell.startswith('"') else cell for cell in found] == cells
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("line,source,target,decision", "no column 'new_target' among 'line', 'source', 'target', 'decision'"),
+        ("line,source,target,decision,decision,new_target", "2 columns are named 'decision': keep one"),
+    ],
+)
+def test_messages_about_columns_of_decisions_name_no_flags(tmp_path: Path, header: str, message: str) -> None:
+    path = tmp_path / "decisions.csv"
+    path.write_text(header + "\n", "utf-8")
+    with pytest.raises(DataError) as caught:
+        read_decisions(path)
+    assert str(caught.value) == f"{path}: {message}"

@@ -412,3 +412,12 @@ def test_a_set_is_refused_and_the_views_of_a_dict_are_read(kind: type[set[object
     with pytest.raises(ArgumentError, match=r"^train: expected rows, got .*: a set has no order$"):
         read_table("train", kind([("a", "b")]), "training", columns)
     assert read_table("train", {"a": "b", "c": "d"}.items(), "training", columns).rows == [("a", "b"), ("c", "d")]
+
+
+def test_the_index_of_a_data_frame_is_no_column_unless_it_is_selected() -> None:
+    rows = [("ab", "a b"), ("cd", "c d")]
+    frame = pandas_frame(rows).set_index("word")
+    with pytest.raises(DataError, match="the columns are 'sound'; 'word' is the index, no column: select it by its"):
+        read(frame, DataConfig())
+    reading, _ = read_table_examples(read(frame, NAMED_COLUMNS), NAMED_COLUMNS)
+    assert pairs(reading.examples) == rows

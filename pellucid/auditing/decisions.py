@@ -106,7 +106,8 @@ def read_decisions(path: Path) -> list[Decision]:
         DataError: The file cannot be read, lacks a column, has a row that is no decision, or two different decisions on
             one line.
     """
-    selection = ColumnSelection({name: name for name in DECISION_COLUMNS}, header=True, cells=(table := TableCells()))
+    table = TableCells()
+    selection = ColumnSelection({name: name for name in DECISION_COLUMNS}, True, cells=table, fixed_names=True)
     decisions: dict[int, Decision] = {}
     for record in read_records(path, "csv", selection):
         if isinstance(record, BadLine):

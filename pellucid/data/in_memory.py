@@ -15,6 +15,7 @@ import numpy as np
 
 from pellucid.argument_checks import SURROGATES
 from pellucid.config.columns import column_number
+from pellucid.data.headers import list_names
 from pellucid.data.lines import MAX_LINE_BYTES, RecordError, decode_utf8
 from pellucid.data.readers import (
     TEXT_TYPES,
@@ -193,8 +194,21 @@ def _read_arrow(argument: str, value: object, name: str, columns: ColumnSelectio
             f"{argument}: expected columns of a source and a target, got {type(value).__name__} "
             f"({abbreviate_reason(error)})"
         ) from error
-    names = [column for column in table.column_names if not column.startswith(PANDAS_INDEX)]
-    return InMemoryTable(name, "row", tuple(names), table)
+    index = _index_names(table) - {*columns.selected.values()}
+    names = tuple(column for column in table.column_names if column not in index)
+    numbers = [column_number(column) or 0 for column in columns.selected.values()]
+    if max(numbers, default=0) > len(names) and any(not column.startswith(PANDAS_INDEX) for column in index):
+        listed = list_names(sorted(column for column in index if not column.startswith(PANDAS_INDEX)))
+        advice = "select it by its name, or give frame.reset_index()"
+        raise DataError(f"{name}: the columns are {list_names(names)}; {listed} is the index, no column: {advice}")
+    return InMemoryTable(name, "row", names, table)
+
+
+def _index_names(table: Any) -> set[str]:  # noqa: ANN401 (a pyarrow.Table)
+    """Return the names of the columns that were the index of a pandas frame; none for other tables."""
+    metadata = table.schema.pandas_metadata or {}
+    named = {column for column in metadata.get("index_columns", ()) if isinstance(column, str)}
+    return named | {column for column in table.column_names if column.startswith(PANDAS_INDEX)}
 
 
 def _read_frame(value: Any, name: str, columns: ColumnSelection) -> InMemoryTable:  # noqa: ANN401 (any frame)

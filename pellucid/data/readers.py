@@ -112,7 +112,8 @@ class ColumnSelection(NamedTuple):
     input. `report` receives notes about its first line; None for no notes. `cells` receives all cells of a table; None
     to keep only the selected columns. `delimiter`: that of CSV; "auto" detects it. `symbol_separator`: separator of the
     symbols of a source, which is no delimiter in a list of sources; empty if there is none. `nullable`: roles whose
-    null in JSON and Parquet is an empty text; null is an error otherwise.
+    null in JSON and Parquet is an empty text; null is an error otherwise. `fixed_names`: the kind of file determines
+    the names of the columns, so that messages name no flags that select them.
     """
 
     selected: dict[str, str]
@@ -125,6 +126,18 @@ class ColumnSelection(NamedTuple):
     delimiter: Delimiter = "auto"
     symbol_separator: str = ""
     nullable: frozenset[str] = frozenset()
+    fixed_names: bool = False
+
+    def setting(self, role: str) -> str:
+        """Return the flag and the setting that select a column, for messages; empty for fixed names.
+
+        Args:
+            role: Role of the column.
+
+        Returns:
+            Text such as " (--source-column, data.source_column)".
+        """
+        return "" if self.fixed_names else f" (--{role}-column, data.{role}_column)"
 
 
 @dataclass
@@ -269,7 +282,7 @@ def positions_of_columns(columns: ColumnSelection, names: Sequence[str]) -> list
         RecordError: A column is missing or ambiguous.
         DataError: Source and target are one column (`check_distinct_columns`).
     """
-    positions = [find_column(role, column, names) for role, column in columns.selected.items()]
+    positions = [find_column(columns.setting(role), column, names) for role, column in columns.selected.items()]
     check_distinct_columns(columns, positions, names)
     return positions
 
@@ -297,11 +310,11 @@ def check_distinct_columns(columns: ColumnSelection, positions: Sequence[int], n
         raise DataError(f"source and target are both column {column}: give --{role}-column (data.{role}_column)")
 
 
-def find_column(role: str, column: str, names: Sequence[str]) -> int:
+def find_column(setting: str, column: str, names: Sequence[str]) -> int:
     """Return the position, from 0, of a column among column names.
 
     Args:
-        role: Role of the column, for messages.
+        setting: Flag and setting that select the column, for messages, as from `ColumnSelection.setting`.
         column: A name, or a number from 1.
         names: Names of the columns of the file, in order.
 
@@ -312,18 +325,16 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
     if number is not None:
         if number <= len(names):
             return number - 1
-        raise RecordError(f"no column {number} ({_column_setting(role)}) among {list_names(names)}")
+        raise RecordError(f"no column {number}{setting} among {list_names(names)}")
     if names.count(column) == 1:
         return names.index(column)
     if column in names:
-        raise RecordError(
-            f"{names.count(column)} columns are named {quote(column)} ({_column_setting(role)}): choose one by its "
-            "number"
-        )
+        advice = "choose one by its number" if setting else "keep one"
+        raise RecordError(f"{names.count(column)} columns are named {quote(column)}{setting}: {advice}")
     advice = suggest(column, names)
     if len(names) == 1 and ";" in names[0]:
         advice = ": if semicolons separate the columns, give --input-format csv --delimiter ';'"
-    raise RecordError(f"no column {quote(column)} ({_column_setting(role)}) among {list_names(names)}{advice}")
+    raise RecordError(f"no column {quote(column)}{setting} among {list_names(names)}{advice}")
 
 
 class ColumnFinder:
@@ -377,18 +388,14 @@ class ColumnFinder:
         """Return the position of a column in an object after the first."""
         name = self.names[role]
         if column_number(column) is None:
-            return find_column(role, column, names)
+            return find_column(self.columns.setting(role), column, names)
         if names.count(name) == 1:
             return names.index(name)
+        first = f"{self.unit} {self.first}"
         raise RecordError(
-            f"expected {quote(name)}, which is column {column} ({_column_setting(role)}) of {self.unit} {self.first}, "
-            f"among {list_names(names)}; {self.unit} {self.first} has {list_names(self.first_names)}"
+            f"expected {quote(name)}, which is column {column}{self.columns.setting(role)} of {first}, "
+            f"among {list_names(names)}; {first} has {list_names(self.first_names)}"
         )
-
-
-def _column_setting(role: str) -> str:
-    """Return the flag and the setting that select a column, for messages: "--source-column, data.source_column"."""
-    return f"--{role}-column, data.{role}_column"
 
 
 def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tuple[list[int], ColumnCount, Records]:
@@ -507,7 +514,7 @@ def _missing_header(columns: ColumnSelection, name: str) -> ConfigError:
     """Return the error for a file without header from which a column is selected by name."""
     role, column = next((role, column) for role, column in columns.selected.items() if column_number(column) is None)
     return ConfigError(
-        f"the column {quote(column)} ({_column_setting(role)}) is a name, but {name} has no header: give a number from "
+        f"the column {quote(column)}{columns.setting(role)} is a name, but {name} has no header: give a number from "
         "1, or --header (data.header = true) if the first line names the columns"
     )
 
