@@ -254,7 +254,10 @@ def test_cell_spans_hold_the_cells_of_csv(cells: list[str], end: str) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("line,source,target,decision", "no column 'new_target' among 'line', 'source', 'target', 'decision'"),
+        (
+            "line,source,target,decision",
+            "no column 'new_target' among 'line', 'source', 'target', 'decision'; did you mean 'target'?",
+        ),
         ("line,source,target,decision,decision,new_target", "2 columns are named 'decision': keep one"),
     ],
 )
