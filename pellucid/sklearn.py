@@ -4,7 +4,7 @@
 `set_params`, and work with `clone`, pipelines, `cross_validate` and `GridSearchCV`.
 
 A fitted estimator pickles as its parameters and the bytes of a model folder (`pellucid.save`), so that joblib can send
-it to other processes. Pickles of strangers are unsafe: share `estimator.save(folder)`, which writes no pickle.
+it to other processes. Untrusted pickles are unsafe: share `estimator.save(folder)`, which writes no pickle.
 """
 
 import tempfile

@@ -174,7 +174,11 @@ def test_a_source_that_no_model_knows_is_not_ranked_as_correct() -> None:
 @pytest.mark.parametrize(
     ("ngram", "network", "expected"),
     [
-        (ModelScore("A C", 2.0), ModelScore("A C", 5.0), "by 5.0 nats; the pair n-gram model objects by 2.0 nats)"),
+        (
+            ModelScore("A C", 2.0),
+            ModelScore("A C", 5.0),
+            "by 5.0 nats; the pair n-gram model prefers another output by 2.0 nats)",
+        ),
         (ModelScore("A B", 0.0), ModelScore("A C", 5.0), "by 5.0 nats; the pair n-gram model writes the target)"),
         (None, ModelScore("A C", 5.0), "by 5.0 nats; the pair n-gram model cannot score this target)"),
         (ModelScore("A C", 2.0), None, "by 2.0 nats; the network cannot score this target)"),

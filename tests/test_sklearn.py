@@ -10,6 +10,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,22 @@ def test_a_fitted_estimator_is_cloned_without_and_copied_with_its_model() -> Non
         unfitted.predict(X)
 
 
+def epochs_of_model(estimator: SequenceTransducer, sources: Sequence[str], targets: Sequence[str]) -> float:
+    """Return the number of epochs of a fitted model, as the score of a grid search."""
+    assert len(sources) == len(targets) == len(X) // 2
+    return float(estimator.model_.config.training.epochs)
+
+
 def test_pipelines_cross_validation_and_grid_search() -> None:
     lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
     pipeline = make_pipeline(lower, small())
     result = cross_validate(pipeline, [text.upper() for text in X], Y, cv=KFold(3), return_estimator=True)
     assert result["test_score"].shape == (3,) and len(result["estimator"][0].predict(["AB"])) == 1
     assert len(cross_val_predict(small(), X, Y, cv=2)) == len(X)
-    search = GridSearchCV(small(), {"epochs": [1, 2]}, cv=2).fit(X, Y)
-    assert search.best_params_["epochs"] in (1, 2) and len(search.predict(["ab"])) == 1
+    search = GridSearchCV(small(), {"epochs": [1, 2, 1.5]}, cv=2, scoring=epochs_of_model).fit(X, Y)
+    assert search.cv_results_["mean_test_score"].tolist() == [1, 2, 1.5]  # each candidate is trained as the grid says
+    assert search.best_params_ == {"epochs": 2} and search.best_estimator_.model_.config.training.epochs == 2
+    assert len(search.predict(["ab"])) == 1
 
 
 def test_estimators_run_in_processes_of_joblib() -> None:

@@ -135,7 +135,8 @@ def _equal_sources(entries: Sequence[DictionaryEntry]) -> Iterator[tuple[int, Re
 def _reasons_of_group(group: Sequence[DictionaryEntry], rows: Sequence[int]) -> Iterator[tuple[int, Reason]]:
     """Yield the rows and reasons of entries of one source, in time linear in their number.
 
-    The rows of each target are passed over once, in the search for the first entries with another one.
+    The first entries with another target are searched for once per target, not once per entry: this skips the entries
+    of each target at most once.
 
     Args:
         group: The entries, at least two.
