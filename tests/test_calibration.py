@@ -2,12 +2,14 @@
 
 import math
 import random
+import tracemalloc
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.evaluation.calibration import COVERAGES, NUM_BINS, measure_calibration
+from pellucid.evaluation.calibration import COVERAGES, NUM_BINS, calibration_error_by_chance, measure_calibration
 
 EXAMPLES = st.lists(st.tuples(st.floats(-8, 0), st.booleans()), min_size=1, max_size=40)
 
@@ -82,3 +84,21 @@ def test_single_example_has_the_error_of_its_confidence(score: float, is_correct
 def test_true_probabilities_have_no_calibration_error() -> None:
     result = measure_calibration([math.log(0.75)] * 4, [True, True, True, False])
     assert result.expected_error == pytest.approx(0) and result.brier == pytest.approx(0.75 * 0.25)
+
+
+def test_the_error_by_chance_is_that_of_the_binomial_distribution() -> None:
+    """In one bin it is the mean of |k / n - p| for k correct of n outputs."""
+    n, p = 40, 0.85
+    expected = sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) * abs(k / n - p) for k in range(n + 1))
+    assert calibration_error_by_chance([p] * n) == pytest.approx(expected, rel=0.15)
+    assert calibration_error_by_chance([0.0, 1.0]) == 0
+
+
+def test_the_error_by_chance_takes_the_memory_of_one_draw() -> None:
+    """Regression test: all draws were held at once, 1.6 kB for each output."""
+    values = np.linspace(0, 1, 20_000).tolist()
+    tracemalloc.start()
+    calibration_error_by_chance(values)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000
