@@ -213,4 +213,4 @@ def test_rows_of_a_table_without_a_target_are_left_out(kind: str) -> None:
 def test_settings_without_effect_are_refused_by_the_command_and_the_function(name: str) -> None:
     """Regression test: the function refused one of them only."""
     with pytest.raises(ConfigError, match=rf"data\.{name} \(--{name.replace('_', '-')}\) has no effect in an audit"):
-        reject_unused_settings(DataConfig(**{name: "3"}))
+        reject_unused_settings(msgspec.structs.replace(DataConfig(), **{name: "3"}))

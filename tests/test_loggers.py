@@ -20,7 +20,7 @@ from pellucid.config.settings import Config
 from pellucid.config.toml import override_settings
 from pellucid.errors import DivergenceError, InputError
 from pellucid.training import loggers
-from pellucid.training.events import RunEvent, TrainingStarted, UpdateCompleted, ValidationCompleted
+from pellucid.training.events import RunEvent, TrainingCallback, TrainingStarted, UpdateCompleted, ValidationCompleted
 from pellucid.training.loggers import FOLDER_TAG, MLflowCallback, TensorBoardCallback, _find_experiment, find_log_dir
 from pellucid.training.session import train_run
 
@@ -216,7 +216,7 @@ def test_an_object_marks_how_its_training_ended(
     """Regression test: the run of a training with a callback object remained in the state RUNNING."""
     files, run, config = write_copy_files(tmp_path), tmp_path / "run", make_logged_config()
     with pytest.raises(type(error)):
-        callbacks = [MLflowCallback(), FailsAtUpdate(7, error)]
+        callbacks: list[TrainingCallback] = [MLflowCallback(), FailsAtUpdate(7, error)]
         pellucid.train(files.train, files.valid, run, config, progress=False, callbacks=callbacks)
     assert [each.info.status for each in server.runs] == [status]
     pellucid.train(files.train, files.valid, run, config, progress=False, callbacks=[MLflowCallback()])
