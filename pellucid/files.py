@@ -138,7 +138,9 @@ def open_atomic(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
 
     The content is written to a temporary file in the same folder, flushed to disk, and renamed; then the folder is
     flushed to disk, so that the new file survives a loss of power. If the block or a step before the renaming fails (no
-    space, no permission), the old file is unchanged and the temporary file is removed.
+    space, no permission), the old file is unchanged and the temporary file is removed. The new file has the mode of the
+    old one. A symbolic link is replaced, so that a folder of another person cannot lead elsewhere; for a file that the
+    user names, see `follow_links`.
 
     Args:
         path: The file.
@@ -157,7 +159,7 @@ def open_atomic(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
             with _open_temporary(temporary) as file:
                 yield file
                 file.flush()
-                os.chmod(temporary, 0o666 & ~_umask())
+                os.chmod(temporary, _file_mode(path))
                 if durable:
                     os.fsync(file.fileno())
             _retry_while_busy(lambda: os.replace(temporary, path))
@@ -166,6 +168,15 @@ def open_atomic(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def follow_links(path: Path) -> Path:
+    """Return the file to which a path leads, so that writing it changes that file and not a symbolic link to it.
+
+    Args:
+        path: Path that the user names.
+    """
+    return Path(os.path.realpath(path)) if os.path.islink(path) else path
 
 
 def copy_regular(path: Path, copy: Path) -> None:
@@ -677,6 +688,15 @@ def temporary_path(path: Path) -> Path:
 def _open_temporary(path: Path) -> BinaryIO:
     """Create a temporary file, which only the user may read, and open it for writing."""
     return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _file_mode(path: Path) -> int:
+    """Return the mode for a new content: that of the present file, or else the mode of a new file."""
+    with suppress(FileNotFoundError):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode):
+            return stat.S_IMODE(status.st_mode)
+    return 0o666 & ~_umask()
 
 
 def _umask() -> int:

@@ -2,7 +2,9 @@
 
 import math
 import random
+import tracemalloc
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,3 +119,13 @@ def test_error_by_chance_of_several_bins_is_their_mean_by_their_shares() -> None
 @pytest.mark.parametrize(("confidences", "expected"), [([0.0, 1.0, 1.0], 0.0), ([0.5], 0.5), ([0.5, 1.0], 0.25)])
 def test_errors_by_chance_without_chance_are_exact(confidences: list[float], expected: float) -> None:
     assert calibration_error_by_chance(confidences) == expected
+
+
+def test_the_error_by_chance_takes_the_memory_of_one_draw() -> None:
+    """Regression test: all draws were held at once, 1.6 kB for each output."""
+    values = np.linspace(0, 1, 20_000).tolist()
+    tracemalloc.start()
+    calibration_error_by_chance(values)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000

@@ -17,7 +17,7 @@ from trained_runs import DataFiles, make_copy_examples, make_small_config, train
 
 import pellucid
 from pellucid.config.settings import DataConfig, Delimiter
-from pellucid.data.delimiters import DELIMITERS, ExpectedColumns, describe_delimiter, detect_delimiter
+from pellucid.data.delimiters import DELIMITERS, ExpectedColumns, describe_delimiter, detect_delimiter, format_csv
 from pellucid.data.examples import (
     Example,
     InputFormat,
@@ -320,3 +320,18 @@ def test_python_reads_semicolons(run: Path, tmp_path: Path) -> None:
     write(tmp_path / "new.csv", "T0;ab\n")
     with pytest.raises(DataError, match="no column 'Headword'"):
         pellucid.predict(run, tmp_path / "new.csv")
+
+
+@given(
+    st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=3), min_size=1),
+    st.sampled_from([*DELIMITERS]),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_rows_are_read_as_they_are_written(rows: list[list[str]], delimiter: Delimiter, line_end: str) -> None:
+    text = format_csv(rows, delimiter, line_end)
+    assert [*csv.reader(io.StringIO(text, newline=""), delimiter=DELIMITERS[delimiter], strict=True)] == rows
+    assert text.endswith(line_end)
+
+
+def test_a_carriage_return_in_a_cell_is_quoted() -> None:
+    assert format_csv([["a\rb", "c"]]) == '"a\rb",c\n'

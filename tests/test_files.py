@@ -19,6 +19,7 @@ from pellucid.files import (
     check_json_format,
     check_writable,
     digest_file,
+    follow_links,
     has_content,
     has_digest,
     make_folder,
@@ -216,6 +217,26 @@ def test_file_mode_follows_the_umask(tmp_path: Path, default_umask: None, mask: 
     write_atomic(tmp_path / "a.bin", b"new")
     assert (tmp_path / "a.bin").stat().st_mode & 0o777 == mode
     assert os.umask(mask) == mask
+
+
+def test_a_file_keeps_its_mode(tmp_path: Path, default_umask: None) -> None:
+    path = tmp_path / "a.bin"
+    write_atomic(path, b"old")
+    path.chmod(0o640)
+    write_atomic(path, b"new")
+    assert path.stat().st_mode & 0o777 == 0o640 and path.read_bytes() == b"new"
+
+
+def test_a_link_is_replaced_unless_it_is_followed(tmp_path: Path, default_umask: None) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    assert follow_links(target) == target and follow_links(tmp_path / "missing") == tmp_path / "missing"
+    write_atomic(follow_links(link), b"new")
+    assert link.is_symlink() and target.read_bytes() == b"new" and target.stat().st_mode & 0o777 == 0o600
+    write_atomic(link, b"other")
+    assert not link.is_symlink() and target.read_bytes() == b"new" and link.stat().st_mode & 0o777 == 0o644
 
 
 def test_readers_see_the_old_or_the_new_file(tmp_path: Path) -> None:

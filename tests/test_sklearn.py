@@ -197,3 +197,21 @@ def test_wrong_data_and_parameters_are_errors() -> None:
             small(**parameters).fit(X, Y)
     with pytest.raises(ArgumentError, match=r"source: expected a string, got 5"):
         small().fit(X, Y).predict([5])
+
+
+def test_a_fit_that_fails_leaves_the_former_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the classes were those of the new fit, and the model the former one."""
+    estimator = SequenceClassifier(size="tiny", epochs=1).fit(["a", "b"] * 5, ["x", "y"] * 5)
+    monkeypatch.setattr("pellucid.sklearn.train", lambda *arguments, **options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        estimator.fit(["a", "b"] * 5, ["new", "other"] * 5)
+    assert list(estimator.classes_) == ["x", "y"] and set(estimator.predict(["a", "b"])) <= {"x", "y"}
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_class_is_an_error_of_the_data(missing: object) -> None:
+    """Regression test: it was a TypeError of NumPy, or a class."""
+    with pytest.raises(DataError, match="y: row 2 has no class"):
+        SequenceClassifier(size="tiny", epochs=1).fit(["a", "b", "c"], ["x", missing, "y"])
+    with pytest.raises(DataError, match="y: the classes cannot be sorted"):
+        SequenceClassifier(size="tiny", epochs=1).fit(["a", "b"], [object(), object()])

@@ -26,7 +26,7 @@ from pellucid.data.readers import (
 )
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import DataError, list_lines, parse_whole_number, quote
-from pellucid.files import read_bytes, write_atomic
+from pellucid.files import follow_links, read_bytes, write_atomic
 
 Action = Literal["replace", "keep", "remove"]
 """Decision on an entry: another target or source, both are right, or the row is removed."""
@@ -105,8 +105,14 @@ def read_decisions(path: Path) -> list[Decision]:
         DataError: The file cannot be read, lacks a column, has a row that is no decision, or two different decisions on
             one line.
     """
-    selection = ColumnSelection({name: name for name in DECISION_COLUMNS}, header=True, cells=(table := TableCells()))
-    decisions: dict[int, Decision] = {}
+    return [decision for _, decision in _numbered_decisions(path)]
+
+
+def _numbered_decisions(path: Path) -> list[tuple[int, Decision]]:
+    """Return the decisions of a file with the numbers of their lines in it; see `read_decisions`."""
+    table = TableCells()
+    selection = ColumnSelection({name: name for name in DECISION_COLUMNS}, True, cells=table, fixed_names=True)
+    decisions: dict[int, tuple[int, Decision]] = {}
     for record in read_records(path, "csv", selection):
         if isinstance(record, BadLine):
             raise DataError(str(record))
@@ -114,7 +120,8 @@ def read_decisions(path: Path) -> list[Decision]:
         decision = _parse_decision(record, new_source, str(path)) if record.fields else None
         if decision is None:
             continue
-        if decisions.setdefault(decision.line, decision) != decision:
+        _, first = decisions.setdefault(decision.line, (record.line, decision))
+        if first != decision:
             raise DataError(f"{path}:{record.line}: a second, different decision on line {decision.line}: keep one")
     return list(decisions.values())
 
@@ -128,12 +135,15 @@ def read_all_decisions(paths: Sequence[Path]) -> list[Decision]:
     Raises:
         DataError: As in `read_decisions`, or two files decide differently on one line.
     """
-    decisions: dict[int, tuple[Decision, Path]] = {}
+    decisions: dict[int, tuple[Decision, str]] = {}
     for path in paths:
-        for decision in read_decisions(path):
-            first, first_path = decisions.setdefault(decision.line, (decision, path))
+        for number, decision in _numbered_decisions(path):
+            location = f"{path}:{number}"
+            first, first_location = decisions.setdefault(decision.line, (decision, location))
             if first != decision:
-                raise DataError(f"{path}: its decision on line {decision.line} is not that of {first_path}: keep one")
+                raise DataError(
+                    f"{location}: the decision on line {decision.line} is not that of {first_location}: keep one"
+                )
     return [decision for decision, _ in decisions.values()]
 
 
@@ -221,7 +231,7 @@ def apply_decisions(path: Path, data: DataConfig, decisions: Sequence[Decision],
             content = b"".join(table.lines[row.line - 1 : row.stop - 1])
             changed[row.line] = _with_new_cells(content, decision, table, str(path))
     warnings = tuple(_typing_warnings(path, data, table.rows, decisions))
-    write_atomic(output, protect_mark(b"".join(_changed_lines(table, changed)), has_bom))
+    write_atomic(follow_links(output), protect_mark(b"".join(_changed_lines(table, changed)), has_bom))
     actions = Counter(decision.action for decision in decisions)
     num_targets = sum(bool(decision.new_target) for decision in decisions)
     num_sources = sum(bool(decision.new_source) for decision in decisions)

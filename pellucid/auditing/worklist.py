@@ -1,12 +1,10 @@
 """The worklist of an audit as CSV: one row per entry, the most suspicious first, with empty columns for decisions."""
 
-import csv
-import io
 from collections.abc import Sequence
 
 from pellucid.auditing.types import AuditRecord, TargetDifference
 from pellucid.config.settings import Delimiter
-from pellucid.data.delimiters import DELIMITERS
+from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import OtherColumns
 
 COLUMNS = (
@@ -28,13 +26,10 @@ def worklist_csv(records: Sequence[AuditRecord], others: OtherColumns | None = N
         delimiter: Delimiter; the comma by default.
     """
     others = others or OtherColumns()
-    empty, text = [""] * len(others.names), io.StringIO()
-    writer = csv.writer(text, delimiter=DELIMITERS[delimiter], lineterminator="\n")
-    writer.writerow([*COLUMNS, *(f"input_{name}" if name.strip() in COLUMNS else name for name in others.names)])
-    writer.writerows(
-        [*_cells(rank, record), *others.cells.get(record.line, empty)] for rank, record in enumerate(records, 1)
-    )
-    return text.getvalue()
+    empty = [""] * len(others.names)
+    names = [*COLUMNS, *(f"input_{name}" if name.strip() in COLUMNS else name for name in others.names)]
+    rows = [[*_cells(rank, record), *others.cells.get(record.line, empty)] for rank, record in enumerate(records, 1)]
+    return format_csv([names, *rows], delimiter)
 
 
 def _cells(rank: int, record: AuditRecord) -> list[str]:

@@ -27,7 +27,7 @@ from pellucid.cli.output_files import check_output_file
 from pellucid.config.settings import Precision, Threads
 from pellucid.error_messages import describe_suffix, escape_json
 from pellucid.errors import InputError, quote
-from pellucid.files import write_atomic, write_text
+from pellucid.files import follow_links, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled
 
 MIN_TABLE_WIDTH = 124
@@ -284,9 +284,9 @@ def _measure_scaling(args: BenchArguments, requests: Sequence[BenchRequest], pat
         curves = list(measure_scaling(requests[0]))
     figure = scaling_figure(curves)
     if path.suffix == ".png":
-        write_atomic(path, to_png(figure))
+        write_atomic(follow_links(path), to_png(figure))
     else:
-        write_text(path, to_svg(figure))
+        write_text(follow_links(path), to_svg(figure))
     if args.json:
         points = [
             {"varied": parameter, "value": value, **msgspec.to_builtins(result)} for parameter, value, result in curves

@@ -12,7 +12,7 @@ from tyro.conf import arg
 from pellucid.cli.cluster_jobs import OnFlag
 from pellucid.dependencies import require_package
 from pellucid.errors import ConfigError
-from pellucid.files import open_atomic
+from pellucid.files import follow_links, open_atomic
 
 OUTPUT_INDEPENDENT = ("run", "more", "on", "output")
 """Flags of predict and score that change no output, or name runs and files that are compared by themselves."""
@@ -122,7 +122,7 @@ def output_to_file(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    with open_atomic(path) as file:
+    with open_atomic(follow_links(path)) as file:
         text = TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="\n", write_through=True)
         with redirect_stdout(text):
             yield

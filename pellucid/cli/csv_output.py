@@ -1,13 +1,10 @@
 """CSV output of predict and score: the columns of the input, then the columns of the results."""
 
-import csv
-import io
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pellucid.cli.sources import InputLine, escape_text
-from pellucid.config.settings import Delimiter
-from pellucid.data.delimiters import DELIMITERS
+from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import Example
 from pellucid.data.lines import BYTE_ORDER_MARK, open_data_file
 from pellucid.data.readers import TableCells
@@ -28,19 +25,6 @@ def byte_order_mark(path: Path) -> str:
         return ""
     with open_data_file(path) as file:
         return BYTE_ORDER_MARK.decode() if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else ""
-
-
-def format_csv(rows: Iterable[Sequence[str]], delimiter: Delimiter = ",", line_end: str = "\n") -> str:
-    """Return rows as lines of CSV.
-
-    Args:
-        rows: Cells of each row.
-        delimiter: Delimiter; the comma by default.
-        line_end: Line end; that of Unix by default.
-    """
-    text = io.StringIO()
-    csv.writer(text, delimiter=DELIMITERS[delimiter], lineterminator=line_end).writerows(rows)
-    return text.getvalue()
 
 
 def name_result_columns(results: Iterable[str], names: Collection[str]) -> list[str]:

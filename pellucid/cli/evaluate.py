@@ -13,17 +13,18 @@ from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_flags import ClusterFlags, FolderFlag, absolute_paths, check_blocks_flag
-from pellucid.cli.csv_output import byte_order_mark, format_csv
+from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
 from pellucid.cli.search_flags import PathFlag, SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_path_order, is_run
 from pellucid.config.settings import Delimiter, Device, Format, MetricName
+from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import file_delimiter
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, count_noun, quote
-from pellucid.files import write_text
+from pellucid.files import follow_links, write_text
 from pellucid.run_folder.run_files import ENSEMBLE
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ def _write_errors(path: Path, args: EvaluateArguments, file: Path, runs: "Sequen
     names += [name for name in ("group", "features") if any(row[name] for row in rows)]
     names += ["source", "output", "expected", "errors", "confidence", "log_probability"]
     table = [names, *([_error_cell(row, name) for name in names] for row in rows)]
-    write_text(path, bom + format_csv(table, delimiter))
+    write_text(follow_links(path), bom + format_csv(table, delimiter))
     print_message(f"wrote {path}: {count_noun(len(rows), 'wrong output')}")
 
 

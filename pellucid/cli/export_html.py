@@ -9,7 +9,7 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.errors import InputError
 from pellucid.export.stored_parameters import Precision
 from pellucid.export.web_page import build_model_page, has_pair_ngram, render_model_page
-from pellucid.files import file_exists, open_regular, write_text
+from pellucid.files import file_exists, follow_links, open_regular, write_text
 from pellucid.viewer.inputs import ValidationFileError, ViewedRun, find_validation_file, open_run, run_names
 
 HTML_START = b"<!doctype html"
@@ -34,7 +34,7 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
     example = _first_example(runs[0]) if source is None else Example(source, "", "")
     features = runs[0].loaded_predictor.tokenizers.features.split(example.features)
     page = render_model_page(build_model_page(runs, precision, example.source, features))
-    write_text(file, page)
+    write_text(follow_links(file), page)
     print(f"{file}: {len(page.encode('utf-8')) / 1e6:.2f} MB, parameters in {precision}")
     for run in runs:
         if has_pair_ngram(run):

@@ -22,7 +22,7 @@ from pellucid.data.examples import SKIP_HINT, STANDARD_INPUT, Example, InputForm
 from pellucid.data.readers import BadLine, has_known_suffix
 from pellucid.error_messages import describe_suffix
 from pellucid.errors import DataError, InputError, count_noun
-from pellucid.files import write_text
+from pellucid.files import follow_links, write_text
 
 if TYPE_CHECKING:
     from pellucid.decoding.predictor import Predictor
@@ -180,7 +180,7 @@ def _export(args: LookArguments, path: Path) -> None:
     if path.suffix == ".html":
         from pellucid.viewer.pages import export_page
 
-        write_text(path, export_page(_assemble_page(args, served=False).contents))
+        write_text(follow_links(path), export_page(_assemble_page(args, served=False).contents))
     else:
         (trace,) = _decode_first(args, 1)
         trace.save(path)

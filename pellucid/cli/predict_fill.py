@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pellucid.cli.csv_output import byte_order_mark, format_confidence, format_csv, name_result_columns
+from pellucid.cli.csv_output import byte_order_mark, format_confidence, name_result_columns
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line
 from pellucid.config.settings import Format
+from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import Example
 from pellucid.data.lines import open_data_file
 from pellucid.data.readers import BadLine, TableCells

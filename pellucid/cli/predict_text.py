@@ -1,9 +1,7 @@
 """Running text as the input of predict: pellucid predict RUN FILE --text"""
 
-import csv
-import io
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import DecodingNotes, arrived_chunks, escape_text, standard_input
+from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import STANDARD_INPUT
 from pellucid.data.lines import RecordError, check_lines, decode_line, read_lines, strip_newline
 from pellucid.data.readers import BadLine
@@ -26,6 +25,13 @@ TextLine = str | BadLine
 LineFormatter = Callable[[int, "DecodedText | BadLine"], str]
 """Function that returns the output lines of a line of text: of its number and the decoded text."""
 WORD_FIELDS = ("start", "end", "output_start", "output_end", "word", "source", "output", "log_probability")
+SKIPPED_LINES: Mapping[OutputFormat, str] = {
+    "text": "an empty line",
+    "jsonl": "its error",
+    "csv": "no row",
+    "tsv": "no row",
+}
+"""Output of a bad line with `--on-bad-line skip`."""
 FURTHER_FIELDS = ("probability", "confidence", "origin")
 """Fields of a word in csv, tsv and jsonl; with --min-confidence, "accepted" follows."""
 
@@ -68,7 +74,8 @@ def write_decoded_text(
             sys.stdout.write(format_line(line_number, item))
         sys.stdout.flush()
         if bad_index is not None and on_bad_line == "stop":
-            raise DataError(f"{group[bad_index]} (--on-bad-line skip leaves such lines out and reports them)")
+            effect = SKIPPED_LINES[output_format]
+            raise DataError(f"{group[bad_index]} (--on-bad-line skip continues, and writes {effect} for such a line)")
     print_message(f"{count_noun(num_words, 'word')} in {count_noun(line_number, 'line')}")
     if decoder.min_confidence is not None:
         rest = num_words - num_accepted
@@ -163,9 +170,7 @@ class _WordTable:
         if not self.has_names:
             rows.insert(0, ["line", *WORD_FIELDS, *FURTHER_FIELDS, *(["accepted"] if self.has_acceptance else [])])
             self.has_names = True
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        return text.getvalue()
+        return format_csv(rows)
 
 
 def _format_cell(value: object) -> str:

@@ -1,11 +1,12 @@
-"""Delimiters of CSV files: which character separates the columns, if the user does not say.
+"""CSV files: their delimiter if the user does not say which one, and rows as lines of CSV.
 
 The comma is the default. Another delimiter is used only if the first lines clearly have it; where two are possible,
 reading stops with an error that names the flag.
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from pellucid.config.settings import Delimiter, Format
@@ -173,6 +174,22 @@ def describe_delimiter(delimiter: Delimiter) -> str:
         delimiter: The delimiter.
     """
     return "" if delimiter == "," else f"{DELIMITER_NAMES[delimiter]} separate the columns"
+
+
+def format_csv(rows: Iterable[Sequence[str]], delimiter: Delimiter = ",", line_end: str = "\n") -> str:
+    """Return rows as lines of CSV.
+
+    Args:
+        rows: Cells of each row.
+        delimiter: Delimiter; the comma by default.
+        line_end: Line end; that of Unix by default.
+    """
+    lines = list[str]()
+    # With "\r\n" as its line end, the writer quotes cells with any character of a line end; with "\n", Python 3.11
+    # and 3.12 write a carriage return without quotes, which ends the row for readers.
+    file = SimpleNamespace(write=lines.append)
+    csv.writer(file, delimiter=DELIMITERS[delimiter], lineterminator="\r\n").writerows(rows)
+    return "".join(line.removesuffix("\r\n") + line_end for line in lines)
 
 
 def _parse(lines: Sequence[bytes], character: str) -> _Table:

@@ -112,7 +112,8 @@ class ColumnSelection(NamedTuple):
     input. `report` receives notes about its first line; None for no notes. `cells` receives all cells of a table; None
     to keep only the selected columns. `delimiter`: that of CSV; "auto" detects it. `symbol_separator`: separator of the
     symbols of a source, which is no delimiter in a list of sources; empty if there is none. `nullable`: roles whose
-    null in JSON and Parquet is an empty text; null is an error otherwise.
+    null in JSON and Parquet is an empty text; null is an error otherwise. `fixed_names`: the kind of file determines
+    the names of the columns, so that messages name no flags that select them.
     """
 
     selected: dict[str, str]
@@ -125,6 +126,23 @@ class ColumnSelection(NamedTuple):
     delimiter: Delimiter = "auto"
     symbol_separator: str = ""
     nullable: frozenset[str] = frozenset()
+    fixed_names: bool = False
+
+    def setting(self, role: str) -> str:
+        """Return the flag and the setting that select a column, for messages; empty for fixed names.
+
+        Args:
+            role: Role of the column.
+
+        Returns:
+            Text such as " (--source-column, data.source_column)".
+        """
+        return "" if self.fixed_names else f" (--{role}-column, data.{role}_column)"
+
+    @property
+    def nullable_columns(self) -> list[bool]:
+        """True for each selected column whose nulls are empty texts."""
+        return [role in self.nullable for role in self.selected]
 
 
 @dataclass
@@ -269,7 +287,7 @@ def positions_of_columns(columns: ColumnSelection, names: Sequence[str]) -> list
         RecordError: A column is missing or ambiguous.
         DataError: Source and target are one column (`check_distinct_columns`).
     """
-    positions = [find_column(role, column, names) for role, column in columns.selected.items()]
+    positions = [find_column(columns.setting(role), column, names) for role, column in columns.selected.items()]
     check_distinct_columns(columns, positions, names)
     return positions
 
@@ -297,11 +315,11 @@ def check_distinct_columns(columns: ColumnSelection, positions: Sequence[int], n
         raise DataError(f"source and target are both column {column}: give --{role}-column (data.{role}_column)")
 
 
-def find_column(role: str, column: str, names: Sequence[str]) -> int:
+def find_column(setting: str, column: str, names: Sequence[str]) -> int:
     """Return the position, from 0, of a column among column names.
 
     Args:
-        role: Role of the column, for messages.
+        setting: Flag and setting that select the column, for messages, as from `ColumnSelection.setting`.
         column: A name, or a number from 1.
         names: Names of the columns of the file, in order.
 
@@ -312,18 +330,16 @@ def find_column(role: str, column: str, names: Sequence[str]) -> int:
     if number is not None:
         if number <= len(names):
             return number - 1
-        raise RecordError(f"no column {number} ({_column_setting(role)}) among {list_names(names)}")
+        raise RecordError(f"no column {number}{setting} among {list_names(names)}")
     if names.count(column) == 1:
         return names.index(column)
     if column in names:
-        raise RecordError(
-            f"{names.count(column)} columns are named {quote(column)} ({_column_setting(role)}): choose one by its "
-            "number"
-        )
+        advice = "choose one by its number" if setting else "keep one"
+        raise RecordError(f"{names.count(column)} columns are named {quote(column)}{setting}: {advice}")
     advice = suggest(column, names)
     if len(names) == 1 and ";" in names[0]:
         advice = ": if semicolons separate the columns, give --input-format csv --delimiter ';'"
-    raise RecordError(f"no column {quote(column)} ({_column_setting(role)}) among {list_names(names)}{advice}")
+    raise RecordError(f"no column {quote(column)}{setting} among {list_names(names)}{advice}")
 
 
 class ColumnFinder:
@@ -377,18 +393,14 @@ class ColumnFinder:
         """Return the position of a column in an object after the first."""
         name = self.names[role]
         if column_number(column) is None:
-            return find_column(role, column, names)
+            return find_column(self.columns.setting(role), column, names)
         if names.count(name) == 1:
             return names.index(name)
+        first = f"{self.unit} {self.first}"
         raise RecordError(
-            f"expected {quote(name)}, which is column {column} ({_column_setting(role)}) of {self.unit} {self.first}, "
-            f"among {list_names(names)}; {self.unit} {self.first} has {list_names(self.first_names)}"
+            f"expected {quote(name)}, which is column {column}{self.columns.setting(role)} of {first}, "
+            f"among {list_names(names)}; {first} has {list_names(self.first_names)}"
         )
-
-
-def _column_setting(role: str) -> str:
-    """Return the flag and the setting that select a column, for messages: "--source-column, data.source_column"."""
-    return f"--{role}-column, data.{role}_column"
 
 
 def _resolve_columns(rows: Records, columns: ColumnSelection, name: str) -> tuple[list[int], ColumnCount, Records]:
@@ -507,7 +519,7 @@ def _missing_header(columns: ColumnSelection, name: str) -> ConfigError:
     """Return the error for a file without header from which a column is selected by name."""
     role, column = next((role, column) for role, column in columns.selected.items() if column_number(column) is None)
     return ConfigError(
-        f"the column {quote(column)} ({_column_setting(role)}) is a name, but {name} has no header: give a number from "
+        f"the column {quote(column)}{columns.setting(role)} is a name, but {name} has no header: give a number from "
         "1, or --header (data.header = true) if the first line names the columns"
     )
 
@@ -759,7 +771,7 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             table = ParquetFile(content, page_checksum_verification=True)
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
             names = _parquet_columns(named, columns, str(path))
-            nullable = [role in columns.nullable for role in columns.selected]
+            nullable = columns.nullable_columns
             first = 1
             chunks = _column_chunks(table, content, names)
             dictionaries = _dictionary_columns(chunks)
@@ -1132,7 +1144,9 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
     return selected
 
 
-def arrow_records(arrays: list[Any], names: list[str], first: int, name: str, nullable: Sequence[bool] = ()) -> Records:
+def arrow_records(
+    arrays: list[Any], names: list[str], first: int, name: str, nullable: Sequence[bool] = (), unit: str = ""
+) -> Records:
     """Yield the records of a batch of Arrow columns.
 
     Values are decoded one by one: invalid UTF-8 affects its own row only.
@@ -1143,11 +1157,12 @@ def arrow_records(arrays: list[Any], names: list[str], first: int, name: str, nu
         first: Number of the first row.
         name: Name of the file or table, for messages.
         nullable: Whether a null of each column is an empty text; it is an error in all columns by default.
+        unit: Noun of a row of a table in memory; empty, the default, for a Parquet file.
 
     Raises:
         DataError: A value has more than `MAX_LINE_BYTES` bytes, or refers beyond the dictionary of its column.
     """
-    columns = [_cell_values(array, column, first, name) for array, column in zip(arrays, names, strict=True)]
+    columns = [_cell_values(array, column, first, name, unit) for array, column in zip(arrays, names, strict=True)]
     for index, is_nullable in enumerate(nullable):
         columns[index] = (value or b"" for value in columns[index]) if is_nullable else columns[index]
     for number, row in enumerate(zip(*columns, strict=True), first):
@@ -1160,7 +1175,7 @@ def arrow_records(arrays: list[Any], names: list[str], first: int, name: str, nu
             yield BadLine(name, number, str(error))
 
 
-def _cell_values(array: Any, column: str, first: int, name: str) -> Iterable[bytes | None]:  # noqa: ANN401
+def _cell_values(array: Any, column: str, first: int, name: str, unit: str) -> Iterable[bytes | None]:  # noqa: ANN401
     """Return the values of a column; those of a dictionary are converted once, and long ones one by one.
 
     Raises:
@@ -1170,9 +1185,10 @@ def _cell_values(array: Any, column: str, first: int, name: str) -> Iterable[byt
 
     values, indices = _dictionary_parts(array)
     if indices is not None and (pc.max(indices).as_py() or 0) >= len(values):
-        raise DataError(f"cannot read {name} as Parquet: it is damaged: a value refers beyond its dictionary")
+        damage = "it is damaged: a value refers beyond its dictionary"
+        raise DataError(f"cannot read {name}{'' if unit else ' as Parquet'}: {damage}")
     if pc.any(pc.greater(pc.binary_length(values), MAX_LINE_BYTES)).as_py():
-        _check_lengths(array, column, first, name)
+        _check_lengths(array, column, first, name, unit)
     if indices is not None:
         used = indices.unique().drop_null()
         known = dict(zip(used.to_pylist(), values.take(used).to_pylist(), strict=True))
@@ -1196,15 +1212,14 @@ def _text_bytes(array: Any) -> int:  # noqa: ANN401
         return len(array)
 
 
-def _check_lengths(array: Any, column: str, first: int, name: str) -> None:  # noqa: ANN401
+def _check_lengths(array: Any, column: str, first: int, name: str, unit: str) -> None:  # noqa: ANN401
     """Raise `DataError` for the first value of a batch beyond `MAX_LINE_BYTES`, before it is converted."""
     import pyarrow.compute as pc
 
     for number, value in enumerate(array, first):
         if value.is_valid and (pc.binary_length(getattr(value, "value", value)).as_py() or 0) > MAX_LINE_BYTES:
-            raise DataError(
-                f"{name}:{number}: the value of {quote(column)} has more than {MAX_LINE_BYTES:,} bytes: is this text?"
-            )
+            reason = f"the value of {quote(column)} has more than {MAX_LINE_BYTES:,} bytes: is this text?"
+            raise DataError(str(BadLine(name, number, reason, unit)))
 
 
 def _dictionary_parts(array: Any) -> tuple[Any, Any]:  # noqa: ANN401

@@ -143,9 +143,11 @@ def calibration_error_by_chance(confidences: Sequence[Probability]) -> float:
     check_not_empty("confidences", confidences, "output")
     values = np.sort(np.asarray(confidences, np.float64))
     bins = np.clip(np.ceil(values * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
-    in_bin = (bins[:, None] == np.arange(NUM_BINS)).astype(np.float64)
-    outcomes = np.random.default_rng(0).random((NUM_DRAWS, len(values))) < values
-    return float(np.abs((outcomes - values) @ in_bin).sum(axis=1).mean() / len(values))
+    generator, errors = np.random.default_rng(0), list[float]()
+    for _ in range(NUM_DRAWS):
+        differences = (generator.random(len(values)) < values) - values
+        errors.append(np.abs(np.bincount(bins, weights=differences)).sum())
+    return float(np.mean(errors) / len(values))
 
 
 def _calibration_bins(probabilities: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> list[CalibrationBin]:

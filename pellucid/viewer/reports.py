@@ -23,7 +23,7 @@ from pellucid.evaluation.metrics import (
 from pellucid.evaluation.outcomes import MeanRates
 from pellucid.evaluation.significance import RateDifference
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, GroupScores
-from pellucid.files import write_text
+from pellucid.files import follow_links, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.reporting.tables import (
@@ -103,7 +103,7 @@ def write_report(path: Path, report: Report) -> None:
     Raises:
         RunError: The file cannot be written.
     """
-    write_text(path, export_page(report_document(report)))
+    write_text(follow_links(path), export_page(report_document(report)))
 
 
 def report_document(report: Report) -> ReportDocument:
