@@ -87,6 +87,9 @@ def test_positions_and_lines_are_named() -> None:
     text = "\u0441\u043b\u043e\u0432\u043e w\u043erd"
     (mixed,) = [reason for reason in reasons_of(Example(text, "A"))[0] if reason.kind == "mixed_scripts"]
     assert mixed.position == 8
+    phones = DataConfig(source_symbols="ipa", target_symbols="ipa")
+    (mixed,) = [reason for reason in reasons_of(Example(text, "A"), config=phones)[0] if reason.kind == "mixed_scripts"]
+    assert mixed.position == 8
     (mixed,) = [reason for reason in reasons_of(Example("ab", "A \u0430 B"))[0] if reason.kind == "mixed_scripts"]
     assert mixed.position == 3
 

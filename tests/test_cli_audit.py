@@ -140,6 +140,23 @@ def test_json_lines_are_audited(tmp_path: Path) -> None:
     assert result.code == 0 and len(result.out.splitlines()) == 41
 
 
+def test_targets_in_ipa_are_audited_by_phones(tmp_path: Path) -> None:
+    path = tmp_path / "words.tsv"
+    phones = {"a": "aː", "b": "b", "c": "t͡ʃ", "d": "d͡ʒ", "e": "ɪ", "f": "f", "g": "ɡ"}
+    words = [pair.source for pair in spelled_pairs(100)]
+    rows = [f"{word}\t{''.join(map(phones.__getitem__, word))}\n" for word in words]
+    wrong = next(index for index, word in enumerate(words) if word.count("c") == 1)
+    rows[wrong] = rows[wrong].replace("t͡ʃ", "d͡ʒ")
+    path.write_text("".join(rows), "utf-8")
+    advice = "warning: the targets look like IPA: --target-symbols ipa keeps "
+    assert advice in audit(path).err
+    result = audit(path, "--target-symbols", "ipa")
+    assert result.code == 0 and advice not in result.err
+    first = next(csv.DictReader(io.StringIO(result.out)))
+    assert (first["line"], first["given"], first["expected"]) == (str(wrong + 1), "d͡ʒ", "t͡ʃ")
+    assert first["source_symbols"] == "c" and first["position"] == str(words[wrong].index("c") + 1)
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_null_targets_are_rows_without_a_target(tmp_path: Path, suffix: str) -> None:
     """Regression test: they were bad lines, and with --on-bad-line stop any row without a target was one."""

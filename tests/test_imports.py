@@ -71,6 +71,7 @@ DATA_ORDER = (
     *(
         "text_words",
         "context",
+        "ipa_phones",
         "normalization",
         "tokenizers",
         "lines",

@@ -7,8 +7,9 @@ import pytest
 from command_line import run_pellucid
 from trained_runs import make_small_config
 
-from pellucid.config.settings import TaskName
+from pellucid.config.settings import DataConfig, TaskName
 from pellucid.data.examples import Example
+from pellucid.data.tokenizers import symbol_kind_warnings
 from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
 from pellucid.tasks.registry import build_network, get_task
 from pellucid.training.training_data import data_warnings
@@ -67,6 +68,32 @@ def test_symbols_between_spaces_that_are_split_into_characters_are_reported(targ
         assert warnings[0].startswith(f"targets such as {targets[0]!r} seem to be symbols between spaces")
         assert warnings[0].endswith("consider --target-symbols words")
     assert find_data_warnings("tag", [Example("abc", "A B C")] * 2, [Example("abc", "A B C")]) == []
+
+
+@pytest.mark.parametrize(
+    ("targets", "advice"),
+    [
+        (["t͡ʃˈeɪnd͡ʒ", "t͡ʃˈɛs", "kˈɪd"], "keeps t͡ʃ and d͡ʒ together"),
+        (["baːt", "ɡɐ"], "keeps aː together"),
+        (["kˈɪd", "bˈɪd"], ""),
+        (["किताब", "पानी"], ""),
+    ],
+)
+def test_ipa_that_is_split_into_characters_is_reported(targets: list[str], advice: str) -> None:
+    train = [Example("abc", target) for target in targets]
+    expected = [f"the targets look like IPA: --target-symbols ipa {advice}"] if advice else []
+    assert find_data_warnings("transduce", train, train) == expected
+    words = ["abc"] * len(targets)
+    assert list(symbol_kind_warnings(words, targets, DataConfig())) == expected
+    assert list(symbol_kind_warnings(words, targets, DataConfig(target_symbols="ipa"))) == []
+    assert list(symbol_kind_warnings(words, targets, DataConfig(aligned=True))) == []
+    expected = [warning.replace("target", "source") for warning in expected]
+    assert list(symbol_kind_warnings(targets, words, DataConfig())) == expected
+
+
+def test_phones_between_spaces_are_reported_also_with_ipa() -> None:
+    (warning,) = symbol_kind_warnings(["ab"] * 2, ["k ˈa t", "d ɔ ɡ"], DataConfig(target_symbols="ipa"))
+    assert "they are split into IPA phones, of which the space is one: consider --target-symbols words" in warning
 
 
 @pytest.mark.parametrize(("num_sampled", "warns"), [(0, False), (10, False), (15, True), (1000, True)])

@@ -169,7 +169,7 @@ def _odd_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int,
 def _mixed_scripts(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
     """Yield texts in which a word has letters of two scripts; where symbols are words, the text is one word."""
     for row, text in enumerate(texts):
-        mixed = _foreign_letters(text, is_one_word=tokenizer.kind != "characters")
+        mixed = _foreign_letters(text, is_one_word=tokenizer.kind not in ("characters", "ipa"))
         if mixed is not None:
             yield row, Reason("mixed_scripts", f"the {column} mixes scripts: {mixed.text}", column, mixed.position)
 

@@ -35,6 +35,7 @@ from pellucid.data.examples import (
     read_row_ids,
 )
 from pellucid.data.readers import BadLine
+from pellucid.data.tokenizers import symbol_kind_warnings
 from pellucid.errors import ConfigError, InputError, count_noun, list_lines
 from pellucid.files import follow_links, write_text
 
@@ -277,12 +278,12 @@ def _audit(args: AuditArguments) -> None:
     from pellucid.auditing.audit import audit_entries, record_without_target
     from pellucid.auditing.decisions import read_kept_pairs, without_kept
     from pellucid.auditing.worklist import worklist_csv
-    from pellucid.training.training_data import spaced_symbol_warnings
 
     config = args.build_config()
     kept = read_kept_pairs(args.decided)
     entries, open_entries = _read_entries(args.file, config.data)
-    for warning in spaced_symbol_warnings([entry.example for entry in entries], config.data):
+    sources, targets = ([getattr(entry.example, side) for entry in entries] for side in ("source", "target"))
+    for warning in symbol_kind_warnings(sources, targets, config.data):
         print_message(f"warning: {warning}")
     others = {str(path): _read_entries(path, config.data).entries for path in args.compare}
     run = None if args.models == "pair-ngram" else args.run

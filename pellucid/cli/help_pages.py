@@ -76,7 +76,7 @@ _SETTINGS = (
     OptionHelp("--task", "TASK", "transduce (default), tag, classify, point or tag-and-classify"),
     OptionHelp("--config", "FILE", "TOML file of settings; flags override it"),
     OptionHelp(
-        "--source-symbols", "KIND", "characters (default), words, subwords, or a separator; likewise --target-symbols"
+        "--source-symbols", "KIND", "characters (default), ipa, words, subwords, a separator; also --target-symbols"
     ),
     OptionHelp("--epochs", "N", "maximum number of epochs; 0: by number of pairs"),
     OptionHelp("--batch-size", "N", "examples per batch; 0: by number of pairs"),
@@ -121,7 +121,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--out", "DIR", "folder of the prepared data, created or continued"),
             OptionHelp("--task", "TASK", "transduce (default), tag, classify; not point or tag-and-classify"),
             _COLUMNS,
-            OptionHelp("--source-symbols", "KIND", "characters (default), words, subwords, or a separator"),
+            OptionHelp("--source-symbols", "KIND", "characters (default), ipa, words, subwords, or a separator"),
             OptionHelp("--target-symbols", "KIND", "the same for targets"),
             OptionHelp("--train-target", "FILE", "targets, if TRAIN holds sources only; also --valid-target"),
             OptionHelp("--min-count", "N", "rarer symbols are unknown (1 by default)"),
@@ -249,7 +249,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--no-insertions", "", "align each target symbol with source symbols"),
             OptionHelp("--no-deletions", "", "align each source symbol with target symbols"),
             OptionHelp("--many-to-many", "", "also chunks with several symbols on both sides"),
-            OptionHelp("--source-symbols", "KIND", "without RUN: characters (if not given), words, or a separator"),
+            OptionHelp("--source-symbols", "KIND", "without RUN: characters (if not given), ipa, words, a separator"),
             OptionHelp("--target-symbols", "KIND", "the same for targets"),
             _COLUMNS,
             _INPUT_PAIRS,
@@ -281,7 +281,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--time", "T", "maximum time of each network: 90s, 10m, 2h"),
             OptionHelp("--jobs", "N", "folds computed in parallel; 0: one per core"),
             OptionHelp("--run", "DIR", "folder that keeps the networks, to resume from"),
-            OptionHelp("--target-symbols", "KIND", "characters (if not given), words, or a separator"),
+            OptionHelp("--target-symbols", "KIND", "characters (if not given), ipa, words, or a separator"),
             _COLUMNS,
             _HEADER,
             OptionHelp("--on-bad-line", "ACTION", "skip and name (if not given), or stop"),

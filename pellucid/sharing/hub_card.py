@@ -227,7 +227,7 @@ def _columns(data: DataConfig) -> str:
 
 def _describe_symbols(vocabulary: Vocabulary, kind: str) -> str:
     """Return the number and the kind of the symbols of one side: "39 (words, separated by spaces)"."""
-    explanation = ", separated by spaces" if kind == "words" else ""
+    explanation = {"words": ", separated by spaces", "ipa": ", letters with their marks"}.get(kind, "")
     return f"{len(vocabulary.symbols):,} ({_one_line(kind)}{explanation})"
 
 

@@ -41,7 +41,7 @@ from pellucid.data.prepared_data import (
     resolve_prepared_settings,
 )
 from pellucid.data.readers import BadLine, resolve_format
-from pellucid.data.tokenizers import Tokenizers, build_tokenizers, find_spaced_symbols
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers, symbol_kind_warnings
 from pellucid.data.validation_split import (
     format_validation_file,
     normalize_sources,
@@ -89,9 +89,10 @@ def data_warnings(
     """Yield warnings about data on which a training cannot succeed, or hardly, or on which a setting gains nothing.
 
     All training examples of a classification have one label; a side is split into characters, but has spaces between
-    short symbols, as phones have; or validation targets cannot be produced. A target cannot be produced if it has a
-    symbol outside the vocabulary, other than the ignored tag; a pointer-generator is not checked, since it may copy the
-    symbol from the source. A sampled softmax gains nothing if it samples half of the target symbols or more.
+    short symbols, as phones have, or looks like IPA; or validation targets cannot be produced. A target cannot be
+    produced if it has a symbol outside the vocabulary, other than the ignored tag; a pointer-generator is not checked,
+    since it may copy the symbol from the source. A sampled softmax gains nothing if it samples half of the target
+    symbols or more.
 
     Args:
         predictor: The model, for its configuration, vocabularies and tokenizers.
@@ -105,7 +106,8 @@ def data_warnings(
     if (noun := get_task(config.task).labels.constant_output_noun) and len(target_symbols) == 1:
         only = quote(next(iter(target_symbols)))
         yield f"every training example has the same {noun}, {only}: there is nothing to learn"
-    yield from spaced_symbol_warnings(validation_examples, config.data)
+    sources, targets = ([getattr(example, side) for example in validation_examples] for side in ("source", "target"))
+    yield from symbol_kind_warnings(sources, targets, config.data)
     num_sampled, num_targets = config.training.sampled_softmax, len(predictor.vocabularies.target)
     if 2 * num_sampled >= num_targets:
         yield (
@@ -128,25 +130,6 @@ def data_warnings(
             yield (
                 f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason} "
                 f"({places} of the validation file){advice}"
-            )
-
-
-def spaced_symbol_warnings(examples: Sequence[Example], data: DataConfig) -> Iterator[str]:
-    """Yield a warning for each side that is split into characters, but has spaces between short symbols.
-
-    Args:
-        examples: Examples.
-        data: Data settings.
-
-    Yields:
-        Sentences.
-    """
-    for side, mode in (("source", data.source_symbols), ("target", data.target_symbols)):
-        spaced = find_spaced_symbols([getattr(example, side) for example in examples]) if mode == "characters" else ""
-        if spaced:
-            yield (
-                f"{side}s such as {quote(spaced)} seem to be symbols between spaces, but they are split into "
-                f"characters, of which the space is one: consider --{side}-symbols words"
             )
 
 
