@@ -85,7 +85,7 @@ def test_decisions_in_the_worklist_are_applied(tmp_path: Path) -> None:
     result = audit(path, *FLAGS, "--apply", worklist, "--output", corrected)
     assert result.code == 0 and corrected.read_bytes() == path.read_bytes()
     rows = list(csv.reader(io.StringIO(worklist.read_text("utf-8-sig"))))
-    rows[1][-3:] = ["replace", rows[1][rows[0].index("output")], ""]
+    rows[2][-3:] = ["replace", rows[2][rows[0].index("output")], ""]
     with worklist.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     result = audit(path, *FLAGS, "--apply", worklist, "--output", corrected)
@@ -94,7 +94,7 @@ def test_decisions_in_the_worklist_are_applied(tmp_path: Path) -> None:
     assert corrected.read_text("utf-8") == path.read_text("utf-8").replace(
         f"{source.source},G G G", f"{source.source},{source.target}"
     )
-    rows[1][-2:], rows[2][-3:] = [f"{rows[1][-2]} ", "Q"], ["keep", "", ""]
+    rows[2][-2:], rows[3][-3:] = [f"{rows[2][-2]} ", "Q"], ["keep", "", ""]
     with worklist.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     result = audit(path, *FLAGS, "--apply", worklist, "--output", corrected)

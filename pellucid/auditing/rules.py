@@ -228,7 +228,7 @@ def _rare_symbols(texts: Sequence[str], column: Column, tokenizer: Tokenizer) ->
     for row, symbols in enumerate(split):
         if rarest[row] <= limit and row not in with_characters:
             position = next(number for number, symbol in enumerate(symbols, 1) if counts[symbol] == rarest[row])
-            text = f"the {column} symbol {quote(symbols[position - 1])} is in {_share(rarest[row], len(texts))}"
+            text = f"the {column} symbol {quote_visibly(symbols[position - 1])} is in {_share(rarest[row], len(texts))}"
             yield row, Reason("rare_symbol", text, column, position)
 
 
@@ -258,7 +258,7 @@ def _rare_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int
     for row, row_classes in enumerate(classes):
         position = next((number for number, each in enumerate(row_classes, 1) if each and counts[each] <= limit), 0)
         if position:
-            name, character = row_classes[position - 1], quote(texts[row][position - 1])
+            name, character = row_classes[position - 1], quote_visibly(texts[row][position - 1])
             share = _share(counts[name], len(texts))
             found = f"{name} {character}; {name}s are in" if len(name) > 1 else f"character {character}, which is in"
             yield row, Reason("rare_character", f"the {column} has the {found} {share}", column, position)
