@@ -7,7 +7,8 @@ from audited_pairs import make_entries, spelled_pairs, word_config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.auditing.rules import apply_rules, other_file_reasons, script_of
+from pellucid.auditing.characters import script_of
+from pellucid.auditing.rules import apply_rules, other_file_reasons
 from pellucid.auditing.types import Reason
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
