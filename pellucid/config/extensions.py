@@ -5,6 +5,7 @@ package, so no code is read from a run folder.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -16,6 +17,8 @@ from pellucid.error_messages import join_choices, suggest_choice
 from pellucid.errors import ArgumentError, ConfigError, abbreviate_reason, quote
 
 ExtensionT = TypeVar("ExtensionT")
+OTHER_MODULES = frozenset({"pellucid", "torch", *sys.stdlib_module_names})
+"""Top-level modules that are no code of another package."""
 MAX_NAME_LENGTH = 100
 """Maximum number of characters of a name."""
 
@@ -67,6 +70,17 @@ def takes_arguments(function: Callable[..., object], num_positional: int, keywor
     except (TypeError, ValueError):
         return False
     return True
+
+
+def own_modules(value: object) -> frozenset[str]:
+    """Return the top-level modules in which a class of another package and its bases are defined, for messages.
+
+    Args:
+        value: Class of another package, or an object of one.
+    """
+    bases = (cast(type, value) if is_class(value) else type(value)).__mro__
+    names = frozenset(_module_name(each).partition(".")[0] for each in bases)
+    return names - OTHER_MODULES
 
 
 class ClassRequirement(NamedTuple):
@@ -152,11 +166,30 @@ class ExtensionRegistry(Generic[ExtensionT]):
     @cached_property
     def declared(self) -> Mapping[str, tuple[EntryPoint, ...]]:
         """Entry points of installed packages, by name, without the built-in names; those of one object count once."""
+        return {name: entries for name, entries in self._entries.items() if name not in self.built_in}
+
+    @cached_property
+    def _entries(self) -> Mapping[str, tuple[EntryPoint, ...]]:
+        """Entry points of installed packages, by name; those of one object count once."""
         entries = dict[str, dict[str, EntryPoint]]()
         for entry in entry_points(group=self.group):
-            if entry.name not in self.built_in:
-                entries.setdefault(entry.name, {}).setdefault(entry.value, entry)
+            entries.setdefault(entry.name, {}).setdefault(entry.value, entry)
         return {name: tuple(by_value.values()) for name, by_value in entries.items()}
+
+    def unused_note(self, key: str, name: str) -> str:
+        """Return a sentence if an installed package declares a built-in name, which stays the built-in one; else "".
+
+        Args:
+            key: Full key of the setting.
+            name: Value of the setting.
+        """
+        entries = self._entries.get(name, ()) if name in self.built_in else ()
+        if not entries:
+            return ""
+        return (
+            f"{key} = {quote(name)} is the built-in {self.kind}: the entry point of this name of "
+            f"{' and '.join(sorted(map(_describe_entry_point, entries)))} is not used; give it another name"
+        )
 
     def names(self) -> tuple[str, ...]:
         """Return all names: built in, registered in this process, and declared by installed packages."""

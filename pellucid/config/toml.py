@@ -187,6 +187,16 @@ def _extension_settings() -> Mapping[str, tuple[ExtensionRegistry[Any], bool]]:
     return {key: (registry, takes_list) for key, (registry, takes_list) in found.items() if registry is not None}
 
 
+def unused_extension_notes(config: Config) -> list[str]:
+    """Return a sentence for each built-in name of a configuration that an installed package declares too.
+
+    Args:
+        config: Configuration of a training.
+    """
+    named = named_extensions(msgspec.to_builtins(config))
+    return list(dict.fromkeys(filter(None, (registry.unused_note(key, name) for key, registry, name in named))))
+
+
 def _extension_advice(prefix: str, section: Mapping[Any, Any]) -> str:
     """Return what to do in place of an unknown key if a section names an extension; "" if it names none."""
     types = (str, list, tuple)  # of names; mappings may contain themselves
