@@ -1,9 +1,10 @@
 """Callbacks that the settings name: construction, calls, failures, interruption, in single trainings and ensembles."""
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 from trained_runs import (
@@ -17,7 +18,7 @@ import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, override_settings
 from pellucid.config.training_types import CALLBACK_TYPES
-from pellucid.errors import ConfigError
+from pellucid.errors import ArgumentError, ConfigError
 from pellucid.reporting.progress import callback_line
 from pellucid.run_folder.run_files import CONFIG
 from pellucid.training.ensemble_training import TrainingJob, run_job
@@ -211,3 +212,18 @@ def test_unknown_names_and_callbacks_that_cannot_be_built_are_refused(tmp_path: 
     with pytest.raises(ConfigError, match="the callback 'cannot' cannot be built: no server"):
         train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_callback_config("cannot"))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_message_names_the_wrong_method() -> None:
+    class OnlyEvent:
+        """A callback whose method takes only the event."""
+
+        def on_event(self, event: object) -> None:
+            """Do nothing."""
+
+    for callback_class, text in (
+        (type("Nothing", (), {}), r"it lacks on_event\(self, folder, event\)"),
+        (OnlyEvent, "its on_event takes self, event"),
+    ):
+        with pytest.raises(ArgumentError, match=f"; {text}$"):
+            inspect.unwrap(pellucid.register_callback)("mine", cast(Any, callback_class))

@@ -256,6 +256,8 @@ def test_unknown_names_are_refused_with_the_known_ones(tmp_path: Path) -> None:
         build_config({"attention": {"type": "cosin"}}, "a test")
     with pytest.raises(ConfigError, match="expected additive, location"):
         build_config({"attention": {"type": 1}}, "a test")
+    with pytest.raises(ConfigError, match="got 'stay-or-move'; the attention type of another package is known once"):
+        build_config({"attention": {"type": "stay-or-move"}}, "a test")
     space = tmp_path / "space.toml"
     for choice in ("cosine", "cosin"):
         space.write_text(f'[attention.type]\nchoices = ["additive", "{choice}"]\n', "utf-8")

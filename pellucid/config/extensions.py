@@ -90,6 +90,8 @@ class ClassRequirement(NamedTuple):
     """The requirement in messages: "a subclass of pellucid.CellSpec without arguments"."""
     accepts: Callable[[Any], bool]
     """Function that returns whether a class fulfills it."""
+    find_fault: Callable[[Any], str] = lambda value: ""
+    """Function that returns an attribute of a class that is wrong, in words; "" for none."""
 
     def is_met(self, value: object) -> bool:
         """Return whether a value is a class that fulfills the requirement; an error of its own code counts as no.
@@ -109,7 +111,24 @@ class ClassRequirement(NamedTuple):
             argument: Argument of the public function that holds the class.
             value: Value of another package.
         """
-        return ArgumentError(f"{argument_error(argument, self.text, value)}{_describe_class(value)}")
+        return ArgumentError(f"{argument_error(argument, self.text, value)}{self.describe_fault(value)}")
+
+    def describe_fault(self, value: object) -> str:
+        """Return what is wrong with a class, as the end of a message: methods, an attribute, or its constructor.
+
+        Args:
+            value: Value of another package.
+        """
+        try:
+            fault = self.find_fault(value) if is_class(value) and not _lacking_methods(value) else ""
+        except Exception:  # the class of another package may raise anything
+            fault = ""
+        return f"; {fault}" if fault else _describe_class(value)
+
+
+def _lacking_methods(value: object) -> list[str]:
+    """Return the names of the methods that a class must define and does not."""
+    return sorted(getattr(value, "__abstractmethods__", ()))
 
 
 def _describe_class(value: object) -> str:
@@ -117,8 +136,7 @@ def _describe_class(value: object) -> str:
     try:
         if not is_class(value):
             return ""
-        lacking = sorted(getattr(value, "__abstractmethods__", ()))
-        if lacking:
+        if lacking := _lacking_methods(value):
             return f"; it lacks {', '.join(f'{name}()' for name in lacking)}"
         parameters = inspect.signature(cast(type, value)).parameters
         return f"; its constructor takes {', '.join(parameters) or 'no arguments'}"
@@ -175,6 +193,16 @@ class ExtensionRegistry(Generic[ExtensionT]):
         for entry in entry_points(group=self.group):
             entries.setdefault(entry.name, {}).setdefault(entry.value, entry)
         return {name: tuple(by_value.values()) for name, by_value in entries.items()}
+
+    def absent_note(self, value: object) -> str:
+        """Return the end of a message about an unknown name: it may be of a package that is not installed.
+
+        Args:
+            value: The unknown value; "" for one that is no valid name, or that is similar to a known one.
+        """
+        if not isinstance(value, str) or not is_valid_name(value) or suggest_choice(value, self.names()):
+            return ""
+        return f"; the {self.kind} of another package is known once that package is installed"
 
     def unused_note(self, key: str, name: str) -> str:
         """Return a sentence if an installed package declares a built-in name, which stays the built-in one; else "".
@@ -280,7 +308,7 @@ class ExtensionRegistry(Generic[ExtensionT]):
         """
         value = self.get(name)
         if not requirement.is_met(value):
-            reason = _describe_class(value)
+            reason = requirement.describe_fault(value)
             raise ConfigError(f"the class of the {self.kind} {quote(name)} is not {requirement.text}{reason}")
         return value
 

@@ -206,6 +206,10 @@ def _extension_advice(prefix: str, section: Mapping[Any, Any]) -> str:
             return (
                 f"; the {registry.kind} {quote(name)} cannot add settings: make the value a class attribute, and give "
                 f"{key} the name of a subclass for each value"
+                + (
+                    ", or let the class read a setting of the section, such as attention.filter_radius"
+                    * (prefix == "attention.")
+                )
             )
     return ""
 
@@ -494,7 +498,12 @@ def convert_value(key: str, value: object, kind: object) -> Any:  # noqa: ANN401
     if get_origin(kind) is tuple:
         choice: Any = Literal[registry.names()]
         return convert_setting(key, value, tuple[choice, ...])
-    return value if type(value) is str and value in registry else convert_setting(key, value, Literal[registry.names()])
+    if type(value) is str and value in registry:
+        return value
+    try:
+        return convert_setting(key, value, Literal[registry.names()])
+    except ConfigError as error:
+        raise ConfigError(f"{error}{registry.absent_note(value)}") from None
 
 
 def extension_registry(kind: object) -> ExtensionRegistry[Any] | None:
