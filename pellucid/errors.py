@@ -6,7 +6,7 @@ what was expected. The command line prints the message without a traceback and e
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -216,6 +216,36 @@ def abbreviate_reason(error: Exception | SystemExit) -> str:
     text, location = (message[:start], message[start:]) if start >= 0 else (message, "")
     first = next(filter(None, map(str.strip, text.split("\n"))), type(error).__name__)
     return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(location, MAX_REASON_LENGTH))
+
+
+def describe_failure(error: Exception | SystemExit, modules: Collection[str] = ()) -> str:
+    """Return an error of other code with its type and its place: "KeyError: 'size' (/home/me/my_cell.py, line 12)".
+
+    Args:
+        error: The error.
+        modules: Top-level modules of the code; the place is that of its last line in the traceback, and is left out
+            without any. None by default.
+    """
+    kind, reason = type(error).__name__, abbreviate_reason(error)
+    text = kind if reason == kind else f"{kind}: {reason}"
+    place = find_place(error, modules)
+    return f"{text} ({place})" if place else text
+
+
+def find_place(error: BaseException, modules: Collection[str]) -> str:
+    """Return the file and line where code has called what failed, or "" if the traceback has no line of it.
+
+    Args:
+        error: The error.
+        modules: Top-level modules of the code.
+    """
+    place, traceback = "", error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in modules:
+            place = f"{frame.f_code.co_filename}, line {traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return replace_controls(place)
 
 
 def count_noun(number: int, noun: str, plural: str = "") -> str:

@@ -207,17 +207,19 @@ class AttentionConfig(Settings, frozen=True, kw_only=True):
     """The attention of the decoder over the encoder states."""
 
     type: AttentionName = "additive"
-    """Attention score: additive, location (location-sensitive), monotonic, dot, general, scaled-dot, or none. task =
-    "tag" has no attention."""
+    """Attention score: additive, location (location-sensitive), monotonic, dot, general, scaled-dot, none, or that of
+    another package, which may read every setting of this section. task = "tag" has no attention."""
     size: Count
-    """Attention units of the additive, location and monotonic scores; the others ignore it."""
+    """Attention units of the additive, location and monotonic scores; the other built-in ones ignore it."""
     filters: Count = 10
-    """Number of convolution filters over the previous attention weights (location score only)."""
+    """Number of convolution filters over the previous attention weights (of the built-in scores, only location
+    has them)."""
     filter_radius: Radius = 7
-    """Positions that such a filter covers on either side of its center: 7 gives a width of 15 (location score only)."""
+    """Positions that such a filter covers on either side of its center: 7 gives a width of 15 (of the built-in
+    scores, only location reads it)."""
     num_heads: Count = 1
-    """Number of attention heads (additive score only); the attention units are split across the heads, so it must
-    divide attention.size."""
+    """Number of attention heads (of the built-in scores, only additive has several); the attention units are split
+    across the heads, so it must divide attention.size."""
 
 
 class DecoderConfig(Settings, frozen=True, kw_only=True):

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.settings import Config
-from pellucid.config.toml import validate_config
+from pellucid.config.extension_errors import named_extension_errors
+from pellucid.config.settings import Config, memory_size
+from pellucid.config.toml import unused_extension_notes, validate_config
 from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
@@ -27,6 +28,7 @@ from pellucid.errors import MEMORY_ADVICE, ConfigError, OutOfMemoryError, RunErr
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
+from pellucid.model.attention import attention_notes
 from pellucid.model.device import (
     check_gradients,
     check_precision,
@@ -180,7 +182,7 @@ def train_run(
             validation examples equal the training examples, no synthetic pair can be made, or a file of pretrained
             embeddings is malformed.
         ConfigError: Settings contradict each other or the data, a device, an extension or an optional library is
-            missing, or memory does not suffice.
+            missing, memory does not suffice, or the attention or cell of another package fails.
         RunError: Another thread of this process is training; torch's default type is not float32, its default device is
             "meta", or it computes no gradients; or the folder holds other files, is in use, holds a run
             with other settings or data, is damaged, or cannot be written.
@@ -191,7 +193,12 @@ def train_run(
     check_torch_defaults()
     check_gradients()
     start = time.monotonic() if started_at is None else started_at
-    with one_training_thread(), _name_memory_errors(Path(folder)), connected_workers() as workers:
+    with (
+        one_training_thread(),
+        named_extension_errors(),
+        _name_memory_errors(Path(folder)),
+        connected_workers() as workers,
+    ):
         if workers is not None and workers.rank:
             serve_updates(workers)
             return
@@ -397,9 +404,14 @@ def _open_training(
         check_same_vocabularies(folder, vocabularies, config.data)
     log, messages = _repair_folder(state, folder, fingerprint)
     damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
-    damage += [] if state.progress.finished else _version_note(log, config)
+    damage += [] if state.progress.finished else [*_version_note(log, config), *unused_extension_notes(config)]
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
     frozen = () if initialized is None else frozen_part_warnings(config, initialized)
+    damage += (
+        []
+        if state.progress.finished
+        else attention_notes(network, config.decoder.hidden_size, memory_size(config.encoder))
+    )
     warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *damage)
     parameters = parameter_count(network)
     model_built = ModelBuilt(
