@@ -277,6 +277,11 @@ def _audit(args: AuditArguments) -> None:
     config = args.build_config()
     kept = read_kept_pairs(args.decided)
     entries, open_entries = _read_entries(args.file, config.data)
+    if not args.file.is_file():
+        print_message(
+            f"note: {args.file} can be read only once: the worklist has neither its ids nor its other columns, and is "
+            "separated by commas; audit a file to keep them"
+        )
     for warning in spaced_symbol_warnings([entry.example for entry in entries], config.data):
         print_message(f"warning: {warning}")
     others = {str(path): _read_entries(path, config.data).entries for path in args.compare}
