@@ -1,6 +1,6 @@
 """Audits of dictionaries with corrupted targets: how many of the first entries of the worklist are corrupted.
 
-    python benchmarks/audit.py DATA [--sets fre slv eng] [--methods edit-distance pair-ngram network both]
+    python benchmarks/audit.py DATA [--sets fre slv eng] [--methods edit-distance pair-ngram network both mean ...]
         [--rates 1 2 5] [--seeds 1 2 3] [--folds 5] [--size small] [--time 2m] [--jobs 2] [--limit N]
 
 DATA is the folder of the public sets. A share of the targets is corrupted: a symbol is replaced by a similar one,
@@ -10,7 +10,9 @@ among the first k entries of the worklist, k the number of corrupted entries, an
 entries of a real dictionary that are wrong before the corruption count as false alarms.
 
 Edit distance is a baseline without alignment: out-of-fold outputs of the pair n-gram model, ranked by their edit
-distance to the target, divided by the length of the longer one.
+distance to the target, divided by the length of the longer one. The methods "per-root", "per-symbol" and "per-edit"
+divide the margin of the pair n-gram model by the root of the target length, by the length, and by the edit distance;
+"mean" is the mean of the margins of both kinds of models, "both" the smaller one.
 """
 
 import argparse
@@ -124,12 +126,21 @@ def rank_scores(name: str, scores: AuditScores, examples: Sequence[Example], tok
             else Levenshtein.normalized_distance(tokenizer.split(score.output), tokenizer.split(example.target))
             for score, example in zip(scores.pair_ngram, examples, strict=True)
         ]
-    methods = {"network": [scores.network], "pair-ngram": [scores.pair_ngram]}
-    judged = (
-        [score.margin for score in row if score is not None]
-        for row in zip(*methods.get(name, [scores.pair_ngram, scores.network]), strict=True)
-    )
-    return [min(margins, default=UNSCORED) for margins in judged]
+    models = {"network": [scores.network], "both": [scores.pair_ngram, scores.network]}
+    models["mean"] = models["both"]
+    suspicion = list[float]()
+    for example, *row in zip(examples, *models.get(name, [scores.pair_ngram]), strict=True):
+        margins = [score.margin for score in row if score is not None]
+        if not margins:
+            suspicion.append(UNSCORED)
+            continue
+        target, output = (tokenizer.split(text) for text in (example.target, row[0].output if row[0] else ""))
+        divisors = {"per-root": len(target) ** 0.5, "per-symbol": len(target), "mean": 1}
+        divisors["per-edit"] = Levenshtein.distance(output, target)
+        suspicion.append(
+            (sum(margins) / len(margins) if name == "mean" else min(margins)) / max(1, divisors.get(name, 1))
+        )
+    return suspicion
 
 
 def evaluate_ranking(suspicion: Sequence[float], corrupted: Sequence[str], seed: int) -> dict[str, float]:
@@ -173,7 +184,7 @@ def main() -> None:
         for rate in args.rates:
             for seed in args.seeds:
                 corrupted = corrupt(examples, tokenizer, rate / 100, seed)
-                uses_network = {"network", "both"} & set(args.methods)
+                uses_network = {"network", "both", "mean"} & set(args.methods)
                 options = AuditOptions(
                     models="both" if uses_network else "pair-ngram", folds=args.folds, seed=seed, jobs=args.jobs
                 )

@@ -15,7 +15,7 @@ from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, AlignmentMethod,
 from pellucid.argument_checks import convert_argument, python_scalar
 from pellucid.auditing.audit import audit_entries
 from pellucid.auditing.decisions import read_kept_pairs, without_kept
-from pellucid.auditing.types import AuditOptions, AuditRecord, DictionaryEntry
+from pellucid.auditing.types import AuditOptions, AuditRecord, DictionaryEntry, reject_unused_settings
 from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import build_config, overlay_settings, override_settings, validate_config
@@ -30,6 +30,7 @@ from pellucid.data.examples import (
     read_examples,
     read_pairs,
     read_partially_labeled,
+    read_partially_labeled_table,
     read_sources,
     read_table_examples,
     source_columns,
@@ -69,9 +70,9 @@ from pellucid.run_folder.completion import UnfinishedTraining, find_unfinished
 from pellucid.run_folder.initial_run import columns_of_initial_run, settings_over_initial_run
 from pellucid.run_folder.predictor_loader import load, load_unwarned
 from pellucid.run_folder.run_files import pair_file_config
-from pellucid.training.callbacks import is_interruption
+from pellucid.training.callbacks import close_callbacks, is_interruption
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
-from pellucid.training.events import CallbackInterrupted, RunEvent, TrainingCallback, TrainingStopped
+from pellucid.training.events import CallbackFailed, CallbackInterrupted, RunEvent, TrainingCallback, TrainingStopped
 from pellucid.training.session import train_run
 from pellucid.training.size_measurement import config_within_time
 from pellucid.training.training_data import TrainingSets, check_bad_share
@@ -133,7 +134,8 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
             time.
         ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
         progress: Print the progress on standard error; True by default.
-        callbacks: Receivers of the events of the training, such as validations; none by default.
+        callbacks: Receivers of the events of the training, such as validations; none by default. Those with a method
+            `close` are closed when the training ends, in whatever way.
         init_from: Run folder from whose parameters and symbols the training begins (fine-tuning), or folder of an
             ensemble with as many members. Its task, tokenization and network are the defaults of the settings. None,
             the default, is `training.initial_run` of the settings, or else a new network.
@@ -166,9 +168,9 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     settings = validate_config(given) if isinstance(given, Config) else build_sized_config(given, "config", source)
     reject_unused(settings)
     check_torch_defaults()
-    if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
-        settings = _choose_size(files, folder, given, event_callbacks.progress)
     try:
+        if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
+            settings = _choose_size(files, folder, given, event_callbacks.progress)
         if num_members == 1:
             interrupted = _train_single(files, folder, settings, started_at, event_callbacks)
         else:
@@ -176,6 +178,9 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     except KeyboardInterrupt as error:
         error.add_note(f"the same call continues the training in {folder}")
         raise
+    finally:
+        for failure in event_callbacks.close():
+            warnings.warn(f"a callback, {failure.callback}, failed at its end: {failure.reason}", stacklevel=2)
     try:
         model = load_unwarned(folder, settings.device)  # a callback may have ended the training early
     except RunError as error:
@@ -254,6 +259,14 @@ class EventCallbacks(NamedTuple):
         """
         # A list: every callback is called, also after one that interrupts the training.
         return any([is_interruption(callback.on_event(folder, event)) for callback in self.callbacks])
+
+    def close(self) -> list[CallbackFailed]:
+        """Close the callbacks that have a method for it, the last one first, and return the failures."""
+        return [
+            failure
+            for callback in reversed(self.callbacks)
+            for failure in close_callbacks({type(callback).__name__: callback})
+        ]
 
 
 def evaluate(
@@ -472,8 +485,7 @@ def audit(
         if isinstance(given, Config)
         else build_config({"device": device, **given, "size": given.get("size", "small")}, "config")
     )
-    if settings.data.group_column:
-        raise ConfigError("data.group_column has no effect in an audit: leave it out")
+    reject_unused_settings(settings.data, settings.task)
     if chosen.models == "pair-ngram" and chosen.run is not None:
         raise ArgumentError("options.run is for networks: give models 'network' or 'both'")
     if chosen.models == "pair-ngram" and device != "cpu":
@@ -491,7 +503,8 @@ def _read_audited(pairs: Pairs, data: DataConfig) -> tuple[list[DictionaryEntry]
     data, without_target, notes = msgspec.structs.replace(data, on_bad_line="skip"), list[int](), list[str]()
     source, target = _read_argument("pairs", pairs, "", data)
     if isinstance(source, InMemoryTable):
-        reading, _ = read_table_examples(source, data)
+        reading, unlabeled = read_partially_labeled_table(source, data)
+        without_target = [row for row, _ in unlabeled]
     elif target is None:
         reading, unlabeled = read_partially_labeled(source, data)
         without_target = [line for line, _ in unlabeled]
@@ -503,8 +516,9 @@ def _read_audited(pairs: Pairs, data: DataConfig) -> tuple[list[DictionaryEntry]
         notes.append(f"bad rows of {name} that are skipped: {num_bad:,}; the first: {reading.bad_lines[0]}")
     if without_target:
         notes.append(
-            f"rows of {name} without a target, which are not audited: {len(without_target):,}; the first is in line "
-            f"{without_target[0]:,}"
+            f"rows of {name} without a target, which are not audited: {len(without_target):,}; the first is "
+            + (f"{source.unit} " if isinstance(source, InMemoryTable) else "in line ")
+            + f"{without_target[0]:,}"
         )
     lines = zip(reading.line_numbers, reading.examples, strict=True)
     return [DictionaryEntry(line, example) for line, example in lines], notes

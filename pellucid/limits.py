@@ -1,6 +1,6 @@
 """Limits on the size of input files in MiB: environment variables replace the defaults.
 
-They bound the memory that a file of another person can take. PELLUCID_MAX_LINE_MIB is read in `data/lines.py`,
+They bound the memory that an untrusted file can take. PELLUCID_MAX_LINE_MIB is read in `data/lines.py`,
 PELLUCID_MAX_PARQUET_MIB in `data/readers.py`, PELLUCID_MAX_VOCABULARY_MIB in `data/vocabulary.py`, and
 PELLUCID_MAX_LOG_MIB in `run_folder/log.py`, each when the module is imported. PELLUCID_MAX_UNPACKED_MIB is read when a
 compressed file is opened.

@@ -445,7 +445,8 @@ def _note_several_targets(examples: Sequence[Example], report: ReportNote, optio
     if several:
         report(
             f"note: {several:,} further targets repeat the source of an earlier pair; each pair is scored against its "
-            f"own target ({option('multi_reference')} accepts any of them)"
+            f"own target ({option('multi_reference')} accepts any of them), and intervals and p-values treat the pairs "
+            "as independent"
         )
 
 

@@ -4,7 +4,7 @@
 `set_params`, and work with `clone`, pipelines, `cross_validate` and `GridSearchCV`.
 
 A fitted estimator pickles as its parameters and the bytes of a model folder (`pellucid.save`), so that joblib can send
-it to other processes. Pickles of strangers are unsafe: share `estimator.save(folder)`, which writes no pickle.
+it to other processes. Untrusted pickles are unsafe: share `estimator.save(folder)`, which writes no pickle.
 """
 
 import tempfile
@@ -22,7 +22,7 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.error_messages import describe_value
-from pellucid.errors import ArgumentError, ConfigError
+from pellucid.errors import ArgumentError, ConfigError, DataError, abbreviate_reason
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import ScoredExample
 from pellucid.run_folder.predictor_loader import load
@@ -100,15 +100,14 @@ class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             raise ArgumentError("y: expected target texts, got None: this estimator requires y to be passed")
         rows = _source_rows(X)
         settings = self._all_settings(has_features=bool(rows) and len(rows[0]) > 1)
-        targets = self._target_texts(_to_list(y), settings)
+        given = _to_list(y)
+        targets = self._target_texts(given, settings)
         if len(rows) != len(targets):
             raise ArgumentError(f"X, y: expected equal numbers of rows, got {len(rows):,} and {len(targets):,}")
         pairs = [(row[0], target, *row[1:]) for row, target in zip(rows, targets, strict=True)]
-        if self.run is not None:
-            self.model_ = train(pairs, None, self.run, settings, progress=self.verbose)
-            return self
         with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-            self.model_ = train(pairs, None, Path(folder) / "run", settings, progress=self.verbose)
+            run = Path(folder) / "run" if self.run is None else self.run
+            self._store_fit(train(pairs, None, run, settings, progress=self.verbose), given)
         return self
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: ANN401, N803
@@ -186,6 +185,15 @@ class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             settings: Settings of the training.
         """
         return targets
+
+    def _store_fit(self, model: Predictor, targets: list[Any]) -> None:
+        """Store what a training has fitted, once it has ended.
+
+        Args:
+            model: Trained model.
+            targets: Targets as they are given.
+        """
+        self.model_ = model
 
     def _all_settings(self, has_features: bool) -> dict[str, Any]:
         """Return the settings of the training."""
@@ -305,12 +313,17 @@ class SequenceClassifier(ClassifierMixin, _SequenceEstimator):  # type: ignore[m
         return float(np.mean([each.exact for each in scored]))
 
     def _target_texts(self, targets: list[Any], settings: Mapping[str, Any]) -> list[str]:
-        """Store the classes, and return those of the targets as texts."""
-        self.classes_, numbers = np.unique(np.array(targets), return_inverse=True)
+        """Return the classes of the targets as texts."""
+        classes, numbers = _sorted_classes(targets)
         normalize = build_tokenizers(build_config(settings, "config").data).target.normalize
-        if len({normalize(str(label)) for label in self.classes_}) < len(self.classes_):
+        if len({normalize(str(label)) for label in classes}) < len(classes):
             raise ArgumentError("y: two classes have the same text")
-        return [str(self.classes_[number]) for number in numbers]
+        return [str(classes[number]) for number in numbers]
+
+    def _store_fit(self, model: Predictor, targets: list[Any]) -> None:
+        """Store the model and the classes."""
+        super()._store_fit(model, targets)
+        self.classes_, _ = _sorted_classes(targets)
 
     def _check_sources(self, sources: Any) -> None:  # noqa: ANN401
         """Raise `ArgumentError` for a source without symbols, which has no class."""
@@ -318,6 +331,18 @@ class SequenceClassifier(ClassifierMixin, _SequenceEstimator):  # type: ignore[m
         for number, (source, *_) in enumerate(_source_rows(sources), 1):
             if isinstance(source, str) and not count(source):
                 raise ArgumentError(f"X: row {number:,} has an empty source, which has no class: leave it out")
+
+
+def _sorted_classes(targets: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different classes, sorted, and the number of each target among them; `DataError` for a missing one."""
+    for row, label in enumerate(targets, 1):
+        if label is None or (isinstance(label, float) and label != label) or type(label).__name__ == "NAType":
+            raise DataError(f"y: row {row:,} has no class ({label}): leave it out")
+    try:
+        classes, numbers = np.unique(np.array(targets), return_inverse=True)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"y: the classes cannot be sorted: {abbreviate_reason(error)}") from error
+    return classes, numbers
 
 
 def _to_list(values: Any) -> list[Any]:  # noqa: ANN401

@@ -16,4 +16,4 @@ if __name__ == "__main__":
     predictor = fit_pair_ngram_predictor(pairs, tokenizers, learn_vocabularies(pairs, tokenizers, 1))
     assert predictor is not None, "pairs that can be aligned"
     predictor.nbest(pairs, 2)
-    predictor.model.score([4, 5], [4, 5])
+    predictor.model.log_probability([4, 5], [4, 5])

@@ -12,7 +12,7 @@ from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.classification import LabelingPredictor
+from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.tasks.registry import build_network, get_task
 
 CLASSIFICATION_TASKS: Sequence[TaskName] = ("tag", "classify", "point", "tag-and-classify")

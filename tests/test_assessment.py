@@ -54,7 +54,7 @@ def test_all_metrics_are_plain_json() -> None:
     result = json.loads(msgspec.json.encode(build_assessment(ROWS, groups=["p", "p", "q", "q"]).to_dict()))
     assert result["exact_match"] == 50 and result["errors"] == 2 and result["symbols"] == 9
     assert result["confusions"]["kinds"] == {"substitution": 1, "insertion": 0, "deletion": 1}
-    assert result["calibration"]["share_right"] == 0.5 and len(result["calibration"]["bins"]) == 10
+    assert result["calibration"]["accuracy"] == 0.5 and len(result["calibration"]["bins"]) == 10
     assert result["texts"]["word_error_rate"] == 50 and result["texts"]["bleu"]["signature"].startswith("nrefs:1|")
     assert [row["group"] for row in result["groups"]] == ["p", "q"] and result["groups"][0]["sequence_error_rate"] == 50
     assert result["macro"]["symbol_error_rate"] == pytest.approx((100 / 6 + 100 / 3) / 2)
@@ -141,7 +141,7 @@ def test_tags_are_calibrated_individually_without_ignored_ones() -> None:
     without_ignored = Tokenizers(*(replace(each, ignored_tag="-") for each in tokenizers()))
     result = assess_outputs("run", decoded, without_ignored, without_ignored, get_task("tag").metrics)
     assert result.unit == "tags" and result.to_dict()["calibration"]["of"] == "tags"
-    assert result.calibration.confidence == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
+    assert result.calibration.mean_probability == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
     assert result.calibration.accuracy == 0.5 and sum(each.total for each in result.calibration.bins) == 4
     assert ("calibration error of a tag", "mean probability of a tag 72.5 %, accuracy 50.0 %") in [
         (name, text) for name, _, text in score_rows(result)

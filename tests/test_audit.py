@@ -11,12 +11,12 @@ from trained_runs import write_pairs
 import pellucid
 from pellucid.auditing.audit import audit_entries, first_difference, prediction_reason
 from pellucid.auditing.neighbors import conflicting_neighbors
-from pellucid.auditing.types import AuditOptions, ModelScore, Reason, TargetDifference
-from pellucid.config.settings import Device
+from pellucid.auditing.types import AuditOptions, ModelScore, Reason, TargetDifference, reject_unused_settings
+from pellucid.config.settings import DataConfig, Device
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
-from pellucid.errors import DataError, InputError
+from pellucid.errors import ConfigError, DataError, InputError
 
 TOKENIZERS = build_tokenizers(word_config().data)
 
@@ -113,7 +113,7 @@ def test_the_function_takes_files_and_lists_and_skips_bad_rows(tmp_path: Path) -
     path.write_text(path.read_text("utf-8") + "abc\n", "utf-8")
     with pytest.warns(UserWarning, match=r"bad rows of .*words\.tsv that are skipped: 1; the first: .*words\.tsv:61: "):
         assert pellucid.audit(path, pellucid.AuditOptions(folds=3), settings) == records
-    with pytest.warns(UserWarning, match="bad rows of .* that are skipped: 1; the first: .*the target is empty"):
+    with pytest.warns(UserWarning, match="rows of .* without a target, which are not audited: 1; the first is pair 61"):
         assert pellucid.audit([*rows, ("a", "")], pellucid.AuditOptions(folds=3), settings) == records
     write_pairs(path, [*examples, Example("abc", "")])
     with pytest.warns(UserWarning, match="without a target, which are not audited: 1; the first is in line 61"):
@@ -135,7 +135,9 @@ def test_notes_and_files_that_are_read_in_a_wrong_way_are_reported_in_python(tmp
 @pytest.mark.parametrize(
     ("options", "config", "device", "message"),
     [
-        (None, {"data": {"group_column": "3"}}, "cpu", "data.group_column has no effect in an audit"),
+        (None, {"data": {"group_column": "3"}}, "cpu", r"data\.group_column \(.*\) has no effect in an audit"),
+        (None, {"task": "classify"}, "cpu", "task = 'classify' is not possible in an audit"),
+        (None, {"task": "tag", "data": {"ignored_tag": "O"}}, "cpu", "task = 'tag' is not possible in an audit"),
         (AuditOptions(run=Path("runs")), None, "cpu", "options.run is for networks"),
         (None, None, "cuda", "device is for networks"),
     ],
@@ -174,7 +176,11 @@ def test_a_source_that_no_model_knows_is_not_ranked_as_correct() -> None:
 @pytest.mark.parametrize(
     ("ngram", "network", "expected"),
     [
-        (ModelScore("A C", 2.0), ModelScore("A C", 5.0), "by 5.0 nats; the pair n-gram model objects by 2.0 nats)"),
+        (
+            ModelScore("A C", 2.0),
+            ModelScore("A C", 5.0),
+            "by 5.0 nats; the pair n-gram model prefers another output by 2.0 nats)",
+        ),
         (ModelScore("A B", 0.0), ModelScore("A C", 5.0), "by 5.0 nats; the pair n-gram model writes the target)"),
         (None, ModelScore("A C", 5.0), "by 5.0 nats; the pair n-gram model cannot score this target)"),
         (ModelScore("A C", 2.0), None, "by 2.0 nats; the network cannot score this target)"),
@@ -186,3 +192,29 @@ def test_the_reason_says_what_each_model_holds(
     difference = TargetDifference(2, 2, "B", "C", 2, "b")
     reason = prediction_reason(difference, {"pair n-gram model": ngram, "network": network})
     assert reason.text.endswith(expected) and "writes 'A C': 'C' for 'b' in place of 'B'" in reason.text
+
+
+@pytest.mark.parametrize("kind", ["rows", "dicts", "frame", "arrow"])
+def test_rows_of_a_table_without_a_target_are_left_out(kind: str) -> None:
+    """Regression test: they were bad rows, and an audit with many of them was refused."""
+    settings = {"data": {"target_symbols": "words", "source_column": "1", "target_column": "2"}}
+    rows: list[tuple[str, Any]] = [(pair.source, pair.target) for pair in spelled_pairs(30)]
+    rows += [(f"new{number}", None) for number in range(40)]
+    table: Any = rows
+    if kind != "rows":
+        settings["data"] |= {"source_column": "word", "target_column": "ipa"}
+        table = [{"word": source, "ipa": target} for source, target in rows]
+    if kind == "frame":
+        table = pytest.importorskip("pandas").DataFrame(table)
+    if kind == "arrow":
+        table = pytest.importorskip("pyarrow").Table.from_pylist(table)
+    with pytest.warns(UserWarning, match="without a target, which are not audited: 40; the first is (pair|row) 31"):
+        records = pellucid.audit(table, AuditOptions(folds=2), settings)
+    assert sorted(record.line for record in records) == list(range(1, 31))
+
+
+@pytest.mark.parametrize("name", ["group_column", "ignored_tag", "class_column"])
+def test_settings_without_effect_are_refused_by_the_command_and_the_function(name: str) -> None:
+    """Regression test: the function refused one of them only."""
+    with pytest.raises(ConfigError, match=rf"data\.{name} \(--{name.replace('_', '-')}\) has no effect in an audit"):
+        reject_unused_settings(msgspec.structs.replace(DataConfig(), **{name: "3"}))

@@ -215,7 +215,7 @@ def test_files_of_several_editors_are_joined_unless_they_differ_on_a_line(tmp_pa
         path.write_text(header + rows)
     kept, removed = Decision(2, "a", "A", "keep"), Decision(3, "b", "B", "remove")
     assert read_all_decisions(paths[:2]) == [kept, removed] and read_all_decisions(paths[:1]) == [kept]
-    with pytest.raises(DataError, match=r"c\.csv: its decision on line 3 is not that of .*b\.csv: keep one"):
+    with pytest.raises(DataError, match=r"c\.csv:\d+: the decision on line 3 is not that of .*b\.csv:\d+: keep one"):
         read_all_decisions(paths)
 
 
@@ -254,7 +254,10 @@ def test_cell_spans_hold_the_cells_of_csv(cells: list[str], end: str) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("line,source,target,decision", "no column 'new_target' among 'line', 'source', 'target', 'decision'"),
+        (
+            "line,source,target,decision",
+            "no column 'new_target' among 'line', 'source', 'target', 'decision'; did you mean 'target'?",
+        ),
         ("line,source,target,decision,decision,new_target", "2 columns are named 'decision': keep one"),
     ],
 )
@@ -264,3 +267,14 @@ def test_messages_about_columns_of_decisions_name_no_flags(tmp_path: Path, heade
     with pytest.raises(DataError) as caught:
         read_decisions(path)
     assert str(caught.value) == f"{path}: {message}"
+
+
+def test_contradictions_of_two_files_name_the_lines_of_both(tmp_path: Path) -> None:
+    """Regression test: only the line of the audited file was named."""
+    header = "line,source,target,decision,new_target\n"
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    first.write_text(header + "2,a,A,keep,\n4,b,B,keep,\n", "utf-8")
+    second.write_text(header + "4,b,B,remove,\n", "utf-8")
+    with pytest.raises(DataError) as caught:
+        read_all_decisions([first, second])
+    assert str(caught.value) == f"{second}:2: the decision on line 4 is not that of {first}:3: keep one"

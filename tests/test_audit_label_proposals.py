@@ -10,6 +10,7 @@ from rapidfuzz.distance import Levenshtein
 from pellucid.auditing.label_proposals import (
     MIN_DISTANCE,
     LabelProposal,
+    count_labeled,
     proposals_csv,
     propose_sources,
     read_unlabeled,
@@ -73,3 +74,24 @@ def test_a_first_line_that_may_be_a_header_is_reported(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("word\nab\ncd\n")
     (note,) = read_unlabeled(tmp_path / "words.txt", DataConfig()).notes
     assert note.startswith(f"{tmp_path / 'words.txt'}:1: the first line may be a header")
+
+
+def test_a_source_with_other_features_is_another_source() -> None:
+    """Regression test: of a lemma, one set of features was proposed, and none if it had a target with another."""
+    forms = ["SG", "PL"]
+    labeled = make_entries([pair._replace(features=form) for pair in spelled_pairs(60) for form in forms])
+    words = [LABELED[0].example.source, "xyzxy", "wvuwv"]
+    unlabeled = make_entries([Example(word, "", form) for word in words for form in ("SG", "DU")])
+    config = word_config()
+    data = msgspec.structs.replace(config.data, features_column="3")
+    config = msgspec.structs.replace(config, data=data)
+    proposals = propose_sources(labeled, unlabeled, 9, config, AuditOptions())
+    proposed = {(proposal.entry.example.source, proposal.entry.example.features) for proposal in proposals}
+    assert proposed == {(words[0], "DU"), *((word, form) for word in words[1:] for form in ("SG", "DU"))}
+    assert count_labeled(labeled, unlabeled, data) == 1
+    # A list without features names sources, which are labeled with any features.
+    plain = make_entries([Example(word, "") for word in words])
+    assert count_labeled(labeled, plain, data) == 1
+    # Contexts are no features: the same word in another sentence is the same source.
+    contexts = msgspec.structs.replace(config.data, context_words=1)
+    assert count_labeled(labeled, unlabeled, contexts) == 1

@@ -47,7 +47,7 @@ def test_kernels_are_compiled_here_only_if_folds_are_computed_here(monkeypatch: 
     assert calls == ["compiled"]
 
 
-def test_a_model_may_object_to_but_not_consent_to_a_source_that_it_does_not_know() -> None:
+def test_a_source_that_a_model_does_not_know_has_a_positive_margin_or_no_score() -> None:
     """Regression test: a target of unknown symbols had margin 0, as if the models wrote it."""
     pairs = [Example(a + b + c, f"{a}{b}{c}".upper()) for a in "abc" for b in "abc" for c in "abc"]
     pairs += [Example(f"{a}qu{b}", f"{a}KW{b}".upper()) for a in "abc" for b in "abc" for _ in range(2)]

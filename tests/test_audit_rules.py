@@ -178,3 +178,23 @@ def test_many_rows_of_one_source_take_linear_time_and_memory() -> None:
     assert max(len(reason.lines) for found in (*reasons, *others) for reason in found) == 5
     assert "the same pair is in lines 1, 2, 3, 4, 5 and 19,994 more" in [reason.text for reason in reasons[9_999]]
     assert "lines 1, 2, 3, 4, 5 and 20,005 more, with the same target" in others[0][0].text
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("\u0645\u06cc\u200c\u0631\u0648\u062f", 0),  # Persian: he goes
+        ("\u0915\u094d\u200d\u0937", 0),  # Hindi: a half form
+        ("\u09a4\u09cd\u200d", 0),  # Bengali: a final letter without a vowel
+        ("\u0645\u06cc\u200c", 3),  # nothing to join in Arabic
+        ("\u200c\u0645\u06cc", 1),
+        ("ab\u200cc", 3),
+        ("\u0645\u06cc\u200ca", 3),
+        ("\u0645\u06cc\u200c\u0631\u200b", 5),
+    ],
+)
+def test_joiners_of_an_orthography_are_no_error(text: str, position: int) -> None:
+    """Regression test: words of Persian and of Indic languages with a joiner were above all other rows."""
+    rows = make_entries([*spelled_pairs(30), Example(text, "A")])
+    reasons = [reason for reason in apply_rules(rows, TOKENIZERS).reasons[-1] if reason.kind == "invisible"]
+    assert [reason.position for reason in reasons] == ([position] if position else [])

@@ -17,7 +17,7 @@ import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, override_settings
 from pellucid.config.training_types import CALLBACK_TYPES
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, RunError
 from pellucid.reporting.progress import callback_line
 from pellucid.run_folder.run_files import CONFIG
 from pellucid.training.ensemble_training import TrainingJob, run_job
@@ -211,3 +211,41 @@ def test_unknown_names_and_callbacks_that_cannot_be_built_are_refused(tmp_path: 
     with pytest.raises(ConfigError, match="the callback 'cannot' cannot be built: no server"):
         train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_callback_config("cannot"))
     assert not (tmp_path / "run").exists()
+
+
+def test_objects_of_the_caller_are_closed_in_whatever_way_the_training_ends(tmp_path: Path) -> None:
+    """Regression test: only callbacks with a name were closed."""
+    files, config = write_copy_files(tmp_path), make_callback_config()
+
+    def train(name: str, *callbacks: Recorder) -> None:
+        Recorder.names.clear()
+        pellucid.train(files.train, files.valid, tmp_path / name, config, progress=False, callbacks=callbacks)
+
+    train("finished", Recorder(), Recorder())
+    assert Recorder.names[-3:] == ["TrainingStopped", "close", "close"]
+    with pytest.raises(RunError, match="a callback interrupted the training"):
+        train("interrupted", StopsAtUpdate())
+    assert Recorder.names[-2:] == ["UpdateCompleted", "close"]
+    with pytest.raises(OSError, match="no space left"):
+        train("failed", Recorder(), FailsAtValidation())
+    assert Recorder.names[-2:] == ["close", "close"]
+    with pytest.raises(KeyboardInterrupt):
+        train("ctrl-c", RaisesInterrupt())
+    assert Recorder.names[-1] == "close"
+
+
+class CannotClose(Recorder):
+    """A callback whose end fails."""
+
+    def close(self) -> None:
+        """Raise an error."""
+        raise ConnectionError("no server")
+
+
+def test_an_object_of_the_caller_that_cannot_be_closed_is_reported(tmp_path: Path) -> None:
+    files, config = write_copy_files(tmp_path), make_callback_config()
+    with pytest.warns(UserWarning, match="a callback, CannotClose, failed at its end: ConnectionError: no server"):
+        pellucid.train(
+            files.train, files.valid, tmp_path / "run", config, progress=False, callbacks=[Recorder(), CannotClose()]
+        )
+    assert Recorder.names[-1] == "close"

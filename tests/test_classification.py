@@ -18,7 +18,7 @@ from task_cases import (
 
 from pellucid.config.settings import TaskName
 from pellucid.data.examples import Example
-from pellucid.decoding.classification import LabelingPredictor
+from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import Trace

@@ -192,7 +192,7 @@ def test_another_bad_line_stops_the_audit_on_request(tmp_path: Path) -> None:
         (["--unlabeled", "u.txt"], "--next N and --unlabeled FILE belong together"),
         (["--next", "5", "--unlabeled", "u.txt", "--compare", "t.tsv"], "--next proposes sources"),
         (["--input-format", "text"], "--input-format text has no targets"),
-        (["--group-column", "3"], "--group-column, --ignored-tag and --class-column have no effect"),
+        (["--group-column", "3"], "data.group_column (--group-column) has no effect"),
         (["--time", "1m", "--size", "large", "--device", "cuda"], "--size, --time and --device: only for networks"),
         (["--apply", "d.csv", "--output", "o.csv", "--folds", "7", "--seed", "3"], "leave out --folds and --seed"),
         (["--next", "5", "--unlabeled", "u.txt", "--jobs", "2"], "--next proposes sources and makes no worklist"),

@@ -635,7 +635,9 @@ def test_notes_of_a_stream_without_end_take_bounded_memory(
     notes = DecodingNotes()
     for number in range(1, 2_001):
         notes.count_line(BadLine("x.tsv", number, "expected 2 columns"), None)
-        notes.count_text(None, [WordOutput("a", "b", 0.0, None, "search", True, True, (f"word{number}", "word1"))])
+        notes.count_text(
+            None, [WordOutput("a", "b", 0.0, None, "search", True, True, (f"word{number}", "word1"), ("b",))]
+        )
     both = DecodingNotes()
     both.add(notes.counts())
     both.add(notes.counts())

@@ -11,9 +11,12 @@ from task_cases import task_run
 from trained_runs import digits_run
 
 from pellucid.cli import main
-from pellucid.cli.predict_text import WordCounts
-from pellucid.data.text_words import WordSpan
-from pellucid.decoding.text_decoder import TextWord, WordOutput
+from pellucid.cli.predict_text import WordCounts, write_decoded_text
+from pellucid.cli.sources import DecodingNotes
+from pellucid.data import text_words
+from pellucid.data.text_words import WordRule, WordSpan
+from pellucid.decoding.text_decoder import TextDecoder, TextWord, WordOutput
+from pellucid.errors import DataError
 from pellucid.run_folder.predictor_loader import load
 
 TEXT = "One two, (three)!\r\n\n  four 5\nsix"
@@ -63,7 +66,7 @@ def test_a_line_break_in_an_output_ends_no_line(tmp_path: Path) -> None:
 
 def test_words_with_empty_outputs_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     """Regression test: a word with an empty output was removed from the text without a message."""
-    output = WordOutput("x", "", -1.0, None, "search", True, True, ())
+    output = WordOutput("x", "", -1.0, None, "search", True, True, (), ())
     counts = WordCounts()
     words = [TextWord(text, WordSpan(0, 1), WordSpan(0, 0), output) for text in ("a", "b", "a")]
     counts.add([*words, words[0]._replace(output=output._replace(output="y"))])
@@ -247,3 +250,38 @@ def test_contexts_in_evaluation_scoring_fine_tuning_and_prepared_data(context_ru
     trained = run_pellucid("train", tmp_path / "prepared", "--run", tmp_path / "run", *flags, "--epochs", "1")
     assert trained.code == 0, trained.err
     assert "⟨?⟩" not in load(tmp_path / "run").vocabularies.features.symbols
+
+
+def test_outputs_without_a_required_symbol_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Regression test: they were counted without --text only."""
+    decoder = TextDecoder(load(digits_run().run))
+    (text,) = decoder.decode(["one two one"])
+    outputs = [word.output for word in text.words]
+    assert ["".join(output.symbols) for output in outputs] == [output.output for output in outputs]
+    notes = DecodingNotes(outputs[1].symbols)
+    notes.count_text(None, outputs)
+    notes.report(has_features=False)
+    assert "2 outputs without a symbol required by --require" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("output_format", "effect"), [("text", "an empty line"), ("jsonl", "its error"), ("csv", "no row")]
+)
+def test_the_effect_of_skipping_is_that_of_the_output_format(output_format: str, effect: str) -> None:
+    """Regression test: the message said that such lines are left out."""
+    result = predict_text("-f", output_format, stdin=b"one\n\xff two\n")
+    assert f"(--on-bad-line skip continues, and writes {effect} for such a line)" in result.err
+
+
+def test_a_pattern_that_takes_too_long_names_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression test: the message named no line, and such a line could not be skipped."""
+    monkeypatch.setattr(text_words, "MATCH_SECONDS", 0.05)
+    (path := tmp_path / "text.txt").write_text(f"one\n{'a' * 200}!\none\n", "utf-8")
+    decoder, (one,) = TextDecoder(load(digits_run().run), WordRule(r"one|(?:\w+\w+\w+)+\d$")), outputs("one")
+    with pytest.raises(DataError, match=r"text\.txt:2: matching the word pattern .* took longer than 0\.05 seconds"):
+        write_decoded_text(decoder, path, "text", "stop", DecodingNotes())
+    assert capsys.readouterr().out == f"{one}\n"
+    write_decoded_text(decoder, path, "text", "skip", DecodingNotes())
+    assert capsys.readouterr().out == f"{one}\n\n{one}\n"

@@ -81,10 +81,11 @@ def test_fitted_confidences_are_calibrated_on_other_outputs() -> None:
         intercept, slope = fit_platt_scaling(*draw(450, seed))
         margins, right = draw(5000, 1000 + seed)
         confidences = np.log(sigmoid(intercept + slope * margins))
-        errors.append(measure_calibration(confidences.tolist(), right.tolist()).expected_error)
+        errors.append(measure_calibration(confidences.tolist(), right.tolist()).expected_calibration_error)
     assert np.mean(errors) < 0.03
     margins, right = draw(5000, 1)
-    assert measure_calibration(np.log(0.4 * sigmoid(0.8 * margins - 0.5)).tolist(), right.tolist()).expected_error > 0.3
+    too_low = np.log(0.4 * sigmoid(0.8 * margins - 0.5)).tolist()
+    assert measure_calibration(too_low, right.tolist()).expected_calibration_error > 0.3
 
 
 def test_a_model_has_the_confidences_of_wrong_outputs() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -35,8 +36,9 @@ def test_confusions_are_counted_with_totals_and_kinds() -> None:
         [make_scored("bat", "cat"), make_scored("bar", "car"), make_scored("cat", "cats"), make_scored("at", "at")]
     )
     first, second = result.errors
-    assert first._asdict() == {"wanted": "c", "written": "b", "times": 2, "of": 3} and first.kind == "substitution"
-    assert second._asdict() == {"wanted": "s", "written": None, "times": 1, "of": 1} and second.kind == "deletion"
+    assert asdict(first) == {"expected": "c", "predicted": "b", "count": 2, "num_expected": 3}
+    assert asdict(second) == {"expected": "s", "predicted": None, "count": 1, "num_expected": 1}
+    assert (first.kind, second.kind) == ("substitution", "deletion")
     assert result.kinds == {"substitution": 2, "insertion": 0, "deletion": 1}
     assert result.matrix() == ConfusionMatrix(
         [None, "b", "c", "s"], [[0, 0, 0, 0], [0, 0, 0, 0], [0, 2, 1, 0], [1, 0, 0, 0]]
@@ -45,12 +47,13 @@ def test_confusions_are_counted_with_totals_and_kinds() -> None:
 
 def test_insertions_have_no_reference_symbol() -> None:
     (error,) = count_confusions([make_scored("ab", "a")]).errors
-    assert (error.wanted, error.written, error.times, error.of, error.kind) == (None, "b", 1, 0, "insertion")
+    assert (error.expected, error.predicted, error.kind) == (None, "b", "insertion")
+    assert (error.count, error.num_expected) == (1, 0)
 
 
 def test_nearest_reference_is_compared() -> None:
     (error,) = count_confusions([make_scored("abd", "xyz", "abc")]).errors
-    assert (error.wanted, error.written) == ("c", "d")
+    assert (error.expected, error.predicted) == ("c", "d")
 
 
 @given(

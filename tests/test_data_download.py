@@ -348,3 +348,13 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
         (tmp_path / "x.zip").write_bytes(damaged)
         with pytest.raises(DataError, match="cannot read a of the archive"):
             read_member(tmp_path / "x.zip", file)
+
+
+def test_a_download_that_ends_early_without_an_announced_length_says_so(server: LoopbackFiles, tmp_path: Path) -> None:
+    """Regression test: the message said that the beginning is not the published file."""
+    data_set = load_words(server, tmp_path)
+    server.cut["large.bin"], server.headers["large.bin"] = 100_000, {"Content-Length": ""}
+    message = f"the download of .*large.bin ended after 100,000 of {len(LARGE):,} bytes; the same command continues"
+    with pytest.raises(DataError, match=message):
+        fetch(data_set, tmp_path)
+    assert partial_file(tmp_path).read_bytes() == LARGE[:100_000]

@@ -15,9 +15,9 @@ from trained_runs import copy_run_folder, copy_task_run, digits_run, write_old_m
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference, encode_and_initialize
+from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.sampling_config import SamplingConfig

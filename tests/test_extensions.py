@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
@@ -17,7 +18,7 @@ from trained_runs import make_small_config
 import pellucid
 from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.cell_types import CELL_TYPES
-from pellucid.config.extensions import ExtensionRegistry
+from pellucid.config.extensions import ExtensionRegistry, PackageVersion
 from pellucid.config.settings import AttentionConfig
 from pellucid.config.task_settings import TASKS
 from pellucid.config.toml import override_settings
@@ -276,3 +277,14 @@ def test_classes_that_only_have_the_properties_are_refused(kind: Kind, monkeypat
     monkeypatch.setattr(kind.registry, "declared", {"similar": (entry,)})
     with pytest.raises(ConfigError, match=f"the class of the {kind.registry.kind} 'similar' is not {kind.requirement}"):
         kind.load("similar")
+
+
+def test_a_class_that_is_registered_again_has_its_own_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the package of the former class was recorded."""
+    packages = {"first_module": PackageVersion("first", "1"), "second_module": PackageVersion("second", "2")}
+    monkeypatch.setattr(
+        ExtensionRegistry, "_search_package", lambda registry, name: packages[registry.get(name).origin]
+    )
+    for origin, package in packages.items():
+        ATTENTION_TYPES.register("mine", SimpleNamespace(origin=origin))
+        assert ATTENTION_TYPES.find_package("mine") == package

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pellucid.config.settings import DataConfig
 from pellucid.data import lines
 from pellucid.data.examples import read_examples
-from pellucid.data.file_split import FileSplit, SplitSizes, connected_units, split_file, write_split
+from pellucid.data.file_split import FileSplit, SplitSizes, connected_components, split_file, write_split
 from pellucid.data.headers import HeaderError
 from pellucid.errors import BadLineError, ConfigError, DataError
 
@@ -174,7 +174,7 @@ def test_groups_stay_together_and_their_sources_too(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["", "x", "y", "z"]))))
 def test_units_are_the_connected_components(keys: list[tuple[str, str]]) -> None:
-    units = connected_units(keys)
+    units = connected_components(keys)
     expected = list(range(len(keys)))
     for _ in keys:  # the least number of all connected rows, by repetition
         expected = [

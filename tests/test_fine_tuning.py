@@ -143,7 +143,7 @@ def test_an_extended_network_computes_the_same_for_old_symbols(name: str) -> Non
     parameters, random = grown.state_dict(), fresh.state_dict()
     for key, value in network.state_dict().items():
         changed = parameters[key] != random[key]
-        assert int(changed.sum()) <= value.numel(), key  # only what the old network has was written
+        assert int(changed.sum()) <= value.numel(), key  # at most as many values as the old network has are written
 
 
 def test_the_rows_of_new_symbols_are_those_of_a_new_network() -> None:

@@ -21,6 +21,7 @@ from trained_runs import SMALL_SIZES, make_copy_examples, write_pairs
 
 import pellucid
 from pellucid.config.settings import DataConfig
+from pellucid.data import readers
 from pellucid.data.examples import Example, read_examples, read_table_examples, training_columns
 from pellucid.data.in_memory import InMemoryTable, read_table
 from pellucid.errors import ArgumentError, ConfigError, DataError, RunError
@@ -421,3 +422,16 @@ def test_the_index_of_a_data_frame_is_no_column_unless_it_is_selected() -> None:
         read(frame, DataConfig())
     reading, _ = read_table_examples(read(frame, NAMED_COLUMNS), NAMED_COLUMNS)
     assert pairs(reading.examples) == rows
+
+
+def test_damage_of_a_table_is_not_that_of_a_parquet_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: a table in memory could not be read "as Parquet", and a row was named as a line of a file."""
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 7]), pa.array(["a"]), safe=False)
+    columns = training_columns(DataConfig(source_column="s", target_column="t"))
+    damaged = read_table("train", pa.table({"s": dictionary, "t": ["A", "B"]}), "training", columns)
+    with pytest.raises(DataError, match=r"^cannot read the training Arrow table: it is damaged: a value refers beyond"):
+        list(damaged.records(columns))
+    monkeypatch.setattr(readers, "MAX_LINE_BYTES", 3)
+    long = read_table("train", pa.table({"s": ["a", "bbbb"], "t": ["A", "B"]}), "training", columns)
+    with pytest.raises(DataError, match=r"^row 2 of the training Arrow table: the value of 's' has more than 3 bytes"):
+        list(long.records(columns))

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,12 @@ from command_line import build_environment
 from guide_examples import ROOT
 from trained_runs import make_small_config, train_to_end, write_copy_files
 
+import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import override_settings
-from pellucid.errors import InputError
-from pellucid.training.events import UpdateCompleted, ValidationCompleted
+from pellucid.errors import DivergenceError, InputError
+from pellucid.training import loggers
+from pellucid.training.events import RunEvent, TrainingCallback, TrainingStarted, UpdateCompleted, ValidationCompleted
 from pellucid.training.loggers import FOLDER_TAG, MLflowCallback, TensorBoardCallback, _find_experiment, find_log_dir
 from pellucid.training.session import train_run
 
@@ -146,3 +149,101 @@ def test_parallel_trainings_share_an_experiment() -> None:
     assert _find_experiment(RacingClient(creates=True), "pellucid") == "7"
     with pytest.raises(RuntimeError, match="RESOURCE_ALREADY_EXISTS"):
         _find_experiment(RacingClient(creates=False), "pellucid")
+
+
+class TrackingServer:
+    """Runs of a server of MLflow, with the methods of its client that the callback calls."""
+
+    def __init__(self) -> None:
+        self.runs = list[SimpleNamespace]()
+
+    def get_experiment_by_name(self, name: str) -> SimpleNamespace:
+        """Return the only experiment."""
+        return SimpleNamespace(experiment_id="1")
+
+    def create_run(self, experiment: str, tags: dict[str, str], run_name: str) -> SimpleNamespace:
+        """Append a run."""
+        info = SimpleNamespace(run_id=str(len(self.runs)), status="RUNNING")
+        self.runs.append(SimpleNamespace(info=info, data=SimpleNamespace(params={}, tags=tags)))
+        return self.runs[-1]
+
+    def search_runs(self, experiments: list[str], condition: str, max_results: int) -> list[SimpleNamespace]:
+        """Return the last run of a folder."""
+        return [run for run in reversed(self.runs) if condition.endswith(f'"{run.data.tags[FOLDER_TAG]}"')][:1]
+
+    def update_run(self, run: str, status: str) -> None:
+        """Change the status of a run."""
+        self.runs[int(run)].info.status = status
+
+    set_terminated = update_run
+
+    def log_batch(self, run: str, params: Any = (), metrics: Any = ()) -> None:  # noqa: ANN401
+        """Store parameters, which cannot be changed, as on a server of MLflow."""
+        stored = self.runs[int(run)].data.params
+        for key, value in params:
+            assert stored.setdefault(key, value) == value
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> TrackingServer:
+    """Install a package of the name of MLflow, whose clients write to one server."""
+    server = TrackingServer()
+    entities = SimpleNamespace(Param=lambda key, value: (key, value), Metric=lambda *values: values)
+    monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=lambda address: server, entities=entities))
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
+    monkeypatch.setattr(loggers, "require_package", lambda *names: None)
+    return server
+
+
+class FailsAtUpdate:
+    """A callback that raises an exception at an update."""
+
+    def __init__(self, update: int, error: BaseException) -> None:
+        self.update, self.error = update, error
+
+    def on_event(self, folder: Path, event: RunEvent) -> None:
+        """Raise the exception."""
+        if isinstance(event, TrainingStarted | UpdateCompleted) and event.progress.update == self.update:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(DivergenceError("the loss is not finite"), "FAILED"), (KeyboardInterrupt(), "KILLED")]
+)
+def test_an_object_marks_how_its_training_ended(
+    server: TrackingServer, tmp_path: Path, error: BaseException, status: str
+) -> None:
+    """Regression test: the run of a training with a callback object remained in the state RUNNING."""
+    files, run, config = write_copy_files(tmp_path), tmp_path / "run", make_logged_config()
+    with pytest.raises(type(error)):
+        callbacks: list[TrainingCallback] = [MLflowCallback(), FailsAtUpdate(7, error)]
+        pellucid.train(files.train, files.valid, run, config, progress=False, callbacks=callbacks)
+    assert [each.info.status for each in server.runs] == [status]
+    pellucid.train(files.train, files.valid, run, config, progress=False, callbacks=[MLflowCallback()])
+    assert [each.info.status for each in server.runs] == ["FINISHED"]
+
+
+def test_a_training_that_diverges_is_marked_as_failed(server: TrackingServer, tmp_path: Path) -> None:
+    """Regression test: it was marked as killed."""
+    config = override_settings(make_logged_config("mlflow"), {"training": {"learning_rate": 1e30, "clip_norm": 0.0}})
+    with pytest.raises(DivergenceError):
+        train_to_end(write_copy_files(tmp_path), tmp_path / "run", config)
+    assert [each.info.status for each in server.runs] == ["FAILED"]
+
+
+def test_a_training_that_is_interrupted_before_its_first_update_continues_its_run(
+    server: TrackingServer, tmp_path: Path
+) -> None:
+    """Regression test: it had two runs."""
+    files, run, config = write_copy_files(tmp_path), tmp_path / "run", make_logged_config("mlflow")
+    for _ in range(2):
+        events = train_run(files, run, config)
+        next(event for event in events if isinstance(event, TrainingStarted))
+        events.close()
+    assert [each.info.status for each in server.runs] == ["KILLED"]
+    shutil.rmtree(run)
+    train_to_end(files, run, override_settings(config, {"seed": 5}))
+    assert [each.info.status for each in server.runs] == ["KILLED", "FINISHED"]
+    shutil.rmtree(run)
+    train_to_end(files, run, config)
+    assert [each.data.params["seed"] for each in server.runs] == ["1", "5", "1"]

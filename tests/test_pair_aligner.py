@@ -51,9 +51,11 @@ def test_pairs_without_an_alignment_keep_their_places() -> None:
     assert found[3] is not None and found[3].links == [] and len(found[3].chunks) == 6
     assert align_symbols([]) == [] and align_symbols(pairs[:1], limits) == [None]
     assert no_alignment_reason(1, 3, limits) == (
-        "1 source and 3 target symbols cannot be divided into chunks of at most 2-2 symbols, without insertions, with "
-        "deletions"
+        "1 source and 3 target symbols cannot be divided into chunks of at most 2-1 or 1-2 symbols, without "
+        "insertions, with deletions"
     )
+    assert "of at most 2-2 symbols" in no_alignment_reason(1, 3, limits._replace(many_to_many=True))
+    assert "of at most 1-2 symbols" in no_alignment_reason(1, 3, limits._replace(max_source=1))
     assert no_alignment_reason(2, 2, limits) == "" and "too long" in no_alignment_reason(10_000, 10_000, limits)
 
 

@@ -40,7 +40,7 @@ def test_a_model_is_restored_exactly(saved: SavedPairNgram, tmp_path: Path) -> N
         for actual, expected in zip(restored.model.model, saved.model.model, strict=True):
             assert actual.dtype == expected.dtype and np.array_equal(actual, expected)
         ids = VOCABULARIES.source.encode(tuple("117"))
-        assert restored.model.nbest(ids, 3) == saved.model.nbest(ids, 3)
+        assert restored.model.search(ids, 3) == saved.model.search(ids, 3)
         save_pair_ngram(again, restored)
         assert again.read_bytes() == path.read_bytes()
 
@@ -164,6 +164,6 @@ def test_searches_in_accepted_files_end(saved: SavedPairNgram, tmp_path: Path, s
         return
     for text in ("117", "999", "0", "1" * 30):
         ids = VOCABULARIES.source.encode(tuple(text))
-        outputs = restored.model.nbest(ids, 5)
+        outputs = restored.model.search(ids, 5)
         assert all(0 <= symbol < len(VOCABULARIES.target) for output in outputs for symbol in output.target)
-        assert not np.isnan(restored.model.score(ids, VOCABULARIES.target.encode(tuple("0xy"))))
+        assert not np.isnan(restored.model.log_probability(ids, VOCABULARIES.target.encode(tuple("0xy"))))

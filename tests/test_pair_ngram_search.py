@@ -79,17 +79,17 @@ def test_given_targets_have_the_scores_of_the_search(examples: list[Pair]) -> No
     for source, target in examples:
         if expected := sum(joint_probabilities(model, source, target).values()):
             # Guesses outside the table are possible for given targets only.
-            assert math.log(expected) - 1e-4 <= model.score(source, target) <= 1e-4
-        assert math.isfinite(model.score(source, target))
-    assert model.score((4,), (4,) * 9) == -math.inf
-    assert math.isfinite(model.score((4, 5, 6), (5, 5, 5)))
+            assert math.log(expected) - 1e-4 <= model.log_probability(source, target) <= 1e-4
+        assert math.isfinite(model.log_probability(source, target))
+    assert model.log_probability((4,), (4,) * 9) == -math.inf
+    assert math.isfinite(model.log_probability((4, 5, 6), (5, 5, 5)))
 
 
 @given(EXAMPLES, st.integers(1, 5))
 def test_nbest_lists_are_distinct_and_sorted(examples: list[Pair], count: int) -> None:
     model, by_source = fit(examples), defaultdict[tuple[int, ...], list[int]](list)
     for source, _ in examples:
-        outputs = model.nbest(source, count)
+        outputs = model.search(source, count)
         assert 1 <= len(outputs) <= count
         assert len({output.target for output in outputs}) == len(outputs)
         assert [output.score for output in outputs] == sorted((output.score for output in outputs), reverse=True)
@@ -99,14 +99,14 @@ def test_nbest_lists_are_distinct_and_sorted(examples: list[Pair], count: int) -
 
 def test_symbols_without_a_graphone_are_skipped() -> None:
     model = fit([((4, 5), (4, 5))] * 3)
-    assert model.nbest((4, 5), 1)[0].target == (4, 5)
-    assert model.nbest((4, 6, 5), 1)[0].target == (4, 5)
-    assert model.nbest((6, 6), 1)[0].target == ()
-    assert math.isfinite(model.score((6, 6), (4,)))
+    assert model.search((4, 5), 1)[0].target == (4, 5)
+    assert model.search((4, 6, 5), 1)[0].target == (4, 5)
+    assert model.search((6, 6), 1)[0].target == ()
+    assert math.isfinite(model.log_probability((6, 6), (4,)))
 
 
 def test_the_output_of_an_empty_source_is_empty() -> None:
-    assert [output.target for output in fit([((4,), (4,))]).nbest((), 2)] == [()]
+    assert [output.target for output in fit([((4,), (4,))]).search((), 2)] == [()]
 
 
 def test_the_beam_is_smaller_for_thousands_of_graphones_of_one_source_symbol() -> None:
@@ -116,7 +116,7 @@ def test_the_beam_is_smaller_for_thousands_of_graphones_of_one_source_symbol() -
     assert model is not None and len(model.graphones) >= len(targets)
     beam_size = MAX_EXTENSIONS // (len(model.graphones) + model.table.target.shape[1] + 2)
     assert 10 < beam_size < 64
-    outputs = model.nbest((4, 4), count=500, beam_size=64)
+    outputs = model.search((4, 4), count=500, beam_size=64)
     assert len(outputs) == 500 and len({output.target[:2] for output in outputs}) <= beam_size
 
 

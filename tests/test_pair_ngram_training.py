@@ -1,5 +1,6 @@
 """training/pair_ngram_training.py: the pair n-gram model of a training, its weight, and lost or foreign files."""
 
+import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ from trained_runs import (
     DataFiles,
     assert_runs_identical,
     copy_run_folder,
+    make_copy_examples,
     make_small_config,
     shared_folder,
     train_to_end,
@@ -128,3 +130,26 @@ def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
     (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
     (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))
     assert 0 < fitted.examples < 40 and fitted.available == 40 and weighted.sources in (10, 20)
+
+
+def test_the_weight_depends_on_symbols_not_on_texts(tmp_path: Path) -> None:
+    """Regression test: targets with other white space or in another normal form were never right."""
+    names = str.maketrans({"a": "é ", "b": "è ", "c": "ô ", "d": "ñ "})
+    examples = [Example(pair.source, pair.target.translate(names)) for pair in make_copy_examples(50, seed=1)]
+    data = {"target_symbols": "words", "target_normalization": "nfc"}
+    config = make_small_config({"epochs": 1, "pair_ngram": True}, data=data)
+    decided = []
+    for form in ("NFC", "NFD"):
+        texts = (unicodedata.normalize(form, pair.target) for pair in examples[40:])
+        validation = [Example(pair.source, text) for pair, text in zip(examples[40:], texts, strict=True)]
+        folder = tmp_path / form
+        folder.mkdir()
+        if form == "NFC":
+            validation = [Example(source, target.strip()) for source, target, *_ in validation]
+        files = DataFiles(write_pairs(folder / "train.tsv", examples[:40]), write_pairs(folder / "dev.tsv", validation))
+        events = train_to_end(files, folder / "run", config)
+        decided.append([event for event in events if isinstance(event, PairNgramFitted | PairNgramWeighted)])
+    (fitted, weighted), other = decided
+    assert isinstance(fitted, PairNgramFitted) and fitted.exact_match == 100
+    assert isinstance(weighted, PairNgramWeighted) and weighted.weight > 0 and weighted.exact_match == 100
+    assert other == [fitted, weighted]

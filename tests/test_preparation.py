@@ -105,7 +105,8 @@ def test_the_sample_of_sources_depends_on_their_set_only() -> None:
     for ordered in (examples, examples[::-1]):
         sample = SourceSample(max_sources=20)
         for start in range(0, len(ordered), 130):
-            sample.add(ordered[start : start + 130])
+            added = ordered[start : start + 130]
+            sample.add(added, [example.source for example in added])
         sources = sample.sources("file")
         assert [example for example in ordered if example.source in sources] == sample.examples(sources)
         samples.append(sorted(sources))
@@ -116,7 +117,8 @@ def test_every_source_is_sampled_equally_often() -> None:
     counts = np.zeros(10)
     for trial in range(400):
         sample = SourceSample(max_sources=50)
-        sample.add([Example(f"{trial} {n}", "") for n in range(10)])
+        sources = [f"{trial} {n}" for n in range(10)]
+        sample.add([Example(source, "") for source in sources], sources)
         counts[[int(source.split()[1]) for source in sample.sources("file")]] += 1
     assert counts.sum() == 400 and counts.min() > 15 and counts.max() < 70
 
@@ -477,3 +479,18 @@ def test_a_pipe_in_place_of_the_validation_file_is_refused(tmp_path: Path) -> No
     os.mkfifo(path)
     with pytest.raises(DataError, match=r"validation\.jsonl is a named pipe, not a regular file"):
         prepare(files, tmp_path / "prepared", config)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_spellings_of_one_source_are_held_out_together(tmp_path: Path) -> None:
+    """Regression test: the decomposed spelling of a held-out source was trained on."""
+    config, train = make_config({}), tmp_path / "train.tsv"
+    words = [f"w{n}é" for n in range(40)]
+    lines = [f"{unicodedata.normalize(form, word)}\t{word}\n" for form in ("NFC", "NFD") for word in words]
+    train.write_text("".join(lines), encoding="utf-8")
+    prepared = prepare(TrainingFiles(train, None), tmp_path / "prepared", config)
+    assert prepared.corpus.encoded.source.num_sequences == 72 and len(prepared.validation_examples) == 8
+    assert len({example.target for example in prepared.validation_examples}) == 4
+    (valid := tmp_path / "valid.tsv").write_text("w0e\u0301\tw0é\nother\tx\n", encoding="utf-8")
+    shared = prepare(TrainingFiles(train, valid), tmp_path / "with-file", config)
+    assert shared.description.num_shared == 1

@@ -203,6 +203,7 @@ EXCEPTIONS = {
     "data.examples.input_file_format": "is called with a path and settings that were read before",
     "data.examples.parse_table_pairs": "reads a table that `read_table` has made",
     "data.examples.parse_table_sources": "reads a table that `read_table` has made",
+    "data.examples.read_partially_labeled_table": "reads a table that `read_table` has made",
     "data.examples.read_table_examples": "reads a table that `read_table` has made",
     "data.examples.source_columns": "reads checked settings, and reports wrong ones as ConfigError",
     "data.examples.training_columns": "reads checked settings, and reports wrong ones as ConfigError",

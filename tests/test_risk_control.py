@@ -6,7 +6,12 @@ import pytest
 from pellucid.config.settings import SearchConfig
 from pellucid.decoding.confidence import ConfidenceModel
 from pellucid.errors import ArgumentError
-from pellucid.evaluation.risk_control import AcceptedOutputs, accepted_outputs, join_accepted_outputs, min_confidence
+from pellucid.evaluation.risk_control import (
+    AcceptedOutputs,
+    accepted_outputs,
+    conformal_threshold,
+    join_accepted_outputs,
+)
 
 NUM_DRAWS = 4000
 
@@ -30,7 +35,7 @@ def make_model(wrong: list[float], examples: int) -> ConfidenceModel:
     ],
 )
 def test_thresholds(wrong: list[float], examples: int, max_error: float, expected: float | None) -> None:
-    assert min_confidence(make_model(wrong, examples), max_error) == expected
+    assert conformal_threshold(make_model(wrong, examples), max_error) == expected
 
 
 @pytest.mark.parametrize(("examples", "max_error"), [(60, 0.05), (139, 0.02), (150, 0.01)])
@@ -57,7 +62,7 @@ def test_the_bound_holds_in_simulation_and_is_not_far_from_it(
         model = make_model(confidences[is_wrong].tolist(), examples)
         bounds = {"controlled": max_error, "uncorrected": (np.floor(max_error * examples) + 1) / (examples + 1)}
         for name, bound in bounds.items():
-            threshold = min_confidence(model, float(bound))
+            threshold = conformal_threshold(model, float(bound))
             lowest = np.inf if threshold is None else threshold
             risks[name].append(1 - np.searchsorted(wrong_outputs, lowest) / len(wrong_outputs))
     share = len(wrong_outputs) / 400_000
@@ -84,6 +89,6 @@ def test_accepted_outputs_are_counted() -> None:
 def test_a_higher_bound_never_accepts_fewer_outputs() -> None:
     generator = np.random.default_rng(5)
     model = make_model(generator.random(40).tolist(), 200)
-    thresholds = [min_confidence(model, bound / 100) for bound in range(1, 30)]
+    thresholds = [conformal_threshold(model, bound / 100) for bound in range(1, 30)]
     values = [1.0 if threshold is None else threshold for threshold in thresholds]
     assert values == sorted(values, reverse=True)

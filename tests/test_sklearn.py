@@ -10,6 +10,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,22 @@ def test_a_fitted_estimator_is_cloned_without_and_copied_with_its_model() -> Non
         unfitted.predict(X)
 
 
+def epochs_of_model(estimator: SequenceTransducer, sources: Sequence[str], targets: Sequence[str]) -> float:
+    """Return the number of epochs of a fitted model, as the score of a grid search."""
+    assert len(sources) == len(targets) == len(X) // 2
+    return float(estimator.model_.config.training.epochs)
+
+
 def test_pipelines_cross_validation_and_grid_search() -> None:
     lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
     pipeline = make_pipeline(lower, small())
     result = cross_validate(pipeline, [text.upper() for text in X], Y, cv=KFold(3), return_estimator=True)
     assert result["test_score"].shape == (3,) and len(result["estimator"][0].predict(["AB"])) == 1
     assert len(cross_val_predict(small(), X, Y, cv=2)) == len(X)
-    search = GridSearchCV(small(), {"epochs": [1, 2]}, cv=2).fit(X, Y)
-    assert search.best_params_["epochs"] in (1, 2) and len(search.predict(["ab"])) == 1
+    search = GridSearchCV(small(), {"epochs": [1, 2, 1.5]}, cv=2, scoring=epochs_of_model).fit(X, Y)
+    assert search.cv_results_["mean_test_score"].tolist() == [1, 2, 1.5]  # each candidate is trained as the grid says
+    assert search.best_params_ == {"epochs": 2} and search.best_estimator_.model_.config.training.epochs == 2
+    assert len(search.predict(["ab"])) == 1
 
 
 def test_estimators_run_in_processes_of_joblib() -> None:
@@ -188,3 +197,21 @@ def test_wrong_data_and_parameters_are_errors() -> None:
             small(**parameters).fit(X, Y)
     with pytest.raises(ArgumentError, match=r"source: expected a string, got 5"):
         small().fit(X, Y).predict([5])
+
+
+def test_a_fit_that_fails_leaves_the_former_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the classes were those of the new fit, and the model the former one."""
+    estimator = SequenceClassifier(size="tiny", epochs=1).fit(["a", "b"] * 5, ["x", "y"] * 5)
+    monkeypatch.setattr("pellucid.sklearn.train", lambda *arguments, **options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        estimator.fit(["a", "b"] * 5, ["new", "other"] * 5)
+    assert list(estimator.classes_) == ["x", "y"] and set(estimator.predict(["a", "b"])) <= {"x", "y"}
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_class_is_an_error_of_the_data(missing: object) -> None:
+    """Regression test: it was a TypeError of NumPy, or a class."""
+    with pytest.raises(DataError, match="y: row 2 has no class"):
+        SequenceClassifier(size="tiny", epochs=1).fit(["a", "b", "c"], ["x", missing, "y"])
+    with pytest.raises(DataError, match="y: the classes cannot be sorted"):
+        SequenceClassifier(size="tiny", epochs=1).fit(["a", "b"], [object(), object()])

@@ -1,6 +1,7 @@
 """Decoding maps a list to a list and an iterator to an iterator, with equal outputs and bounded read-ahead."""
 
 import gc
+import io
 import subprocess
 import sys
 import weakref
@@ -17,8 +18,10 @@ from task_cases import make_examples, make_task_config, make_untrained_predictor
 from test_transducer import PLAIN, TAGGED, assert_same_trace, transducer_of
 
 from pellucid.argument_checks import convert_argument
+from pellucid.cli.sources import arrived_chunks
 from pellucid.config.settings import SearchConfig
 from pellucid.data.examples import Example
+from pellucid.data.lines import LineStream
 from pellucid.decoding import base_predictor as predictor_module
 from pellucid.decoding import preprocessing, streaming
 from pellucid.decoding.constraints import NO_CONSTRAINTS
@@ -166,8 +169,10 @@ def test_recorded_steps_take_no_extra_memory() -> None:
 import resource
 from small_networks import make_config, make_vocabularies
 from pellucid.argument_checks import convert_argument
+from pellucid.cli.sources import arrived_chunks
 from pellucid.config.settings import SearchConfig
 from pellucid.data.examples import Example
+from pellucid.data.lines import LineStream
 from pellucid.decoding.transducer import Transducer
 from pellucid.tasks.registry import build_network
 config, known = make_config({}), make_vocabularies("abc")
@@ -462,3 +467,20 @@ def test_more_features_than_the_longest_source_are_refused() -> None:
     message = r"^source 2: the features have 5 symbols, more than data\.max_sequence_length = 4$"
     with pytest.raises(DataError, match=message):
         limited.predict(["a", "a"], features=["u;v", "u;u;u;u;v"])
+
+
+def test_items_before_an_error_of_standard_input_are_yielded() -> None:
+    """Regression test: they were lost if the error came in the same read."""
+
+    def items() -> Iterator[int]:
+        yield from (1, 2)
+        raise DataError("not valid CSV")
+
+    stream = LineStream(io.BytesIO(b""), "standard input")
+    stream.arrived_lines.append(b"a further line")
+    chunks = arrived_chunks(stream, items(), 1, int)
+    assert next(chunks) == [1, 2]
+    with pytest.raises(DataError, match="not valid CSV"):
+        next(chunks)
+    stream.arrived_lines.clear()
+    assert list(arrived_chunks(stream, [1, 2], 1, int)) == [[1], [2]]

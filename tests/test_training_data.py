@@ -422,6 +422,30 @@ def test_the_overlap_is_counted_without_a_copy_of_the_training_data() -> None:
     training, files = make_copy_examples(30, seed=1), DataFiles(Path("a"), Path("b"))
     for validation_examples in (make_copy_examples(30, seed=2), training[:3], [*training[:3], training[0]]):
         known = set(training)
-        assert reading._count_shared(training, validation_examples, files) == sum(
+        assert reading._count_shared(training, validation_examples, files, CONFIG.data) == sum(
             example in known for example in validation_examples
         )
+
+
+def test_spaces_in_symbols_between_separators_are_told(tmp_path: Path) -> None:
+    """Regression test: such a space was not reported if it does not change the number of symbols."""
+    train, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    train.write_text("ab\tx|y\ncd\tx|y \n", "utf-8")
+    valid.write_text("gh\tx\n", "utf-8")
+    data = DataConfig(target_symbols="|")
+    assert reading.read_files(TrainingFiles(train, valid), data, None).reads[0].texts == (
+        "1 target begins or ends with a space, which is a part of a symbol (line 2): remove such spaces if they mean "
+        "nothing"
+    )
+
+
+def test_examples_are_compared_as_the_model_reads_their_sources(tmp_path: Path) -> None:
+    """Regression test: shared and mixed-in examples were compared as texts, whatever their normal form."""
+    train, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    train.write_text("é\tx\nab\ty\n", "utf-8")
+    valid.write_text("e\u0301\tx\ncd\tx\n", "utf-8")
+    data = reading.read_files(TrainingFiles(train, valid), DataConfig(), None)
+    assert data.report.shared == 1
+    config = make_small_config({"mix_in": str(train)})
+    mixed, event = reading.mix_in_pairs(data._replace(training_examples=[]), config, config.data)
+    assert [example.source for example in mixed.training_examples] == ["ab"] and event.num_validation == 1

@@ -1,6 +1,7 @@
 """The validation set that is held out of the training file: its choice, its file, and the commands that use it."""
 
 import json
+import unicodedata
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from trained_runs import make_copy_examples, make_small_config, train_to_end, training_flags
 
 import pellucid
+from pellucid.config.settings import DataConfig
 from pellucid.config.toml import size_preset
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.validation_split import (
@@ -26,6 +28,7 @@ from pellucid.training.events import FileRead
 from pellucid.training.training_data import TrainingFiles
 
 SETTINGS = {"size": "tiny", "training": {"epochs": 1}}
+DATA, SPEAKERS, SECOND = DataConfig(), DataConfig(group_column="speaker"), DataConfig(group_column="2")
 WORD = st.text("ab\t\u2028'\"", min_size=1, max_size=3)
 
 
@@ -34,9 +37,9 @@ def test_every_example_is_in_one_part_and_every_source_too(examples: list[Exampl
     sources = {example.source for example in examples}
     if len(sources) == 1:
         with pytest.raises(DataError, match=r"^a has a single source: none can be held out"):
-            split_by_source(examples, "a")
+            split_by_source(examples, DATA, "a")
         return
-    training, validation = split_by_source(examples, "a")
+    (training, validation), _ = split_by_source(examples, DATA, "a")
     assert sorted([*training, *validation]) == sorted(examples)
     held_out = {example.source for example in validation}
     assert held_out.isdisjoint({example.source for example in training})
@@ -46,9 +49,9 @@ def test_every_example_is_in_one_part_and_every_source_too(examples: list[Exampl
 
 def test_a_large_file_keeps_all_but_two_thousand_sources() -> None:
     examples = [Example(str(number), "a") for number in range(50_000)]
-    training, validation = split_by_source(examples, "a")
+    (training, validation), _ = split_by_source(examples, DATA, "a")
     assert len(validation) == MAX_VALIDATION_SOURCES == 2_000 and len(training) == 48_000
-    assert split_by_source(examples, "b") == (training, validation)
+    assert split_by_source(examples, DATA, "b")[0] == (training, validation)
     numbers = [int(example.source) for example in validation]
     assert 20_000 < sum(numbers) / len(numbers) < 30_000 and numbers == sorted(numbers)
 
@@ -165,9 +168,9 @@ def test_every_example_of_a_group_is_in_one_part(rows: list[tuple[Example, str]]
     examples, groups = [example for example, _ in rows], [group for _, group in rows]
     if len(set(groups)) == 1:
         with pytest.raises(DataError, match=r"^a has a single group, '[a-j]', in column 'speaker' \(data.group_co"):
-            split_by_group(examples, groups, "speaker", "a")
+            split_by_group(examples, groups, SPEAKERS, "a")
         return
-    (training, validation), description = split_by_group(examples, groups, "speaker", "a")
+    (training, validation), description = split_by_group(examples, groups, SPEAKERS, "a")
     sizes = {group: groups.count(group) for group in groups}
     numbered = [(group, example) for example, group in rows]
     held_out = [group for group in sizes if any((group, example) in numbered for example in validation)]
@@ -181,10 +184,10 @@ def test_every_example_of_a_group_is_in_one_part(rows: list[tuple[Example, str]]
 
 def test_groups_that_make_a_split_doubtful_are_reported() -> None:
     examples = [Example(str(number), "a") for number in range(100)]
-    _, description = split_by_group(examples, ["a"] * 95 + ["b"] * 5, "2", "x")
+    _, description = split_by_group(examples, ["a"] * 95 + ["b"] * 5, SECOND, "x")
     assert "1 of 2 groups (column '2')" in description and "5.0 % of the examples" in description
     assert "the group 'a' holds 95.0 % of the examples, so the validation set does not represent" in description
-    (training, validation), description = split_by_group(examples, ["a"] * 60 + ["b"] * 40, "2", "x")
+    (training, validation), description = split_by_group(examples, ["a"] * 60 + ["b"] * 40, SECOND, "x")
     assert (len(training), len(validation)) == (60, 40) and "no group is smaller" in description
 
 
@@ -238,3 +241,19 @@ def test_groups_need_a_column_and_no_validation_set(tmp_path: Path) -> None:
     named = run_pellucid(*base, "speaker")
     assert named.code == 2
     assert "no column 'speaker' (--group-column, data.group_column) among 'a', 'b', 'x'" in named.err
+
+
+def test_spellings_of_one_source_are_in_one_part() -> None:
+    """Regression test: composed and decomposed spellings, which the model reads alike, were in both parts."""
+    words = [f"{letter}é{letter}" for letter in "abcdefghijklmnopqrst"]
+    examples = [Example(unicodedata.normalize(form, word), word) for form in ("NFC", "NFD") for word in words]
+    (training, validation), description = split_by_source(examples, DATA, "a")
+    assert (len(training), len(validation)) == (36, 4) and description == "all examples of 2 sources chosen at random"
+    assert {example.target for example in training}.isdisjoint({example.target for example in validation})
+    assert sorted([*training, *validation]) == sorted(examples)
+    _, description = split_by_group(examples, ["a"] * 20 + ["b"] * 20, SECOND, "x")
+    assert "20 of its sources are also in other groups" in description
+    unchanged = DataConfig(source_normalization="none")
+    assert len(split_by_source(examples, unchanged, "a")[0].validation_examples) == 4
+    with pytest.raises(DataError, match="a has a single source"):
+        split_by_source([examples[0], examples[20]], DATA, "a")

@@ -76,8 +76,8 @@ def test_calibration_charts_have_bins_and_diagonal() -> None:
     assert reliability.lines[1].reference and [(p.x, p.y) for p in reliability.lines[1].points] == [(0, 0), (100, 100)]
     assert reliability.numbers is not None and len(reliability.numbers.rows) == 10
     coverage = assessment.calibration.coverage_points
-    assert [(p.x, p.y) for p in selective.lines[0].points] == [(100 * c.share, 100 * c.accuracy) for c in coverage]
-    assert [p.y for p in review.lines[0].points] == [100 * c.caught for c in reversed(coverage)]
+    assert [(p.x, p.y) for p in selective.lines[0].points] == [(100 * c.coverage, 100 * c.accuracy) for c in coverage]
+    assert [p.y for p in review.lines[0].points] == [100 * c.error_recall for c in reversed(coverage)]
 
 
 def test_groups_are_in_a_table_with_their_mean() -> None:

@@ -62,10 +62,13 @@ class ChunkLimits(NamedTuple):
         return fits_target and (self.deletions or num_source <= num_target * self.max_source)
 
     def describe(self) -> str:
-        """Return the limits for messages: "chunks of at most 2-2 symbols, with insertions, without deletions"."""
+        """Return the limits for messages: "chunks of at most 2-1 or 1-2 symbols, with insertions, with deletions"."""
         switches = {"insertions": self.insertions, "deletions": self.deletions}
         kinds = ", ".join(f"{'with' if allowed else 'without'} {name}" for name, allowed in switches.items())
-        return f"chunks of at most {self.max_source}-{self.max_target} symbols, {kinds}"
+        sizes = f"{self.max_source}-{self.max_target}"
+        if not self.many_to_many and min(self.max_source, self.max_target) > 1:
+            sizes = f"{self.max_source}-1 or 1-{self.max_target}"
+        return f"chunks of at most {sizes} symbols, {kinds}"
 
 
 DEFAULT_LIMITS = ChunkLimits()

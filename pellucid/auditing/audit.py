@@ -197,7 +197,7 @@ def prediction_reason(difference: TargetDifference, scores: Mapping[str, ModelSc
     name, score = [(name, score) for name, score in scores.items() if score is not None][-1]
     given, expected = (quote(text) if text else "nothing" for text in (difference.given, difference.expected))
     source_phrase = f" for {quote(difference.source_symbols)}" if difference.source_symbols else ""
-    others = "".join(f"; the {other} {_opinion(scores[other])}" for other in scores if other != name)
+    others = "".join(f"; the {other} {_describe_score(scores[other])}" for other in scores if other != name)
     text = (
         f"the {name} writes {quote(score.output)}: {expected}{source_phrase} in place of {given} at target symbol "
         f"{difference.position} (more probable by {score.margin:.1f} nats{others})"
@@ -205,11 +205,11 @@ def prediction_reason(difference: TargetDifference, scores: Mapping[str, ModelSc
     return Reason("prediction", text, "target", difference.position)
 
 
-def _opinion(score: ModelScore | None) -> str:
-    """Return what a model says of a target, as the end of a sentence."""
+def _describe_score(score: ModelScore | None) -> str:
+    """Return the score of a target by a model, as the end of a sentence whose subject is the model."""
     if score is None:
         return "cannot score this target"
-    return f"objects by {score.margin:.1f} nats" if score.margin > 0 else "writes the target"
+    return f"prefers another output by {score.margin:.1f} nats" if score.margin > 0 else "writes the target"
 
 
 def _with_neighbors(record: AuditRecord, neighbors: tuple[NearNeighbor, ...]) -> AuditRecord:

@@ -106,9 +106,14 @@ def read_decisions(path: Path) -> list[Decision]:
         DataError: The file cannot be read, lacks a column, has a row that is no decision, or two different decisions on
             one line.
     """
+    return [decision for _, decision in _numbered_decisions(path)]
+
+
+def _numbered_decisions(path: Path) -> list[tuple[int, Decision]]:
+    """Return the decisions of a file with the numbers of their lines in it; see `read_decisions`."""
     table = TableCells()
     selection = ColumnSelection({name: name for name in DECISION_COLUMNS}, True, cells=table, fixed_names=True)
-    decisions: dict[int, Decision] = {}
+    decisions: dict[int, tuple[int, Decision]] = {}
     for record in read_records(path, "csv", selection):
         if isinstance(record, BadLine):
             raise DataError(str(record))
@@ -116,7 +121,8 @@ def read_decisions(path: Path) -> list[Decision]:
         decision = _parse_decision(record, new_source, str(path)) if record.fields else None
         if decision is None:
             continue
-        if decisions.setdefault(decision.line, decision) != decision:
+        _, first = decisions.setdefault(decision.line, (record.line, decision))
+        if first != decision:
             raise DataError(f"{path}:{record.line}: a second, different decision on line {decision.line}: keep one")
     return list(decisions.values())
 
@@ -130,12 +136,15 @@ def read_all_decisions(paths: Sequence[Path]) -> list[Decision]:
     Raises:
         DataError: As in `read_decisions`, or two files decide differently on one line.
     """
-    decisions: dict[int, tuple[Decision, Path]] = {}
+    decisions: dict[int, tuple[Decision, str]] = {}
     for path in paths:
-        for decision in read_decisions(path):
-            first, first_path = decisions.setdefault(decision.line, (decision, path))
+        for number, decision in _numbered_decisions(path):
+            location = f"{path}:{number}"
+            first, first_location = decisions.setdefault(decision.line, (decision, location))
             if first != decision:
-                raise DataError(f"{path}: its decision on line {decision.line} is not that of {first_path}: keep one")
+                raise DataError(
+                    f"{location}: the decision on line {decision.line} is not that of {first_location}: keep one"
+                )
     return [decision for decision, _ in decisions.values()]
 
 

@@ -1,5 +1,6 @@
 """Sources to label next: those whose outputs are least certain, without near duplicates."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -89,7 +90,8 @@ def propose_sources(
 ) -> list[LabelProposal]:
     """Return the sources to label next, the least certain first.
 
-    A source that has a target already, or that is near to one proposed before, is left out.
+    A source that has a target already, or that is near to one proposed before, is left out. Sources with other features
+    are other sources; with contexts (`data.context_words`), features do not count.
 
     Args:
         entries: Labeled entries, on which the models are trained.
@@ -104,8 +106,8 @@ def propose_sources(
         DataError: No pair n-gram model can be fitted.
         InputError: As in `train_run`.
     """
-    labeled = _source_keys(entries)
-    new = {source_key(entry.example): entry for entry in reversed(unlabeled)}
+    labeled = _labeled_keys(entries, config.data)
+    new = {_entry_key(entry, config.data): entry for entry in reversed(unlabeled)}
     candidates = [entry for key, entry in reversed(new.items()) if key not in labeled]
     examples = [entry.example for entry in candidates]
     by_model = list[list[SourceUncertainty]]()
@@ -121,22 +123,29 @@ def propose_sources(
         mean = float(np.mean([score.uncertainty for score in scores]))
         proposals.append(LabelProposal(entry, scores[-1].output, mean if is_known else UNKNOWN_UNCERTAINTY))
     proposals.sort(key=lambda proposal: -proposal.uncertainty)
-    return list(_without_near_duplicates(proposals, count, min_distance))
+    return list(_without_near_duplicates(proposals, count, min_distance, config.data))
 
 
-def count_labeled(entries: Sequence[DictionaryEntry], unlabeled: Sequence[DictionaryEntry]) -> int:
+def count_labeled(entries: Sequence[DictionaryEntry], unlabeled: Sequence[DictionaryEntry], data: DataConfig) -> int:
     """Return how many different sources are labeled already, and so are not proposed.
 
     Args:
         entries: Labeled entries.
         unlabeled: Sources without targets.
+        data: Data settings of the audited file.
     """
-    return len(_source_keys(entries) & _source_keys(unlabeled))
+    return len(_labeled_keys(entries, data) & {_entry_key(entry, data) for entry in unlabeled})
 
 
-def _source_keys(entries: Sequence[DictionaryEntry]) -> set[str]:
-    """Return the texts by which the sources of entries are compared."""
-    return {source_key(entry.example) for entry in entries}
+def _entry_key(entry: DictionaryEntry, data: DataConfig) -> tuple[str, str]:
+    """Return the texts by which sources are compared: the source and its features, which contexts are not."""
+    return source_key(entry.example), "" if data.context_words else entry.example.features
+
+
+def _labeled_keys(entries: Sequence[DictionaryEntry], data: DataConfig) -> set[tuple[str, str]]:
+    """Return the keys of labeled entries; a source in a list without features is labeled with any features."""
+    keys = {_entry_key(entry, data) for entry in entries}
+    return keys | {(source, "") for source, _ in keys}
 
 
 def _pair_ngram_uncertainty(
@@ -164,17 +173,18 @@ def _nbest_uncertainty(predictor: PairNgramPredictor, examples: Sequence[Example
 
 
 def _without_near_duplicates(
-    proposals: Sequence[LabelProposal], count: int, min_distance: float
+    proposals: Sequence[LabelProposal], count: int, min_distance: float, data: DataConfig
 ) -> Iterator[LabelProposal]:
-    """Yield the first proposals whose sources are not near to an earlier one, at most `count`."""
-    chosen = list[str]()
+    """Yield at most `count` proposals that are not near to an earlier one with the same features, the first ones."""
+    chosen, num_chosen = defaultdict[str, list[str]](list), 0
     for proposal in proposals:
-        if len(chosen) >= count:
+        if num_chosen >= count:
             return
-        source = source_key(proposal.entry.example)
-        near = (Levenshtein.normalized_distance(source, other) < min_distance for other in chosen[-MAX_COMPARED:])
-        if not any(near):
-            chosen.append(source)
+        source, features = _entry_key(proposal.entry, data)
+        others = chosen[features][-MAX_COMPARED:]
+        if not any(Levenshtein.normalized_distance(source, other) < min_distance for other in others):
+            chosen[features].append(source)
+            num_chosen += 1
             yield proposal
 
 

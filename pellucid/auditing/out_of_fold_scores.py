@@ -4,13 +4,15 @@ The margin of an entry with source x and target y is log p(y*, x) − log p(y, x
 model. Pair n-gram models give joint probabilities, networks conditional ones; the difference does not depend on this.
 Margins are compared in docs/audit.md with those per symbol.
 
-A model that has not seen a part of the source cannot tell a right target from a wrong one: for a pair n-gram model, an
-unknown symbol may write anything at the same cost. Its objection counts, but not its consent (`_score_target`).
+A model that has not seen a part of the source cannot tell a right target from a wrong one: in a pair n-gram model, all
+outputs of an unknown symbol have the same cost. If such a model finds the target the most probable output, the target
+has no score by it; a positive margin counts (`_score_target`).
 """
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +35,7 @@ from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_pre
 from pellucid.run_folder.predictor_loader import load_unwarned
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingSets
-from pellucid.worker_pool import ProgressCallback, parallel_map, uses_local_pool
+from pellucid.worker_pool import ignore_progress, parallel_map, uses_local_pool
 
 MAX_MARGIN = 100.0
 """Greatest margin, also that of a target to which a pair n-gram model gives no probability: it cannot be aligned."""
@@ -94,7 +96,8 @@ def score_out_of_fold(
         if options.models != "pair-ngram" and options.jobs != 1 and uses_local_pool() and will_compile():
             load_kernels()  # once, before the workers load them from the disk; each machine of a cluster has its own
         results = list[AuditScores]()
-        for job, scores in zip(jobs, parallel_map(score_fold, jobs, max_workers=options.jobs), strict=True):
+        found = parallel_map(partial(ignore_progress, score_fold), jobs, max_workers=options.jobs)
+        for job, scores in zip(jobs, found, strict=True):
             results.append(scores)
             report(f"fold {len(results)} of {len(jobs)}: done ({len(job.held_out):,} held out)")
     return _restore_order(folds, results)
@@ -123,12 +126,11 @@ def _restore_order(folds: Sequence[int], results: Sequence[AuditScores]) -> Audi
     )
 
 
-def score_fold(job: FoldJob, report: ProgressCallback) -> AuditScores:
+def score_fold(job: FoldJob) -> AuditScores:
     """Train the models of a fold and score its examples.
 
     Args:
         job: The fold.
-        report: Callback for progress, which is not called.
 
     Raises:
         DataError: No pair n-gram model can be fitted, although they are used.
@@ -266,7 +268,7 @@ def run_folder(options: AuditOptions) -> Iterator[Path]:
 
 
 def _score_target(tokenizer: Tokenizer, target: str, decoded: ModelScore, is_seen: bool) -> ModelScore | None:
-    """Return the score of a target; None for a target that a model does not object to, but cannot score.
+    """Return the score of a target; None for a target without a positive margin that a model cannot score.
 
     Where a search misses a target that is more probable than its best output, the target is the output.
 

@@ -43,6 +43,15 @@ SCRIPTS = {
     *("THAI", "LAO", "TIBETAN", "MYANMAR", "KHMER", "MONGOLIAN", "HANGUL"),
 }
 """First words of the names of the letters of a script. Japanese writes with several scripts, which are left out."""
+JOINERS = frozenset("\u200c\u200d")
+"""Zero-width non-joiner and joiner."""
+JOINED_SCRIPTS = frozenset(
+    {
+        *("ARABIC", "SYRIAC", "MONGOLIAN", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL", "TELUGU"),
+        *("KANNADA", "MALAYALAM", "SINHALA"),
+    }
+)
+"""Scripts whose orthography has `JOINERS`, such as those of Persian and Hindi (Unicode Standard, section 23.2)."""
 PHONETIC_LETTERS = frozenset("βθχΒΘΧ")
 """Greek letters of the International Phonetic Alphabet, which belong to Latin letters as well."""
 SOURCE: Column = "source"
@@ -135,7 +144,8 @@ def _equal_sources(entries: Sequence[DictionaryEntry]) -> Iterator[tuple[int, Re
 def _reasons_of_group(group: Sequence[DictionaryEntry], rows: Sequence[int]) -> Iterator[tuple[int, Reason]]:
     """Yield the rows and reasons of entries of one source, in time linear in their number.
 
-    The rows of each target are passed over once, in the search for the first entries with another one.
+    The first entries with another target are searched for once per target, not once per entry: this skips the entries
+    of each target at most once.
 
     Args:
         group: The entries, at least two.
@@ -168,6 +178,8 @@ def _odd_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int,
             verb, position = ("begins", 1) if text[:1].isspace() else ("ends", len(text))
             yield row, Reason("surrounding_space", f"the {column} {verb} with a space", column, position)
         position = next((number for number, character in enumerate(text, 1) if _is_invisible(character)), 0)
+        if position and JOINERS.intersection(text):
+            position = _invisible_position(text)
         if position:
             character = text[position - 1]
             name = unicodedata.name(character, "a control character").lower()
@@ -200,6 +212,28 @@ def _odd_normal_forms(texts: Sequence[str], column: Column) -> Iterator[tuple[in
 def _is_invisible(character: str) -> bool:
     """Return whether a character is not visible and is no plain space or tab."""
     return character not in " \t" and unicodedata.category(character) in ("Cc", "Cf", "Zs", "Zl", "Zp")
+
+
+def _invisible_position(text: str) -> int:
+    """Return the position of the first invisible character that is no joiner of the orthography, from 1; 0 if none is.
+
+    A joiner belongs to the orthography after a letter of a script of `JOINED_SCRIPTS`, or after its sign, such as a
+    virama or a vowel point, and before another letter of these scripts. An Indic word may also end with one.
+    """
+    for position, character in enumerate(text, 1):
+        if not _is_invisible(character):
+            continue
+        before, after = _joined_script(text[position - 2 : position - 1]), _joined_script(text[position : position + 1])
+        is_final = position == len(text) or text[position].isspace()
+        if character not in JOINERS or not before or not (after or (is_final and before != "ARABIC")):
+            return position
+    return 0
+
+
+def _joined_script(character: str) -> str:
+    """Return the script of a letter or sign if it is one of `JOINED_SCRIPTS`; "" otherwise, and for no character."""
+    script = unicodedata.name(character, "").partition(" ")[0] if character else ""
+    return script if script in JOINED_SCRIPTS and unicodedata.category(character)[0] in "LM" else ""
 
 
 def _normal_form(text: str) -> Form:

@@ -7,7 +7,9 @@ from typing import Annotated, Literal, NamedTuple
 from msgspec import Meta
 
 from pellucid.argument_checks import CheckedFields
+from pellucid.config.settings import DEFAULT_TASK, DataConfig
 from pellucid.data.examples import Example
+from pellucid.errors import ConfigError, quote
 
 AuditModels = Literal["pair-ngram", "network", "both"]
 """Models whose predictions are compared with the targets."""
@@ -36,6 +38,28 @@ CHARACTER_KINDS: frozenset[ReasonKind] = frozenset(
 )
 """Kinds of character-level errors, which are visible without a model; their entries come first."""
 Column = Literal["", "source", "target"]
+
+
+def reject_unused_settings(data: DataConfig, task: str = DEFAULT_TASK) -> None:
+    """Raise `ConfigError` for data settings that have no effect in an audit, and for another task than the default.
+
+    Args:
+        data: Data settings.
+        task: Task; by default the one whose targets are sequences.
+
+    Raises:
+        ConfigError: A setting has no effect, or the task is another one.
+    """
+    if task != DEFAULT_TASK:
+        raise ConfigError(f"task = {quote(task)} is not possible in an audit, which compares sequences: leave it out")
+    settings = {
+        "data.group_column (--group-column)": data.group_column,
+        "data.ignored_tag (--ignored-tag)": data.ignored_tag,
+        "data.class_column (--class-column)": data.class_column,
+    }
+    for name, value in settings.items():
+        if value:
+            raise ConfigError(f"{name} has no effect in an audit: leave it out")
 
 
 class DictionaryEntry(NamedTuple):

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeGuard
 
@@ -281,17 +282,17 @@ def _align_with_run(args: AlignArguments, runs: Sequence[Path], file: Path, writ
         require_transducer(predictor, "--method em").check_pair_ngram_alignment()
     data = file_data_config(pair_config(predictor.config.data), args, file, args.input_format)
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns)
-    align = _align_by_attention if by_attention else _align_by_pair_ngram
+    align = partial(_align_by_attention, limits=args.limits) if by_attention else _align_by_pair_ngram
     for chunk in read_chunks(file, data, input_format, read_pairs, parse_pairs):
         bad_index = first_bad_line(chunk) if args.on_bad_line == "stop" else None
-        align(args, predictor, chunk[:bad_index], writer)
+        align(predictor, chunk[:bad_index], writer)
         sys.stdout.flush()
         _check_bad_lines(args, chunk, bad_index)
     writer.report(bool(data.features_column))
 
 
 def _align_by_attention(
-    args: AlignArguments, predictor: "Predictor", items: Sequence[InputLine], writer: AlignmentWriter
+    predictor: "Predictor", items: Sequence[InputLine], writer: AlignmentWriter, limits: ChunkLimits
 ) -> None:
     """Write the alignments of input lines by the attention of a model."""
     from pellucid.decoding.trace_alignment import align_trace
@@ -304,14 +305,10 @@ def _align_by_attention(
             writer.write(item, None)
         else:
             num_source, num_target = len(trace.source) - trace.features, len(trace.symbols)
-            writer.write(
-                item, align_trace(trace, args.limits), no_alignment_reason(num_source, num_target, args.limits)
-            )
+            writer.write(item, align_trace(trace, limits), no_alignment_reason(num_source, num_target, limits))
 
 
-def _align_by_pair_ngram(
-    args: AlignArguments, predictor: "Predictor", items: Sequence[InputLine], writer: AlignmentWriter
-) -> None:
+def _align_by_pair_ngram(predictor: "Predictor", items: Sequence[InputLine], writer: AlignmentWriter) -> None:
     """Write the alignments of input lines by the pair n-gram model of a run."""
     from pellucid.decoding.transducer import require_transducer
 

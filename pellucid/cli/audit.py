@@ -11,7 +11,14 @@ import msgspec
 import tyro
 from msgspec import Meta
 
-from pellucid.auditing.types import AuditModels, AuditOptions, DictionaryEntry, NumFolds, NumJobs
+from pellucid.auditing.types import (
+    AuditModels,
+    AuditOptions,
+    DictionaryEntry,
+    NumFolds,
+    NumJobs,
+    reject_unused_settings,
+)
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
 from pellucid.cli.csv_output import byte_order_mark
@@ -179,8 +186,7 @@ def _check_arguments(args: AuditArguments) -> None:
         raise ConfigError("--next N and --unlabeled FILE belong together: give both or none")
     if args.data.input_format == "text":
         raise ConfigError("--input-format text has no targets: audit one file of pairs")
-    if args.data.group_column or args.data.ignored_tag or args.data.class_column:
-        raise ConfigError("--group-column, --ignored-tag and --class-column have no effect in an audit: leave them out")
+    reject_unused_settings(args.data)
     uses_networks = args.models != "pair-ngram"
     if args.on and uses_networks and args.run is None:
         raise ConfigError("--on ray: networks need --run DIR, a folder that all machines of the cluster share")
@@ -343,7 +349,7 @@ def _propose(args: AuditArguments) -> None:
     for note in unlabeled.notes:
         print_message(f"note: {note}")
     _report_bad_lines(unlabeled.bad_lines)
-    if num_labeled := count_labeled(entries, unlabeled.entries):
+    if num_labeled := count_labeled(entries, unlabeled.entries, config.data):
         have = "has a target" if num_labeled == 1 else "have targets"
         print_message(
             f"{args.unlabeled}: {count_noun(num_labeled, 'source')} left out, which {have} in {args.file} already"

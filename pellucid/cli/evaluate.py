@@ -178,8 +178,9 @@ def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None
     too_low = [
         run.assessment
         for run in runs
+        for calibration in [run.assessment.calibration]
         if run.config.training.label_smoothing
-        and run.assessment.calibration.accuracy - run.assessment.calibration.confidence > MAX_UNEXPLAINED_CALIBRATION
+        and calibration.accuracy - calibration.mean_probability > MAX_UNEXPLAINED_CALIBRATION
     ]
     if too_low:
         advice = "the confidence is the estimated probability of being correct: use it in their place"

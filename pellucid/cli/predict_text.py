@@ -1,7 +1,7 @@
 """Running text as the input of predict: pellucid predict RUN FILE --text"""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -31,6 +31,13 @@ TextLine = str | BadLine
 LineFormatter = Callable[[int, "DecodedText | BadLine"], str]
 """Function that returns the output lines of a line of text: of its number and the decoded text."""
 WORD_FIELDS = ("start", "end", "output_start", "output_end", "word", "source", "output", "log_probability")
+SKIPPED_LINES: Mapping[OutputFormat, str] = {
+    "text": "an empty line",
+    "jsonl": "its error",
+    "csv": "no row",
+    "tsv": "no row",
+}
+"""Output of a bad line with `--on-bad-line skip`."""
 FURTHER_FIELDS = ("probability", "confidence", "origin")
 """Fields of a word in csv, tsv and jsonl; with --min-confidence, "accepted" follows."""
 
@@ -72,7 +79,8 @@ def write_decoded_text(
             sys.stdout.write(format_line(line_number, item))
         sys.stdout.flush()
         if bad_index is not None and on_bad_line == "stop":
-            raise DataError(f"{group[bad_index]} (--on-bad-line skip leaves such lines out and reports them)")
+            effect = SKIPPED_LINES[output_format]
+            raise DataError(f"{group[bad_index]} (--on-bad-line skip continues, and writes {effect} for such a line)")
     if output_format == "csv" and not line_number:
         sys.stdout.write(format_csv([_column_names(decoder.min_confidence is not None)]))
     print_message(f"{count_noun(counts.num_words, 'word')} in {count_noun(line_number, 'line')}")

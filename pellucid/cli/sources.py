@@ -19,7 +19,7 @@ from pellucid.data.headers import with_header
 from pellucid.data.lines import LineStream
 from pellucid.data.readers import BadLine
 from pellucid.decoding.confidence import reaches_confidence
-from pellucid.decoding.streaming import ChunkCounter, Item, chunked, count_characters
+from pellucid.decoding.streaming import Item, chunked, count_characters
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, count_noun, quote
 
@@ -91,7 +91,9 @@ def read_chunks(
 def arrived_chunks(
     stream: LineStream, items: Iterable[Item], outputs: int, characters: Callable[[Item], int]
 ) -> Iterator[list[Item]]:
-    """Yield the items of a stream in chunks of suitable size for decoding, each at once where no line has arrived.
+    """Return the items of a stream in chunks of suitable size for decoding, each at once where no line has arrived.
+
+    Items before an error of the stream are in a chunk of their own, as those of a file are.
 
     Args:
         stream: Lines of the stream.
@@ -99,14 +101,7 @@ def arrived_chunks(
         outputs: Number of outputs per item; more of them make smaller chunks.
         characters: Function that returns the number of characters of an item.
     """
-    chunk, counter = list[Item](), ChunkCounter(outputs)
-    for item in items:
-        chunk.append(item)
-        if counter.add(characters(item)) or not stream.arrived_lines:
-            yield chunk
-            chunk, counter = [], ChunkCounter(outputs)
-    if chunk:
-        yield chunk
+    return chunked(items, outputs, characters, lambda: not stream.arrived_lines)
 
 
 def standard_input() -> LineStream:
@@ -367,6 +362,7 @@ class DecodingNotes:
             self.num_from_lexicon += output.origin == "lexicon"
             _count_symbols(self.unknown, output.unknown)
             self.num_truncated += not output.finished
+            self.num_without_required += not self.required <= set(output.symbols)
 
     def _count_bad_line(self, line: BadLine) -> None:
         """Count a bad line, and store it if it is one of the first."""

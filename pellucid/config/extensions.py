@@ -191,6 +191,7 @@ class ExtensionRegistry(Generic[ExtensionT]):
         if name in self.built_in:
             raise ConfigError(f"the name {quote(name)} belongs to a built-in {self.kind}")
         self.registered[name] = extension
+        self.packages.pop(name, None)  # of the former one
 
     def register_class(self, argument: str, name: object, value: ExtensionT, requirement: ClassRequirement) -> None:
         """Register a class in this process, after a check of the arguments of the public function that registers it.

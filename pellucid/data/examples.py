@@ -159,6 +159,40 @@ def read_partially_labeled(path: str | Path, config: DataConfig) -> PartiallyLab
         ConfigError: As in `read_examples`.
     """
     columns = _selected_columns(config, PAIR_ROLES)._replace(nullable=frozenset({"target"}))
+    return _collect_partially_labeled(
+        lambda skipping, prepare: next(_read_pair_blocks(Path(path), skipping, columns, sys.maxsize, prepare)), config
+    )
+
+
+def read_partially_labeled_table(table: InMemoryTable, config: DataConfig) -> PartiallyLabeledFile:
+    """Read the pairs of a table in memory in which rows may lack a target: it is empty, None or NaN.
+
+    Args:
+        table: The table.
+        config: The data settings; the format and the header of files have no effect.
+
+    Raises:
+        DataError: The table contains no pair, or lacks a configured column.
+        BadLineError: A row is bad for another reason, and `config.on_bad_line` is "stop".
+        ConfigError: As in `read_table_examples`.
+    """
+    columns = _selected_columns(config, PAIR_ROLES)._replace(nullable=frozenset({"target"}))
+    names = InputNames(table.name, table.name, unit=table.unit)
+    return _collect_partially_labeled(
+        lambda skipping, prepare: _collect_examples(prepare(table.records(columns)), skipping, names), config
+    )
+
+
+def _collect_partially_labeled(
+    read: Callable[[DataConfig, Callable[[Records], Records]], ExampleFile], config: DataConfig
+) -> PartiallyLabeledFile:
+    """Return the examples of a file or table, and apart from its bad lines those without a target.
+
+    Args:
+        read: Function that reads the examples with other settings, which skip bad lines, and passes the records through
+            a function.
+        config: The data settings.
+    """
     skipping, candidates = msgspec.structs.replace(config, on_bad_line="skip"), dict[int, Example]()
 
     def keep_candidates(records: Records) -> Records:
@@ -168,7 +202,7 @@ def read_partially_labeled(path: str | Path, config: DataConfig) -> PartiallyLab
                 candidates[record.line] = Example(record.fields[0], record.fields[1], features)
             yield record
 
-    reading = next(_read_pair_blocks(Path(path), skipping, columns, sys.maxsize, keep_candidates))
+    reading = read(skipping, keep_candidates)
     is_unlabeled = [bad.reason == empty_text_error("target") and bad.line in candidates for bad in reading.bad_lines]
     others = [bad for bad, each in zip(reading.bad_lines, is_unlabeled, strict=True) if not each]
     if others and config.on_bad_line == "stop":

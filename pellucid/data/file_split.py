@@ -78,7 +78,7 @@ class _Content(NamedTuple):
 
     format: Format
     header: Header
-    """Whether the first line names the columns; "auto" if nobody has said so."""
+    """Whether the first line names the columns; "auto" if this is not configured."""
     lines: list[bytes]
     """Lines without a byte order mark; none of Parquet."""
     has_bom: bool
@@ -111,7 +111,7 @@ def split_file(path: Path, config: DataConfig, sizes: SplitSizes, seed: int) -> 
         reason = f": {content.bad_lines[0]}" if content.bad_lines else ""
         raise DataError(f"{path} has no row with a source and a target{reason}")
     notes = _check_first_line(pairs, content, path)
-    units = connected_units([(row.source, row.group) for row in pairs])
+    units = connected_components([(row.source, row.group) for row in pairs])
     wanted = _wanted_rows(sizes, len(pairs))
     held_out = _choose_parts(Counter(units), wanted, random.Random(seed), path)
     pair_parts = iter([held_out.get(unit, "train") for unit in units])
@@ -188,7 +188,7 @@ def _check_first_line(pairs: Sequence[_Row], content: _Content, path: Path) -> l
     return [f"{location}: {note}"] if note else []
 
 
-def connected_units(keys: Sequence[tuple[str, str]]) -> list[int]:
+def connected_components(keys: Sequence[tuple[str, str]]) -> list[int]:
     """Return a number for each row, equal for rows that must not be separated.
 
     Rows with the same source, or with the same group, are connected, and so are rows that are connected with the same
@@ -198,7 +198,7 @@ def connected_units(keys: Sequence[tuple[str, str]]) -> list[int]:
         keys: Source and group of each row; an empty group connects nothing.
 
     Returns:
-        Index of the first row of the same unit, for each row.
+        Index of the first row of the same component, for each row.
     """
     parents, first_rows = list(range(len(keys))), dict[tuple[int, str], int]()
     for row, key in enumerate(keys):
@@ -210,7 +210,7 @@ def connected_units(keys: Sequence[tuple[str, str]]) -> list[int]:
 
 
 def _find_root(parents: list[int], row: int) -> int:
-    """Return the first row of the unit of a row, and shorten the path to it."""
+    """Return the first row of the component of a row, and shorten the path to it."""
     while parents[row] != row:
         parents[row] = parents[parents[row]]
         row = parents[row]

@@ -69,7 +69,8 @@ class InMemoryTable:
         """Yield the selected columns of each row. A value that is no text, such as None or NaN, makes a `BadLine`.
 
         Args:
-            columns: The columns to select; their header settings have no effect.
+            columns: The columns to select; their header settings have no effect. None and NaN of a nullable role are
+                empty texts.
 
         Raises:
             DataError: A column is missing, occurs twice or holds no text.
@@ -80,7 +81,10 @@ class InMemoryTable:
         elif self.column_names:
             positions = find_columns(columns, self.column_names, self.name)
             names = [f"of {quote(self.column_names[position])}" for position in positions]
-            records = (_record(self, number, row, positions, names) for number, row in enumerate(self.rows, 1))
+            nullable = columns.nullable_columns
+            records = (
+                _record(self, number, row, positions, names, nullable) for number, row in enumerate(self.rows, 1)
+            )
         else:
             records = _row_records(self, columns)
         return (item._replace(unit=self.unit) if isinstance(item, BadLine) else item for item in records)
@@ -250,19 +254,20 @@ def _table_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
             )
     first = 1
     for batch in table.rows.select(list(dict.fromkeys(names))).to_batches(max_chunksize=BATCH_ROWS):
-        yield from arrow_records([batch.column(name) for name in names], names, first, table.name)
+        arrays = [batch.column(name) for name in names]
+        yield from arrow_records(arrays, names, first, table.name, columns.nullable_columns, table.unit)
         first += batch.num_rows
 
 
 def _row_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
     """Yield the records of rows that have their own names, as dicts and named tuples have, or no names."""
-    width = 0
+    width, nullable = 0, columns.nullable_columns
     finder = ColumnFinder(columns, table.unit)
     for number, row in enumerate(table.rows, 1):
         items = _row_items(row)
         names = tuple(map(str, items)) if isinstance(items, Mapping) else _field_names(row)
         if isinstance(row, str) and columns.single_column:
-            yield _record(table, number, (row,), [0], [""])
+            yield _record(table, number, (row,), [0], [""], nullable)
         elif items is None:
             expected = " and ".join(f"a {role}" for role in columns.selected)
             yield BadLine(table.name, number, f"expected {expected}, got {describe_value(row)}")
@@ -273,7 +278,8 @@ def _row_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
                 yield BadLine(table.name, number, str(error))
                 continue
             values = list(items.values()) if isinstance(items, Mapping) else items
-            yield _record(table, number, values, positions, [f"of {quote(names[position])}" for position in positions])
+            titles = [f"of {quote(names[position])}" for position in positions]
+            yield _record(table, number, values, positions, titles, nullable)
         else:
             positions = _numbered_positions(columns, table.name)
             needed, width = max(positions) + 1, width or len(items)
@@ -282,7 +288,7 @@ def _row_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
                 yield BadLine(table.name, number, f"expected {expected}, got {len(items)}")
                 continue
             roles = [f"of the {role}" for role in columns.selected]
-            yield _record(table, number, items, positions, roles)
+            yield _record(table, number, items, positions, roles, nullable)
 
 
 def _numbered_positions(columns: ColumnSelection, name: str) -> list[int]:
@@ -314,18 +320,28 @@ def _field_names(row: object) -> tuple[str, ...]:
 
 
 def _record(
-    table: InMemoryTable, number: int, values: Sequence[object], positions: Sequence[int], names: Sequence[str]
+    table: InMemoryTable,
+    number: int,
+    values: Sequence[object],
+    positions: Sequence[int],
+    names: Sequence[str],
+    nullable: Sequence[bool],
 ) -> Record | BadLine:
-    """Return the selected values of a row as texts, or why one of them is no text."""
+    """Return the selected values of a row as texts, or why one of them is no text; nulls may be empty texts."""
     fields = []
-    for position, name in zip(positions, names, strict=True):
+    for position, name, is_nullable in zip(positions, names, nullable, strict=False):
         value = values[position]
         try:
-            fields.append(_text(value))
+            fields.append("" if is_nullable and _is_null(value) else _text(value))
         except RecordError as error:
             description = f"the value {name}".rstrip()
             return BadLine(table.name, number, f"{description} {error}")
     return Record(number, fields)
+
+
+def _is_null(value: object) -> bool:
+    """Return whether a value is None, NaN, or the missing value of pandas."""
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
 
 
 def _text(value: object) -> str:

@@ -1,7 +1,7 @@
 """Unicode normalization in time linear in the length of a text.
 
 Python sorts the combining marks after a character by insertion, so that the time of its normalization grows with the
-square of their number: a line of some megabytes in a file of another person could take hours.
+square of their number: a line of some megabytes in an untrusted file could take hours.
 """
 
 import re

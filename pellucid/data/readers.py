@@ -139,6 +139,11 @@ class ColumnSelection(NamedTuple):
         """
         return "" if self.fixed_names else f" (--{role}-column, data.{role}_column)"
 
+    @property
+    def nullable_columns(self) -> list[bool]:
+        """True for each selected column whose nulls are empty texts."""
+        return [role in self.nullable for role in self.selected]
+
 
 @dataclass
 class ColumnCount:
@@ -766,7 +771,7 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             table = ParquetFile(content, page_checksum_verification=True)
             named = [(field.name, str(field.type)) for field in table.schema_arrow]
             names = _parquet_columns(named, columns, str(path))
-            nullable = [role in columns.nullable for role in columns.selected]
+            nullable = columns.nullable_columns
             first = 1
             chunks = _column_chunks(table, content, names)
             dictionaries = _dictionary_columns(chunks)
@@ -1139,7 +1144,9 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
     return selected
 
 
-def arrow_records(arrays: list[Any], names: list[str], first: int, name: str, nullable: Sequence[bool] = ()) -> Records:
+def arrow_records(
+    arrays: list[Any], names: list[str], first: int, name: str, nullable: Sequence[bool] = (), unit: str = ""
+) -> Records:
     """Yield the records of a batch of Arrow columns.
 
     Values are decoded one by one: invalid UTF-8 affects its own row only.
@@ -1150,11 +1157,12 @@ def arrow_records(arrays: list[Any], names: list[str], first: int, name: str, nu
         first: Number of the first row.
         name: Name of the file or table, for messages.
         nullable: Whether a null of each column is an empty text; it is an error in all columns by default.
+        unit: Noun of a row of a table in memory; empty, the default, for a Parquet file.
 
     Raises:
         DataError: A value has more than `MAX_LINE_BYTES` bytes, or refers beyond the dictionary of its column.
     """
-    columns = [_cell_values(array, column, first, name) for array, column in zip(arrays, names, strict=True)]
+    columns = [_cell_values(array, column, first, name, unit) for array, column in zip(arrays, names, strict=True)]
     for index, is_nullable in enumerate(nullable):
         columns[index] = (value or b"" for value in columns[index]) if is_nullable else columns[index]
     for number, row in enumerate(zip(*columns, strict=True), first):
@@ -1167,7 +1175,7 @@ def arrow_records(arrays: list[Any], names: list[str], first: int, name: str, nu
             yield BadLine(name, number, str(error))
 
 
-def _cell_values(array: Any, column: str, first: int, name: str) -> Iterable[bytes | None]:  # noqa: ANN401
+def _cell_values(array: Any, column: str, first: int, name: str, unit: str) -> Iterable[bytes | None]:  # noqa: ANN401
     """Return the values of a column; those of a dictionary are converted once, and long ones one by one.
 
     Raises:
@@ -1177,9 +1185,10 @@ def _cell_values(array: Any, column: str, first: int, name: str) -> Iterable[byt
 
     values, indices = _dictionary_parts(array)
     if indices is not None and (pc.max(indices).as_py() or 0) >= len(values):
-        raise DataError(f"cannot read {name} as Parquet: it is damaged: a value refers beyond its dictionary")
+        damage = "it is damaged: a value refers beyond its dictionary"
+        raise DataError(f"cannot read {name}{'' if unit else ' as Parquet'}: {damage}")
     if pc.any(pc.greater(pc.binary_length(values), MAX_LINE_BYTES)).as_py():
-        _check_lengths(array, column, first, name)
+        _check_lengths(array, column, first, name, unit)
     if indices is not None:
         used = indices.unique().drop_null()
         known = dict(zip(used.to_pylist(), values.take(used).to_pylist(), strict=True))
@@ -1203,15 +1212,14 @@ def _text_bytes(array: Any) -> int:  # noqa: ANN401
         return len(array)
 
 
-def _check_lengths(array: Any, column: str, first: int, name: str) -> None:  # noqa: ANN401
+def _check_lengths(array: Any, column: str, first: int, name: str, unit: str) -> None:  # noqa: ANN401
     """Raise `DataError` for the first value of a batch beyond `MAX_LINE_BYTES`, before it is converted."""
     import pyarrow.compute as pc
 
     for number, value in enumerate(array, first):
         if value.is_valid and (pc.binary_length(getattr(value, "value", value)).as_py() or 0) > MAX_LINE_BYTES:
-            raise DataError(
-                f"{name}:{number}: the value of {quote(column)} has more than {MAX_LINE_BYTES:,} bytes: is this text?"
-            )
+            reason = f"the value of {quote(column)} has more than {MAX_LINE_BYTES:,} bytes: is this text?"
+            raise DataError(str(BadLine(name, number, reason, unit)))
 
 
 def _dictionary_parts(array: Any) -> tuple[Any, Any]:  # noqa: ANN401

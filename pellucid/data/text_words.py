@@ -72,8 +72,8 @@ class WordRule:
             return list(islice(self._matches(text, self._compiled), limit))
         except TimeoutError:
             raise ConfigError(
-                f"matching the word pattern {quote(self.pattern)} took longer than {MATCH_SECONDS:g} seconds in one "
-                "line: use a pattern without nested repetitions"
+                f"matching the word pattern {quote(self.pattern)} took longer than {MATCH_SECONDS:g} "
+                "seconds: use a pattern without nested repetitions"
             ) from None
 
     def _matches(self, text: str, compiled: "regex.Pattern[str]") -> Iterator[WordSpan]:

@@ -88,7 +88,7 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
 
     def _split_rare(self, piece: str) -> Iterator[str]:
         """Yield a subword, or the parts of a rare one."""
-        # A loop, since the model of a stranger may have a chain of rare subwords as long as its list of merges.
+        # A loop, since an untrusted model may have a chain of rare subwords as long as its list of merges.
         remaining = [piece]
         while remaining:
             part = remaining.pop()

@@ -6,7 +6,7 @@ ensemble and all trials of a search have the same one.
 
 import random
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
@@ -15,7 +15,8 @@ import msgspec
 from pellucid.config.settings import DataConfig, reads_features
 from pellucid.data.context import begins_sentence
 from pellucid.data.examples import Example
-from pellucid.errors import DataError, quote
+from pellucid.data.tokenizers import build_tokenizers
+from pellucid.errors import DataError, count_noun, quote
 
 VALIDATION_SHARE = 0.1
 """Share of the different sources that are held out."""
@@ -37,28 +38,46 @@ class ValidationSplit(NamedTuple):
     validation_examples: list[Example]
 
 
-def split_by_source(examples: Sequence[Example], location: str) -> ValidationSplit:
+def normalize_sources(examples: Iterable[Example], config: DataConfig) -> Iterator[Example]:
+    """Yield examples with their sources in the normal form in which the model reads them.
+
+    Sources are compared in this form: composed and decomposed spellings of a word are one source, unless
+    `data.source_normalization` is "none".
+
+    Args:
+        examples: Examples, whose sources are as they were read.
+        config: Data settings.
+    """
+    normalize = build_tokenizers(config).source.normalize
+    for example in examples:
+        source = normalize(example.source)
+        yield example if source == example.source else example._replace(source=source)
+
+
+def split_by_source(examples: Sequence[Example], config: DataConfig, location: str) -> tuple[ValidationSplit, str]:
     """Hold out a tenth of the different sources, at least one and at most 2,000, with all their examples.
+
+    Sources are compared as the model reads them: spellings with the same normal form are one source.
 
     Args:
         examples: Examples of the training set.
+        config: Data settings.
         location: Name of the file or table, for errors.
 
     Returns:
-        The examples of the other sources, and of the sources that are held out.
+        The examples of the other sources and of the sources that are held out, and a description of the latter.
 
     Raises:
         DataError: All examples have the same source.
     """
-    sources = list(dict.fromkeys(example.source for example in examples))
+    keys = [example.source for example in normalize_sources(examples, config)]
+    sources = list(dict.fromkeys(keys))
     if len(sources) < 2:
         raise single_source_error(location)
     count = min(MAX_VALIDATION_SOURCES, max(1, round(VALIDATION_SHARE * len(sources))))
     held_out = frozenset(random.Random(SPLIT_SEED).sample(sources, count))
-    return ValidationSplit(
-        [example for example in examples if example.source not in held_out],
-        [example for example in examples if example.source in held_out],
-    )
+    split = _divide(examples, keys, held_out)
+    return split, f"all examples of {count_noun(count, 'source')} chosen at random"
 
 
 def single_source_error(location: str) -> DataError:
@@ -73,7 +92,7 @@ def single_source_error(location: str) -> DataError:
 
 
 def split_by_group(
-    examples: Sequence[Example], groups: Sequence[str], column: str, location: str
+    examples: Sequence[Example], groups: Sequence[str], config: DataConfig, location: str
 ) -> tuple[ValidationSplit, str]:
     """Hold out groups chosen at random, at most a tenth of the examples and at most 2,000, with all their examples.
 
@@ -83,7 +102,7 @@ def split_by_group(
     Args:
         examples: Examples of the training set.
         groups: Group of each example.
-        column: Column of the groups, for messages.
+        config: Data settings, with the column of the groups.
         location: Name of the file or table, for errors.
 
     Returns:
@@ -92,14 +111,14 @@ def split_by_group(
     Raises:
         DataError: All examples have the same group.
     """
-    sizes = Counter(groups)
+    sizes, column = Counter(groups), config.group_column
     if len(sizes) < 2:
         raise DataError(
             f"{location} has a single group, {quote(groups[0])}, in column {quote(column)} (data.group_column): none "
             "can be held out as validation set; name a validation set, or leave out the column"
         )
     split, num_held_out = _hold_out_groups(examples, groups, sizes)
-    return split, _describe_groups(split, sizes, num_held_out, column)
+    return split, _describe_groups(split, sizes, num_held_out, config)
 
 
 def split_by_sentence(examples: Sequence[Example], context_words: int, location: str) -> tuple[ValidationSplit, str]:
@@ -136,10 +155,15 @@ def _hold_out_groups(
     """Return the examples of groups that are not and that are held out, and the number of the latter groups."""
     limit = min(MAX_VALIDATION_SOURCES, int(VALIDATION_SHARE * len(examples)))
     held_out = choose_groups(sizes, limit, random.Random(SPLIT_SEED))
+    return _divide(examples, groups, held_out), len(held_out)
+
+
+def _divide(examples: Sequence[Example], keys: Sequence[GroupKey], held_out: Set[GroupKey]) -> ValidationSplit:
+    """Return the examples whose keys are not held out, and those whose keys are."""
     parts: tuple[list[Example], list[Example]] = [], []
-    for example, group in zip(examples, groups, strict=True):
-        parts[group in held_out].append(example)
-    return ValidationSplit(*parts), len(held_out)
+    for example, key in zip(examples, keys, strict=True):
+        parts[key in held_out].append(example)
+    return ValidationSplit(*parts)
 
 
 def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.Random) -> set[GroupKey]:
@@ -159,9 +183,11 @@ def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.R
     return chosen or {min(sizes, key=lambda group: sizes[group])}
 
 
-def _describe_groups(parts: Sequence[Sequence[Example]], sizes: Counter[str], num_held_out: int, column: str) -> str:
+def _describe_groups(
+    parts: Sequence[Sequence[Example]], sizes: Counter[str], num_held_out: int, config: DataConfig
+) -> str:
     """Return the description of a split by groups, with what makes its scores doubtful."""
-    share = len(parts[1]) / sizes.total()
+    share, column = len(parts[1]) / sizes.total(), config.group_column
     notes = [
         f"all examples of {num_held_out:,} of {len(sizes):,} groups (column {quote(column)}) chosen at random, "
         f"{100 * share:.1f} % of the examples"
@@ -174,8 +200,8 @@ def _describe_groups(parts: Sequence[Sequence[Example]], sizes: Counter[str], nu
         )
     elif share > 2 * VALIDATION_SHARE:
         notes.append("no group is smaller, so many examples are not trained on")
-    trained = {example.source for example in parts[0]}
-    num_shared = len({example.source for example in parts[1]} & trained)
+    trained, held_out = ({example.source for example in normalize_sources(part, config)} for part in parts)
+    num_shared = len(held_out & trained)
     if num_shared:
         notes.append(f"{num_shared:,} of its sources are also in other groups, which are trained on")
     return "; ".join(notes)

@@ -95,8 +95,8 @@ def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> 
     several = [source for source, texts in targets.items() if len(texts) > 1]
     if several:
         notes.append(
-            f"{lexicon_path}: sources with several targets, of which the first one is the output: {len(several):,}, such "
-            f"as {quote(several[0])}"
+            f"{lexicon_path}: sources with several targets, of which the first one is the output: {len(several):,}, "
+            f"such as {quote(several[0])}"
         )
     return Lexicon({source: tuple(texts) for source, texts in targets.items()}, tuple(result.bad_lines), tuple(notes))
 

@@ -92,7 +92,9 @@ class ChunkCounter:
         return True
 
 
-def chunked(items: Iterable[Item], outputs: int, characters: Callable[[Item], int]) -> Iterator[list[Item]]:
+def chunked(
+    items: Iterable[Item], outputs: int, characters: Callable[[Item], int], waits: Callable[[], bool] = lambda: False
+) -> Iterator[list[Item]]:
     """Yield items in lists that can be decoded together, in their order.
 
     If the items raise an error in the middle of a list, the items before it are yielded first.
@@ -101,14 +103,16 @@ def chunked(items: Iterable[Item], outputs: int, characters: Callable[[Item], in
         items: Items of a stream.
         outputs: Number of outputs per item, which bounds the length of the lists.
         characters: Function that returns the number of characters of an item.
+        waits: Function that returns true if the next item has not arrived yet, so that the list ends; by default, all
+            items are there.
     """
     chunk, counter = list[Item](), ChunkCounter(outputs)
     try:
         for item in items:
             chunk.append(item)
-            if counter.add(characters(item)):
+            if counter.add(characters(item)) or waits():
                 yield chunk
-                chunk = []
+                chunk, counter = [], ChunkCounter(outputs)
     except Exception:
         if chunk:
             yield chunk

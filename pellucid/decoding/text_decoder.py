@@ -45,6 +45,8 @@ class WordOutput(NamedTuple):
     """False if the output was truncated at the maximum length."""
     unknown: tuple[str, ...]
     """Symbols of the word that are not in the vocabulary."""
+    symbols: tuple[str, ...]
+    """Symbols of the output."""
 
 
 class TextWord(NamedTuple):
@@ -191,19 +193,23 @@ class TextDecoder:
     def line_error(self, line: str) -> str:
         """Return why a line cannot be decoded, or "" if it can.
 
-        A word may have too many symbols (data.max_sequence_length), or a line more than `MAX_LINE_WORDS` words.
+        A word may have too many symbols (data.max_sequence_length), a line more than `MAX_LINE_WORDS` words, or a
+        pattern may take too long (`WordRule.find`).
 
         Args:
             line: A line of text.
 
         Raises:
             ArgumentError: The line is no string.
-            ConfigError: As in `WordRule.find`.
         """
         # Normalization at most quadruples the length.
-        if 4 * len(line) < self.predictor.config.data.max_sequence_length:
+        is_short = 4 * len(line) < self.predictor.config.data.max_sequence_length
+        if is_short and self.rule.pattern is None:
             return ""
-        spans = self.rule.find(strip_newline(line), MAX_LINE_WORDS + 1)
+        try:
+            spans = self.rule.find(strip_newline(line), MAX_LINE_WORDS + 1)
+        except ConfigError as error:
+            return str(error)
         if len(spans) > MAX_LINE_WORDS:
             return f"the line has more than {MAX_LINE_WORDS:,} words: divide it"
         return self._length_error(line, spans)
@@ -268,6 +274,7 @@ class TextDecoder:
             is_accepted=self.min_confidence is None or reaches_confidence(trace, self.min_confidence),
             finished=trace.finished,
             unknown=tuple(trace.source[index] for index in trace.unknown) if trace.origin != "lexicon" else (),
+            symbols=trace.symbols,
         )
 
     def _replace_words(self, text: str, spans: Sequence[WordSpan], outputs: Sequence[WordOutput]) -> DecodedText:

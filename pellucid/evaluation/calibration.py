@@ -43,11 +43,11 @@ class CalibrationBin(NamedTuple):
 class CoveragePoint(NamedTuple):
     """Selective prediction at one coverage: the most confident outputs are accepted, the others reviewed."""
 
-    share: float
-    """Coverage: fraction of outputs that are accepted, of `COVERAGES`; at least one output is."""
+    coverage: float
+    """Fraction of outputs that are accepted, of `COVERAGES`; at least one output is."""
     accuracy: float
     """Accuracy of the accepted outputs; of equally probable outputs at the threshold, the mean accuracy counts."""
-    caught: float
+    error_recall: float
     """Fraction of all errors that are in the remainder; 1 if there is no error."""
     probability: float
     """Confidence threshold: the lowest probability of an accepted output."""
@@ -58,18 +58,18 @@ class Calibration:
     """Calibration metrics of outputs, or of tags. All values are fractions of 1."""
 
     bins: list[CalibrationBin]
-    expected_error: float
+    expected_calibration_error: float
     """Expected calibration error, ECE = Σ_bins count / n · |accuracy − confidence| (Guo et al. 2017, equation 3)."""
     brier: float
     """Brier score, the mean of (p − correct)² with correct 1 or 0 (Brier 1950); 0 is best, p = ½ throughout gives 0.25.
     """
-    confidence: float
-    """Mean probability."""
+    mean_probability: float
+    """Mean probability of the outputs."""
     accuracy: float
     """Fraction of correct outputs."""
     coverage_points: list[CoveragePoint]
     """Accuracy of the most confident outputs at each of `COVERAGES` (one minus the risk-coverage curve)."""
-    risk_area: float
+    risk_coverage_area: float
     """Area under the risk-coverage curve (AURC): the mean error rate over all coverages 1/n … n/n (Geifman et al.
     2019)."""
 
@@ -77,13 +77,13 @@ class Calibration:
         """Return plain values for JSON."""
         bins = [{**row._asdict(), "ci95": list(row.ci95), "accuracy": row.accuracy} for row in self.bins]
         return {
-            "expected_calibration_error": self.expected_error,
+            "expected_calibration_error": self.expected_calibration_error,
             "brier": self.brier,
-            "mean_probability": self.confidence,
-            "share_right": self.accuracy,
+            "mean_probability": self.mean_probability,
+            "accuracy": self.accuracy,
             "bins": bins,
-            "risk_coverage_area": self.risk_area,
-            "most_certain": [point._asdict() for point in self.coverage_points],
+            "risk_coverage_area": self.risk_coverage_area,
+            "coverage_points": [point._asdict() for point in self.coverage_points],
         }
 
 
@@ -118,12 +118,12 @@ def measure_calibration(log_probabilities: Sequence[LogProbability], right: Sequ
     accuracies = _running_accuracy(scores, hits)
     return Calibration(
         bins=bins,
-        expected_error=sum(row.total * abs(row.accuracy - row.confidence) for row in bins) / len(hits),
+        expected_calibration_error=sum(row.total * abs(row.accuracy - row.confidence) for row in bins) / len(hits),
         brier=float(((probabilities - hits) ** 2).mean()),
-        confidence=float(probabilities.mean()),
+        mean_probability=float(probabilities.mean()),
         accuracy=float(hits.mean()),
-        coverage_points=[_coverage_point(share, accuracies, probabilities) for share in COVERAGES],
-        risk_area=float(1 - accuracies.mean()),
+        coverage_points=[_coverage_point(coverage, accuracies, probabilities) for coverage in COVERAGES],
+        risk_coverage_area=float(1 - accuracies.mean()),
     )
 
 
@@ -143,9 +143,11 @@ def calibration_error_by_chance(confidences: Sequence[Probability]) -> float:
     check_not_empty("confidences", confidences, "output")
     values = np.sort(np.asarray(confidences, np.float64))
     bins = np.clip(np.ceil(values * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
-    in_bin = (bins[:, None] == np.arange(NUM_BINS)).astype(np.float64)
-    outcomes = np.random.default_rng(0).random((NUM_DRAWS, len(values))) < values
-    return float(np.abs((outcomes - values) @ in_bin).sum(axis=1).mean() / len(values))
+    generator, errors = np.random.default_rng(0), list[float]()
+    for _ in range(NUM_DRAWS):
+        differences = (generator.random(len(values)) < values) - values
+        errors.append(np.abs(np.bincount(bins, weights=differences)).sum())
+    return float(np.mean(errors) / len(values))
 
 
 def _calibration_bins(probabilities: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> list[CalibrationBin]:
@@ -177,11 +179,12 @@ def _running_accuracy(scores: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " 
 
 
 def _coverage_point(
-    share: float, accuracies: Float[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"]
+    coverage: float, accuracies: Float[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"]
 ) -> CoveragePoint:
     """Return the metrics at a coverage, rounded to whole outputs and at least one."""
     total = len(accuracies)
-    num_accepted = max(1, round(share * total))
+    num_accepted = max(1, round(coverage * total))
     errors, accepted_errors = total * (1 - accuracies[-1]), num_accepted * (1 - accuracies[num_accepted - 1])
-    caught = float(np.clip(1 - accepted_errors / errors, 0.0, 1.0)) if errors > 1e-9 else 1.0
-    return CoveragePoint(share, float(accuracies[num_accepted - 1]), caught, float(probabilities[num_accepted - 1]))
+    error_recall = float(np.clip(1 - accepted_errors / errors, 0.0, 1.0)) if errors > 1e-9 else 1.0
+    accuracy, probability = float(accuracies[num_accepted - 1]), float(probabilities[num_accepted - 1])
+    return CoveragePoint(coverage, accuracy, error_recall, probability)

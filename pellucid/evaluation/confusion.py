@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
@@ -18,22 +18,23 @@ SymbolPair = tuple[str | None, str | None]
 """Reference symbol and output symbol; (None, b) is an insertion, (a, None) a deletion."""
 
 
-class SymbolConfusion(NamedTuple):
+@dataclass(frozen=True)
+class SymbolConfusion:
     """One pair of different symbols, reference and output, with its number of occurrences."""
 
-    wanted: str | None
+    expected: str | None
     """Reference symbol; None for an insertion."""
-    written: str | None
+    predicted: str | None
     """Output symbol; None for a deletion."""
-    times: int
+    count: int
     """Number of occurrences."""
-    of: int
+    num_expected: int
     """Number of occurrences of the reference symbol in the nearest references; 0 for an insertion."""
 
     @property
     def kind(self) -> str:
         """ "substitution", "insertion" or "deletion"."""
-        return "insertion" if self.wanted is None else "deletion" if self.written is None else "substitution"
+        return "insertion" if self.expected is None else "deletion" if self.predicted is None else "substitution"
 
 
 class ConfusionMatrix(NamedTuple):
@@ -62,14 +63,14 @@ class SymbolConfusions:
             for pair, count in self.pairs.items()
             if pair[0] != pair[1]
         ]
-        return sorted(wrong, key=lambda error: (-error.times, *_sort_key(error.wanted), *_sort_key(error.written)))
+        return sorted(wrong, key=lambda error: (-error.count, *_sort_key(error.expected), *_sort_key(error.predicted)))
 
     @property
     def kinds(self) -> dict[str, int]:
         """Number of "substitution", "insertion" and "deletion"; their sum is the sum of the edit distances."""
         counts = {"substitution": 0, "insertion": 0, "deletion": 0}
         for confusion in self.errors:
-            counts[confusion.kind] += confusion.times
+            counts[confusion.kind] += confusion.count
         return counts
 
     @check_arguments
@@ -81,8 +82,8 @@ class SymbolConfusions:
         """
         errors: Counter[str | None] = Counter()
         for confusion in self.errors:
-            errors[confusion.wanted] += confusion.times
-            errors[confusion.written] += confusion.times
+            errors[confusion.expected] += confusion.count
+            errors[confusion.predicted] += confusion.count
         named = (symbol for symbol in errors if symbol is not None)
         ranked = sorted(named, key=lambda symbol: (-errors[symbol], symbol))
         symbols: list[str | None] = [None] if None in errors else []
@@ -92,7 +93,7 @@ class SymbolConfusions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return kinds, pairs of different symbols and the matrix as plain values for JSON; null is no symbol."""
-        rows = [{**error._asdict(), "kind": error.kind} for error in self.errors]
+        rows = [{**asdict(error), "kind": error.kind} for error in self.errors]
         return {"kinds": self.kinds, "pairs": rows, "matrix": self.matrix()._asdict()}
 
 

@@ -48,9 +48,9 @@ class ChunkScores(NamedTuple):
         """Return plain values for JSON."""
         named = {"span_precision": self.precision, "span_recall": self.recall, "span_f1": self.f1}
         counts = {
-            "spans_right": self.num_correct,
-            "spans_found": self.num_predicted,
-            "spans_wanted": self.num_reference,
+            "span_num_correct": self.num_correct,
+            "span_num_predicted": self.num_predicted,
+            "span_num_reference": self.num_reference,
         }
         return {**named, "span_f1_ci95": list(self.f1_ci95), **counts}
 

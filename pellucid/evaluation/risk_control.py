@@ -1,7 +1,7 @@
 """Conformal risk control: thresholds of confidence above which outputs are accepted without review.
 
 An output is accepted if its confidence c is at least λ. Its loss is 1 if it is accepted and wrong, else 0; a higher λ
-never raises it. With the losses of n calibration outputs, `min_confidence` returns the lowest λ with
+never raises it. With the losses of n calibration outputs, `conformal_threshold` returns the lowest λ with
 
     (number of accepted wrong outputs among the n + 1) / (n + 1) ≤ α,
 
@@ -52,7 +52,7 @@ class AcceptedOutputs(NamedTuple):
         return {**self._asdict(), **shares}
 
 
-def min_confidence(model: ConfidenceModel, max_error: float) -> float | None:
+def conformal_threshold(model: ConfidenceModel, max_error: float) -> float | None:
     """Return the lowest confidence of accepted outputs under a bound on the share of accepted wrong outputs.
 
     Args:
@@ -89,7 +89,7 @@ def accepted_outputs(
         ArgumentError: The arguments differ in length.
     """
     check_lengths({"confidences": confidences, "right": right})
-    threshold = min_confidence(model, max_error)
+    threshold = conformal_threshold(model, max_error)
     if threshold is None:
         return AcceptedOutputs(max_error, None, len(confidences), 0, 0)
     is_accepted = np.asarray(confidences, np.float64) >= threshold

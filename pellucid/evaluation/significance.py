@@ -123,6 +123,10 @@ def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed:
 
     The results depend on the outcomes and the seed, not on the order of the examples.
 
+    Rows are resampled independently. If several rows have the same source, they have the same output, and their
+    outcomes depend on each other: intervals and p-values are then approximate, and can be too small or too great. Merge
+    the targets of a source into one example (`merge_references`) to compare by source.
+
     Args:
         a: Outcome tables of run A, one for each group.
         b: Outcome tables of run B, for the same examples.
@@ -166,6 +170,7 @@ def compare_means(
     m / (m − 1), and few values know their own variance badly, as in Student's t. ν are Welch's degrees of freedom of
     the difference. The interval is between the 2.5th and the 97.5th percentile of the differences. It is too wide where
     runs err on different examples, because the choice of examples then counts in the differences between runs as well.
+    Rows with the same source are resampled independently, as in `compare_outcomes`.
 
     Args:
         a: For each run of group A, its outcome tables, one for each group of examples.

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pellucid.argument_checks import LOG_PROBABILITY, check_arguments
 from pellucid.data.vocabulary import BOS
-from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.forced_decoding import step_log_probabilities
+from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.topk import suppressed_symbols, to_array
 from pellucid.decoding.trace import Trace

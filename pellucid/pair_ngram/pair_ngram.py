@@ -13,14 +13,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Meta
 
 from pellucid.alignment.types import GraphoneKeys, SymbolPairs
-from pellucid.argument_checks import argument_error, check_arguments, convert_argument
-from pellucid.config.settings import Width
+from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.data.vocabulary import NUM_SPECIAL, UNK
 from pellucid.dependencies import has_package
 from pellucid.errors import ArgumentError
@@ -42,7 +40,6 @@ MAX_ORDER = 16
 """Maximum order of a model, which bounds the time of a search."""
 ROUNDING = 1e-3
 """Tolerance of logarithms of probabilities, which are at most 0."""
-SymbolId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 BEAM_SIZE, MARGIN = 64, 10.0
 """Hypotheses per source position, and the greatest difference to the best log-probability there."""
 
@@ -116,22 +113,10 @@ class PairNgram:
             chunks, np.append(first, size), target, lengths, self.numbering.source_size, begin, size + 1, lowest
         )
 
-    @check_arguments
-    def nbest(self, source: Sequence[SymbolId], count: Width, beam_size: Width = BEAM_SIZE) -> list[PairOutput]:
+    def search(self, source: Sequence[int], count: int, beam_size: int = BEAM_SIZE) -> list[PairOutput]:
         """Return the most probable outputs of a source, the best first; fewer than `count` if the beam holds fewer.
 
-        Args:
-            source: Source ids.
-            count: Maximum number of outputs, 1 to 1,024.
-            beam_size: Hypotheses per source position, 1 to 1,024.
-
-        Raises:
-            ArgumentError: An argument has a wrong type or is out of range.
-        """
-        return self.search(source, count, beam_size)
-
-    def search(self, source: Sequence[int], count: int, beam_size: int = BEAM_SIZE) -> list[PairOutput]:
-        """Return the outputs of `nbest`, without checking the arguments, which takes as long as the search.
+        The arguments are not checked: that takes as long as the search.
 
         Args:
             source: Source ids.
@@ -163,21 +148,10 @@ class PairNgram:
         """Search in Python."""
         return PythonSearch(self.model, self.table)
 
-    @check_arguments
-    def score(self, source: Sequence[SymbolId], target: Sequence[SymbolId]) -> float:
+    def log_probability(self, source: Sequence[int], target: Sequence[int]) -> float:
         """Return the log-probability of a source with a target; −∞ if they have no alignment.
 
-        Args:
-            source: Source ids.
-            target: Target ids, without the end symbol.
-
-        Raises:
-            ArgumentError: An argument has a wrong type or is out of range.
-        """
-        return self.log_probability(source, target)
-
-    def log_probability(self, source: Sequence[int], target: Sequence[int]) -> float:
-        """Return the result of `score`, without checking the arguments, which takes as long as the computation.
+        The arguments are not checked: that takes as long as the computation.
 
         Args:
             source: Source ids.
@@ -230,10 +204,11 @@ class PairNgram:
         return 1 if graphone < 0 or self.table.chunks[chunk] <= self.table.source_size else SOURCE_CHUNK
 
     def _chunk_sizes(self, graphones: list[int], length: int, target: list[int]) -> list[tuple[int, int]]:
-        """Return the sizes of graphones, given from the last to the first; −1 has one source symbol and any target.
+        """Return the numbers of source and target symbols of graphones, which are given from the last to the first.
 
-        Of several divisions of the target among such graphones, the first is taken in which an earlier one has one
-        symbol, else none, else more.
+        The graphone −1 is an unknown source symbol with any number of target symbols. If the target can be
+        divided among several of them in more than one way, the first one, from the left, has one target symbol if this
+        is possible, else none, else the smallest possible number; then the next one, in the same way.
         """
         table, rest = self.table, length
         path = list[tuple[int, list[int] | None]]()  # source symbols and target ids of each chunk
@@ -245,7 +220,7 @@ class PairNgram:
             path.append((height, ids))
             rest -= height
         path.reverse()
-        # From the end: the target positions from which the chunks from each step on write the rest of the target.
+        # For each step, from the last: target positions from which the remaining chunks give the rest of the target.
         starts = [set[int]() for _ in path] + [{len(target)}]
         for step in range(len(path) - 1, -1, -1):
             ids = path[step][1]

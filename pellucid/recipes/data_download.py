@@ -247,7 +247,8 @@ class ResumableDownloader:
                 self._append(response, partial, offset)
         digest = digest_file(partial) or FileDigest(0, "")
         if 0 < digest.size < self.remote.size:
-            raise self._length_error(f"{digest.size:,}; {CONTINUE}")
+            num_bytes = f"{digest.size:,} of {self.remote.size:,} bytes"
+            raise DataError(f"the download of {self.remote.url} ended after {num_bytes}; {CONTINUE}")
         if digest != FileDigest(self.remote.size, self.remote.sha256):
             partial.unlink(missing_ok=True)
             self.events.advance(-digest.size)

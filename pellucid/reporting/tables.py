@@ -324,9 +324,9 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
         rows.append(("mean reciprocal rank", f"{assessment.mean_reciprocal_rank:.4f}", "MRR"))
     of = " of a tag" if assessment.unit == "tags" else ""
     explanation = (
-        f"mean probability{of} {100 * calibration.confidence:.1f} %, accuracy {100 * calibration.accuracy:.1f} %"
+        f"mean probability{of} {100 * calibration.mean_probability:.1f} %, accuracy {100 * calibration.accuracy:.1f} %"
     )
-    rows.append((f"calibration error{of}", f"{100 * calibration.expected_error:.2f} %", explanation))
+    rows.append((f"calibration error{of}", f"{100 * calibration.expected_calibration_error:.2f} %", explanation))
     rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
     return [*rows, *_confidence_rows(assessment)]
 
@@ -359,11 +359,11 @@ def _confidence_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     if calibration is None:
         return [(name, "–", assessment.no_confidence_reason), ("Brier score of the confidence", "–", "")]
     explanation = (
-        f"mean confidence {100 * calibration.confidence:.1f} %, accuracy {100 * calibration.accuracy:.1f} %; by chance "
-        f"alone {100 * assessment.calibration_error_by_chance:.2f} %"
+        f"mean confidence {100 * calibration.mean_probability:.1f} %, accuracy {100 * calibration.accuracy:.1f} %; "
+        f"by chance alone {100 * assessment.calibration_error_by_chance:.2f} %"
     )
     return [
-        (name, f"{100 * calibration.expected_error:.2f} %", explanation),
+        (name, f"{100 * calibration.expected_calibration_error:.2f} %", explanation),
         ("Brier score of the confidence", f"{calibration.brier:.4f}", "0 is best"),
     ]
 
@@ -404,8 +404,8 @@ def _confusion_table(assessment: Assessment) -> Table:
     """Return the table of the most frequent symbol errors."""
     table = _empty_table("most frequent symbol errors", "expected", "output", "count", "of")
     for confusion in assessment.confusions.errors[:MAX_CONFUSIONS]:
-        symbols = (Text(format_symbol(symbol)) for symbol in (confusion.wanted, confusion.written))
-        table.add_row(*symbols, f"{confusion.times:,}", f"{confusion.of:,}" if confusion.of else "")
+        symbols = (Text(format_symbol(symbol)) for symbol in (confusion.expected, confusion.predicted))
+        table.add_row(*symbols, f"{confusion.count:,}", f"{confusion.num_expected:,}" if confusion.num_expected else "")
     return table
 
 
@@ -430,9 +430,9 @@ def _coverage_table(assessment: Assessment) -> Table:
         f"{'confidence' if by_confidence else 'probability'} threshold",
     )
     for point in assessment.best_calibration.coverage_points:
-        if point.share in REVIEW_COVERAGES:
-            cells = (f"{100 * point.accuracy:.1f}", f"{100 * point.caught:.0f} %", f"{point.probability:.3f}")
-            table.add_row(f"{100 * point.share:.0f} %", *cells)
+        if point.coverage in REVIEW_COVERAGES:
+            cells = (f"{100 * point.accuracy:.1f}", f"{100 * point.error_recall:.0f} %", f"{point.probability:.3f}")
+            table.add_row(f"{100 * point.coverage:.0f} %", *cells)
     return table
 
 

@@ -12,7 +12,7 @@ from pellucid.decoding.confidence import ConfidenceModel
 from pellucid.decoding.pretrained import CardOptions
 from pellucid.decoding.trace import Trace
 from pellucid.errors import replace_controls
-from pellucid.evaluation.risk_control import MAX_ERRORS, min_confidence
+from pellucid.evaluation.risk_control import MAX_ERRORS, conformal_threshold
 from pellucid.model.network import parameter_count
 from pellucid.reporting.display_text import visible_text
 from pellucid.sharing.manifest import PICTURE, ScoreFact, TrainingFacts
@@ -312,7 +312,7 @@ def _confidence(contents: CardContents) -> list[str]:
     rows = [
         (f"{100 * bound:g} %", "none" if threshold is None else f"{threshold:.5f}")
         for bound in MAX_ERRORS
-        for threshold in [min_confidence(model, bound)]
+        for threshold in [conformal_threshold(model, bound)]
     ]
     head = ("share of all outputs that are accepted and wrong, at most", "`--min-confidence`")
     return [*lines, "", *_table(head, rows), "", "The bounds hold on average, for data like the validation set."]

@@ -21,8 +21,8 @@ from pellucid.data.examples import Example
 from pellucid.data.target_vocabularies import learn_label_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.classification import LabelingPredictor
 from pellucid.decoding.ensemble import JoinedPredictors
+from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.equations import EquationGroup, VocabularySizes

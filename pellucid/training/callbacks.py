@@ -132,7 +132,7 @@ def notify_callbacks(
                 except (Exception, SystemExit) as error:  # the code of another package may raise anything
                     kind, reason = type(error).__name__, abbreviate_reason(error)
                     failures.append(CallbackFailed(name, type(event).__name__, f"{kind}: {reason}"))
-                    _close_all({name: active.pop(name)})
+                    close_callbacks({name: active.pop(name)})
                     continue
                 except KeyboardInterrupt:
                     events.close()
@@ -145,7 +145,7 @@ def notify_callbacks(
                 events.close()
                 yield CallbackInterrupted(interrupting)
                 return
-        yield from _close_all(active)
+        yield from close_callbacks(active)
 
 
 @contextmanager
@@ -154,11 +154,15 @@ def _closed_at_end(active: dict[str, TrainingCallback]) -> Generator[None]:
     try:
         yield
     finally:
-        _close_all(active)
+        close_callbacks(active)
 
 
-def _close_all(active: dict[str, TrainingCallback]) -> list[CallbackFailed]:
-    """Close the callbacks that have a method for it, and remove all; return the failures."""
+def close_callbacks(active: dict[str, TrainingCallback]) -> list[CallbackFailed]:
+    """Close the callbacks that have a method for it, and return the failures.
+
+    Args:
+        active: The callbacks by name; all are removed.
+    """
     failures = list[CallbackFailed]()
     while active:
         name, callback = active.popitem()

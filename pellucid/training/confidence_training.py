@@ -104,7 +104,7 @@ def fit_predictor_confidence(
     )
     confidences = [best.confidence for best, *_ in add_confidences(model, outputs) if best.confidence is not None]
     errors = [
-        measure_calibration(values, right).expected_error
+        measure_calibration(values, right).expected_calibration_error
         for values in ([trace.score for trace in traces], np.log(confidences).tolist())
     ]
     event = ConfidenceFitted(

@@ -5,7 +5,9 @@ They are also values of the setting `training.callbacks`: "tensorboard" and "mlf
 
 import os
 import re
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -174,9 +176,13 @@ class MLflowCallback:
                 self.client.set_terminated(self.runs.pop(folder), "FINISHED")
 
     def close(self) -> None:
-        """Mark the runs of trainings that have not ended as killed; a resumed training continues them."""
+        """Mark the runs of trainings that have not ended as killed; as failed while an error is handled.
+
+        Ctrl-C and an interruption by a callback are no errors. A resumed training continues its run.
+        """
+        status = "FAILED" if isinstance(sys.exception(), Exception) else "KILLED"
         while self.runs:
-            self.client.set_terminated(self.runs.popitem()[1], "KILLED")
+            self.client.set_terminated(self.runs.popitem()[1], status)
 
     def _start(self, folder: Path, event: TrainingStarted) -> None:
         """Create the run of a new training, with its settings, or find that of a resumed one."""
@@ -186,26 +192,29 @@ class MLflowCallback:
             self.client = MlflowClient(self.tracking_uri)
         experiment = _find_experiment(self.client, self.experiment)
         tag = str(folder.resolve())
-        if event.progress.update and (run := self._find_run(experiment, tag)):
+        settings = _run_settings(load_run_config(folder))
+        last = self._find_run(experiment, tag)
+        if last is not None and (event.progress.update or _was_interrupted_at_once(last, settings)):
+            run = str(last.info.run_id)
             self.client.update_run(run, status="RUNNING")
         else:
             tags = {FOLDER_TAG: tag, VERSION_TAG: __version__}
             run = self.client.create_run(experiment, tags=tags, run_name=folder.name).info.run_id
-            self._write_settings(run, load_run_config(folder))
+        if not event.progress.update:
+            self._write_settings(run, settings)
         self.runs[folder] = run
 
-    def _find_run(self, experiment: str, tag: str) -> str:
-        """Return the last run of a folder; "" if there is none."""
+    def _find_run(self, experiment: str, tag: str) -> Any | None:  # noqa: ANN401 (a class of MLflow)
+        """Return the last run of a folder; None if there is none."""
         mark = "'" if '"' in tag else '"'  # a text of MLflow has either, and no escapes
         runs = self.client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = {mark}{tag}{mark}", max_results=1)
-        return str(runs[0].info.run_id) if runs else ""
+        return runs[0] if runs else None
 
-    def _write_settings(self, run: str, config: Config) -> None:
-        """Write all settings that are not empty as parameters."""
+    def _write_settings(self, run: str, settings: Mapping[str, str]) -> None:
+        """Write settings as parameters."""
         from mlflow.entities import Param
 
-        settings = {key: str(value)[:MAX_VALUE_LENGTH] for key, value in flatten_config(config).items()}
-        params = [Param(key, value) for key, value in settings.items() if value]
+        params = [Param(key, value) for key, value in settings.items()]
         for start in range(0, len(params), MAX_PARAMS_PER_REQUEST):
             self.client.log_batch(run, params=params[start : start + MAX_PARAMS_PER_REQUEST])
 
@@ -218,6 +227,20 @@ class MLflowCallback:
             Metric(re.sub(r"[^\w\-. /:]", "_", f"{group}/{name}"), value, now, step) for name, value in values.items()
         ]
         self.client.log_batch(self.runs[folder], metrics=metrics)
+
+
+def _run_settings(config: Config) -> dict[str, str]:
+    """Return all settings that are not empty, as values of parameters."""
+    settings = {key: str(value)[:MAX_VALUE_LENGTH] for key, value in flatten_config(config).items()}
+    return {key: value for key, value in settings.items() if value}
+
+
+def _was_interrupted_at_once(run: Any, settings: Mapping[str, str]) -> bool:  # noqa: ANN401 (a class of MLflow)
+    """Return whether a training without an update continues a run: the run is unfinished, with the same settings.
+
+    A run of another training, whose folder was removed, is not continued.
+    """
+    return bool(run.info.status != "FINISHED" and run.data.params.items() <= settings.items())
 
 
 def _find_experiment(client: Any, name: str) -> str:  # noqa: ANN401 (a class of MLflow)

@@ -10,6 +10,7 @@ import numpy as np
 
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.data.examples import Example
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.pair_ngram_member import (
     CandidateScores,
@@ -71,14 +72,11 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     model, count = fit_encoded_examples(training, vocabularies, max_cells, context_size)
     if model is None:
         return None
-    references = _references(state.validation_examples)
+    references = _references(state.validation_examples, predictor.tokenizers.target)
     pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
     sources = [Example(example.source, "") for example in references]
     outputs = decode_in_time(sources, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit, 1)
-    join = predictor.tokenizers.target.join
-    right = [
-        bool(nbest) and join(nbest[0]) in targets for nbest, targets in zip(outputs, references.values(), strict=False)
-    ]
+    right = [bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)]
     return FittedPairNgram(model, PairNgramFitted(count, training.source.num_sequences, _percentage(right), len(right)))
 
 
@@ -129,11 +127,11 @@ def choose_pair_ngram_weight(
     Returns:
         The weight, with the scores of both models.
     """
-    references = _references(validation)
+    references = _references(validation, predictor.tokenizers.target)
     searching = replace(predictor, pair_ngram=PairNgramMember(model, 0.0))
     found = decode_in_time(list(references), searching.candidates, seconds, 1)
     right = [
-        [trace.output in targets for trace in traces]
+        [trace.symbols in targets for trace in traces]
         for traces, targets in zip(found, references.values(), strict=False)
     ]
     candidates = [_scores(traces) for traces in found]
@@ -162,16 +160,17 @@ def _read(path: Path, vocabularies: Vocabularies) -> SavedPairNgram | None:
         return None
 
 
-def _references(validation: Sequence[Example]) -> dict[Example, set[str]]:
-    """Return validation sources, at most `MAX_SOURCES`, with all their targets, in a fixed shuffled order.
+def _references(validation: Sequence[Example], tokenizer: Tokenizer) -> dict[Example, set[tuple[str, ...]]]:
+    """Return validation sources, at most `MAX_SOURCES`, with the symbols of all their targets, in a shuffled order.
 
-    Empty sources are left out. A source has one entry for each of its contexts. The order makes the first entries
-    representative.
+    Empty sources are left out. A source has one entry for each of its contexts. The order is fixed and makes the first
+    entries representative.
     """
-    targets: dict[Example, set[str]] = {}
+    targets: dict[Example, set[tuple[str, ...]]] = {}
     for example in validation:
         if example.source:
-            targets.setdefault(example._replace(target=""), set()).add(example.target)
+            symbols = tuple(tokenizer.split(example.target))
+            targets.setdefault(example._replace(target=""), set()).add(symbols)
     return {source: targets[source] for source in sample_evenly(list(targets), MAX_SOURCES)}
 
 

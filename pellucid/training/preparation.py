@@ -46,6 +46,7 @@ from pellucid.data.validation_split import (
     MAX_VALIDATION_SOURCES,
     VALIDATION_SHARE,
     format_validation_file,
+    normalize_sources,
     single_source_error,
 )
 from pellucid.data.vocabulary import Vocabularies, VocabularyTotals, learn_tokenizers
@@ -118,7 +119,7 @@ class _CountedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     vocabularies: Vocabularies
     held_out: tuple[str, ...]
-    """Sources that are held out as validation set; none with a validation file."""
+    """Sources that are held out as validation set, in normal form; none with a validation file."""
     num_validation_examples: int
     validation_sha256: str
     """Checksum of the file of validation examples."""
@@ -158,14 +159,15 @@ class SourceSample:
         self._largest = list[tuple[int, str]]()  # heap of negative hashes
         self._known = set[int]()  # hashes of the first sources, until the share allows the maximum
 
-    def add(self, examples: Sequence[Example]) -> None:
+    def add(self, examples: Sequence[Example], sources: Sequence[str]) -> None:
         """Add examples of the stream.
 
         Args:
             examples: The next examples.
+            sources: Their sources in the form in which they are compared.
         """
-        for example in examples:
-            number, source = self.num_examples, example.source
+        for example, source in zip(examples, sources, strict=True):
+            number = self.num_examples
             self.num_examples += 1
             if source in self._examples:
                 self._examples[source].append((number, example))
@@ -442,7 +444,9 @@ class Preparation(NamedTuple):
             for number, block in enumerate(self.blocks(), 1):
                 num_examples += len(block.examples)
                 if number > stored.num_blocks:
-                    examples = [example for example in block.examples if example.source not in held_out]
+                    normalized = normalize_sources(block.examples, self.resolved.data)
+                    pairs = zip(block.examples, normalized, strict=True)
+                    examples = [example for example, key in pairs if key.source not in held_out]
                     corpus.append(task.encode_examples(examples, tokenizers, vocabularies, self.resolved))
                 if number > stored.num_blocks and number % SAVED_BLOCKS == 0:
                     corpus.flush()
@@ -509,7 +513,7 @@ class BlockCounter:
         self.config = config
         self.tokenizers = tokenizers
         self.validation = validation
-        self._validation_set = frozenset(validation or ())
+        self._validation_set = frozenset(normalize_sources(validation or (), config.data))
         self.num_examples = self.num_bad_lines = self.num_blank_lines = 0
         self.bad_lines = list[str]()
         self.note = ""
@@ -525,12 +529,13 @@ class BlockCounter:
             block: The examples, and their bad and blank lines.
         """
         self._totals.add(self._learn(block.examples))
+        normalized = list(normalize_sources(block.examples, self.config.data))
         if self.validation is None:
-            self._sample.add(block.examples)
+            self._sample.add(block.examples, [example.source for example in normalized])
         else:
-            found = self._validation_set.intersection(block.examples)
+            found = self._validation_set.intersection(normalized)
             self._shared |= found
-            self._all_shared = self._all_shared and found.issuperset(block.examples)
+            self._all_shared = self._all_shared and found.issuperset(normalized)
         self.num_examples += len(block.examples)
         self.num_bad_lines += len(block.bad_lines)
         self.num_blank_lines += block.num_blank_lines
@@ -554,7 +559,7 @@ class BlockCounter:
             DataError: All examples have the same source, or the files hold the same examples.
         """
         if self.validation is not None:
-            if self._all_shared and self._shared.issuperset(self.validation):
+            if self._all_shared and self._shared == self._validation_set:
                 raise same_examples_error(files)
             return (), self.validation
         sources = self._sample.sources(str(files.train))
@@ -564,7 +569,7 @@ class BlockCounter:
 
     def num_shared(self) -> int:
         """Return the number of validation examples that are training examples, too."""
-        return sum(example in self._shared for example in self.validation or ())
+        return sum(example in self._shared for example in normalize_sources(self.validation or (), self.config.data))
 
     def vocabularies(self) -> Vocabularies:
         """Return the vocabularies of the training examples, once the validation set is held out."""

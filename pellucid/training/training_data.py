@@ -42,7 +42,13 @@ from pellucid.data.prepared_data import (
 )
 from pellucid.data.readers import BadLine, resolve_format
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers, find_spaced_symbols
-from pellucid.data.validation_split import format_validation_file, split_by_group, split_by_sentence, split_by_source
+from pellucid.data.validation_split import (
+    format_validation_file,
+    normalize_sources,
+    split_by_group,
+    split_by_sentence,
+    split_by_source,
+)
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
@@ -447,7 +453,7 @@ def read_files(
     valid_file = read_validation_file(files, config)
     validation_examples = valid_file.examples
     num_shared = (
-        _count_shared(training_examples, validation_examples, files) if corpus is None else corpus.report.shared
+        _count_shared(training_examples, validation_examples, files, config) if corpus is None else corpus.report.shared
     )
     overlap = _overlap_note(num_shared, len(validation_examples), str(files.train))
     count = len(training_examples) if corpus is None else corpus.encoded.source.num_sequences
@@ -547,18 +553,19 @@ def _text_note(reading: ExampleFile, config: DataConfig, treatment: str, unit: s
     for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
         texts = ((line, getattr(example, side)) for line, example in zip(reading.line_numbers, examples, strict=True))
         spaced = [(line, text) for line, text in texts if text != text.strip()]
-        # Tokenizers of words ignore such spaces; those of characters do not.
-        lines = [line for line, text in spaced if tokenizer.count(text) != tokenizer.count(text.strip())]
+        # Tokenizers of words ignore such spaces; the others do not.
+        lines = [line for line, text in spaced if tokenizer.split(text) != tokenizer.split(text.strip())]
         if lines:
-            notes.append(_space_note(side, lines, unit))
+            kept = "is a symbol" if tokenizer.kind in ("characters", "subwords") else "is a part of a symbol"
+            notes.append(_space_note(side, lines, unit, kept))
     return "; ".join(notes)
 
 
-def _space_note(side: str, lines: Sequence[int], unit: str) -> str:
+def _space_note(side: str, lines: Sequence[int], unit: str, kept: str) -> str:
     """Return a note about the texts of some lines, which begin or end with a space."""
     begin = f"{side} begins or ends" if len(lines) == 1 else f"{side}s begin or end"
     return (
-        f"{len(lines):,} {begin} with a space, which is a symbol ({list_lines(lines, unit)}): remove such spaces if "
+        f"{len(lines):,} {begin} with a space, which {kept} ({list_lines(lines, unit)}): remove such spaces if "
         "they mean nothing"
     )
 
@@ -586,13 +593,11 @@ def _read_and_split(
     header = first_line_note(train_file.examples, files, config)
     ignored = _describe_columns(files, config)
     if groups:
-        split, description = split_by_group(train_file.examples, groups, config.group_column, str(files.train))
+        split, description = split_by_group(train_file.examples, groups, config, str(files.train))
     elif reads_neighbors(config):
         split, description = split_by_sentence(train_file.examples, config.context_words, str(files.train))
     else:
-        split = split_by_source(train_file.examples, str(files.train))
-        num_sources = len({example.source for example in split.validation_examples})
-        description = f"all examples of {count_noun(num_sources, 'source')} chosen at random"
+        split, description = split_by_source(train_file.examples, config, str(files.train))
     content, num_held_out = format_validation_file(split.validation_examples), len(split.validation_examples)
     bad, blank = train_file.bad_lines, train_file.num_blank_lines
     note = "; ".join(filter(None, [header, ignored]))
@@ -767,12 +772,17 @@ def _corpus_key(files: TrainingInputs, config: DataConfig, digests: Sequence[Fil
 
 
 def _count_shared(
-    training_examples: Sequence[Example], validation_examples: Sequence[Example], files: TrainingInputs
+    training_examples: Sequence[Example],
+    validation_examples: Sequence[Example],
+    files: TrainingInputs,
+    config: DataConfig,
 ) -> int:
     """Return the number of validation examples that are also training examples; `DataError` if the files are equal."""
-    both = set(validation_examples).intersection(training_examples)
-    shared = sum(example in both for example in validation_examples)
-    if shared == len(validation_examples) and all(example in both for example in training_examples):
+    validation = list(normalize_sources(validation_examples, config))
+    both = set(validation).intersection(normalize_sources(training_examples, config))
+    shared = sum(example in both for example in validation)
+    training = normalize_sources(training_examples, config)
+    if shared == len(validation) and all(example in both for example in training):
         raise same_examples_error(files)
     return shared
 
@@ -829,9 +839,9 @@ def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> 
     """
     path = Path(config.training.mix_in)
     read, new = read_examples(path, unresolved), data.training_examples
-    has_contexts = config.data.context_words > 0
-    validation_keys = {_mixing_key(example, has_contexts) for example in data.validation_examples}
-    earlier = [example for example in read.examples if _mixing_key(example, has_contexts) not in validation_keys]
+    validation_keys = set(_mixing_keys(data.validation_examples, config.data))
+    keys = _mixing_keys(read.examples, config.data)
+    earlier = [example for example, key in zip(read.examples, keys, strict=True) if key not in validation_keys]
     if not earlier:
         raise DataError(f"{path}: the sources of all pairs are in the validation set; mix in other pairs")
     event = PairsMixedIn(
@@ -846,9 +856,10 @@ def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> 
     return data._replace(training_examples=[*new, *earlier], num_mixed_in=len(earlier)), event
 
 
-def _mixing_key(example: Example, has_contexts: bool) -> tuple[str, str]:
-    """Return what an earlier pair must not share with a validation pair: the source, with its context if it has one."""
-    return example.source, example.features if has_contexts else ""
+def _mixing_keys(examples: Sequence[Example], config: DataConfig) -> list[tuple[str, str]]:
+    """Return what earlier pairs must not share with validation pairs: the source, with its context if it has one."""
+    normalized = normalize_sources(examples, config)
+    return [(example.source, example.features if config.context_words else "") for example in normalized]
 
 
 COPY_TAG = "⟨copy⟩"

@@ -425,11 +425,11 @@ def _confusion_counts(assessment: Assessment, page_indices: PageIndices) -> list
                 examples_by_pair.setdefault(pair, []).append(page_index)
     return [
         ConfusionCount(
-            expected=each.wanted,
-            predicted=each.written,
-            count=each.times,
-            num_expected=each.of,
-            example_indices=sorted(examples_by_pair.get((each.wanted, each.written), []))[:MAX_LINKED_EXAMPLES],
+            expected=each.expected,
+            predicted=each.predicted,
+            count=each.count,
+            num_expected=each.num_expected,
+            example_indices=sorted(examples_by_pair.get((each.expected, each.predicted), []))[:MAX_LINKED_EXAMPLES],
         )
         for each in assessment.confusions.errors[:MAX_CONFUSIONS]
     ]

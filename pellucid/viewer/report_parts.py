@@ -257,9 +257,9 @@ def _most_confident(shown: _ShownCalibrations) -> ReportChart:
             name,
             [
                 ChartPoint(
-                    100 * point.share,
+                    100 * point.coverage,
                     100 * point.accuracy,
-                    f"{100 * point.accuracy:.1f} % of the most confident {100 * point.share:.0f} % are correct "
+                    f"{100 * point.accuracy:.1f} % of the most confident {100 * point.coverage:.0f} % are correct "
                     f"({'p' if shown.number == 'probability' else shown.number} ≥ {point.probability:.3f})",
                 )
                 for point in calibration.coverage_points
@@ -280,10 +280,10 @@ def _review(shown: _ShownCalibrations) -> ReportChart:
             name,
             [
                 ChartPoint(
-                    100 * (1 - point.share),
-                    100 * point.caught,
-                    f"reviewing the least confident {100 * (1 - point.share):.0f} % finds {100 * point.caught:.0f} % "
-                    "of the errors",
+                    100 * (1 - point.coverage),
+                    100 * point.error_recall,
+                    f"reviewing the least confident {100 * (1 - point.coverage):.0f} % finds "
+                    f"{100 * point.error_recall:.0f} % of the errors",
                 )
                 for point in reversed(calibration.coverage_points)
             ],

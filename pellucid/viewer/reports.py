@@ -386,17 +386,17 @@ def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:
         return
     kinds = ", ".join(f"{count:,} {kind}{'' if count == 1 else 's'}" for kind, count in confusions.kinds.items())
     involved = {
-        symbol for confusion in errors for symbol in (confusion.wanted, confusion.written) if symbol is not None
+        symbol for confusion in errors for symbol in (confusion.expected, confusion.predicted) if symbol is not None
     }
     yield ReportConfusions(
         title="Confusions",
         caption=f"{kinds}. {ALIGNMENT_NOTE}",
         errors=[
             ConfusionCount(
-                expected=confusion.wanted,
-                predicted=confusion.written,
-                count=confusion.times,
-                num_expected=confusion.of,
+                expected=confusion.expected,
+                predicted=confusion.predicted,
+                count=confusion.count,
+                num_expected=confusion.num_expected,
                 example_indices=[],
             )
             for confusion in errors[:MAX_CONFUSIONS]
@@ -492,7 +492,7 @@ def _verdict(name: str, difference: RateDifference, first: str, other: str) -> s
 def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
     """Yield the most frequent symbol errors of all runs, with their count in each run."""
     counts_by_run = [
-        {(confusion.wanted, confusion.written): confusion.times for confusion in run.confusions.errors} for run in runs
+        {(error.expected, error.predicted): error.count for error in run.confusions.errors} for run in runs
     ]
     labels = {pair: " → ".join(map(format_symbol, pair)) for counts in counts_by_run for pair in counts}
     ranked = sorted(labels, key=lambda pair: (-sum(counts.get(pair, 0) for counts in counts_by_run), labels[pair]))

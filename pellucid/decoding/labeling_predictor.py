@@ -35,14 +35,14 @@ from pellucid.shapes import Float, Int
 class BatchLabels(NamedTuple):
     """Distributions over the labels of one batch, averaged over the networks."""
 
-    values: Float[np.ndarray, "B T W"]
+    log_probabilities: Float[np.ndarray, "B T W"]
     """Log-probability of each label; −∞ for impossible labels and beyond a source's end."""
     weights: Float[np.ndarray, "B A S"]
     """Attention weights of each label, or of the first A: a tag has weight 1 at its own position."""
     hop_weights: Float[np.ndarray, "B L S"] | None
     """Attention weights of each hop, if every network has several; else None."""
 
-    def attention_of(self, row: int, steps: int, positions: int) -> "AnswerAttention":
+    def attention_of(self, row: int, steps: int, positions: int) -> "LabelAttention":
         """Return the attention weights of one source, without padding.
 
         Args:
@@ -54,10 +54,10 @@ class BatchLabels(NamedTuple):
         weights = self.weights[row, :steps, :positions]
         if len(weights) < steps:  # those of a class, which tags follow
             weights = np.concatenate([weights, identity_attention(steps - len(weights), positions, 0)])
-        return AnswerAttention(weights, hop_weights)
+        return LabelAttention(weights, hop_weights)
 
 
-class AnswerAttention(NamedTuple):
+class LabelAttention(NamedTuple):
     """Attention weights of the labels of one source."""
 
     weights: Float[np.ndarray, "T S"]
@@ -65,12 +65,11 @@ class AnswerAttention(NamedTuple):
     """Attention weights of each hop; None for one hop."""
 
 
-class TopAnswers(NamedTuple):
+class TopLabels(NamedTuple):
     """The most probable ids for each label of a source, the most probable first."""
 
     ids: Int[np.ndarray, "T C"]
-    values: Float[np.ndarray, "T C"]
-    """Their log-probabilities."""
+    log_probabilities: Float[np.ndarray, "T C"]
 
 
 LabelingPredictorT = TypeVar("LabelingPredictorT", bound="LabelingPredictor")
@@ -148,7 +147,7 @@ class LabelingPredictor(Predictor):
                 check_finite_outputs(self._rank_labels(batch, labels, 1), self.name)
                 steps_of_sources = self._steps(batch, labels)
                 for index, (row, steps) in enumerate(zip(batch.rows.tolist(), steps_of_sources, strict=True)):
-                    values = labels.values[index, :steps]
+                    values = labels.log_probabilities[index, :steps]
                     # A batch of a pointing task may have fewer columns than there are target ids.
                     rows[row] = np.full((steps, size), -np.inf)
                     rows[row][:, : values.shape[1]] = values
@@ -207,14 +206,15 @@ class LabelingPredictor(Predictor):
 
     def _rank_labels(self, batch: SourceBatch, labels: BatchLabels, nbest: int) -> list[list[Hypothesis]]:
         """Return the most probable tags of each source, or its `nbest` most probable classes or positions."""
-        top = torch.from_numpy(labels.values).topk(min(max(nbest, CANDIDATES), labels.values.shape[2] - NUM_SPECIAL))
+        num_labels = labels.log_probabilities.shape[2] - NUM_SPECIAL
+        top = torch.from_numpy(labels.log_probabilities).topk(min(max(nbest, CANDIDATES), num_labels))
         ids, values, ranked = to_array(top.indices), to_array(top.values), list[list[Hypothesis]]()
-        if nbest > 1 and labels.values.shape[1] > 1:
+        if nbest > 1 and labels.log_probabilities.shape[1] > 1:
             raise self._single("one output; its traces hold the candidates of each label")
         for index, steps in enumerate(self._steps(batch, labels)):
             # A source may have fewer positions than others, and there may be fewer classes than tags.
             possible = int(np.isfinite(values[index, :steps]).sum(axis=1).max())
-            candidates = TopAnswers(ids[index, :steps, :possible], values[index, :steps, :possible])
+            candidates = TopLabels(ids[index, :steps, :possible], values[index, :steps, :possible])
             attention = labels.attention_of(index, steps, int(batch.positions[index]))
             ranked.append([_ranked_hypothesis(candidates, rank, attention) for rank in range(min(nbest, possible))])
         return ranked
@@ -244,12 +244,12 @@ class LabelingPredictor(Predictor):
         positions: list[int] = batch.positions.tolist()
         if self._class_first:
             return [length + 1 for length in positions]
-        return positions if self._per_position else [labels.values.shape[1]] * len(positions)
+        return positions if self._per_position else [labels.log_probabilities.shape[1]] * len(positions)
 
     def _score_labels(self, labels: BatchLabels, index: int, symbols: Sequence[str], positions: int) -> Hypothesis:
         """Return the hypothesis of given labels, with their log-probabilities."""
         steps, ignored = len(symbols), self.tokenizers.target.ignored_tag
-        ids, values = np.array(self.vocabularies.target.encode(symbols)), labels.values[index, : len(symbols)]
+        ids, values = np.array(self.vocabularies.target.encode(symbols)), labels.log_probabilities[index, :steps]
         log_probabilities = values[np.arange(steps), ids]
         if ignored:
             log_probabilities = np.where([symbol == ignored for symbol in symbols], np.float32(0), log_probabilities)
@@ -267,13 +267,13 @@ class LabelingPredictor(Predictor):
         )
 
 
-def _ranked_hypothesis(candidates: TopAnswers, rank: int, attention: AnswerAttention) -> Hypothesis:
+def _ranked_hypothesis(candidates: TopLabels, rank: int, attention: LabelAttention) -> Hypothesis:
     """Return the labels of one rank, with the most probable candidates of each step."""
-    top = candidates.ids[:, :CANDIDATES], candidates.values[:, :CANDIDATES]
+    top = candidates.ids[:, :CANDIDATES], candidates.log_probabilities[:, :CANDIDATES]
     return hypothesis_of(
         DecodedOutput(
             candidates.ids[:, rank],
-            candidates.values[:, rank],
+            candidates.log_probabilities[:, rank],
             attention.weights,
             *top,
             hop_weights=attention.hop_weights,
