@@ -31,6 +31,7 @@ from pellucid.tasks import classify, tag, transduce
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_is_fitted
 except ImportError as error:
     raise ImportError("pellucid.sklearn needs scikit-learn: pip install 'pellucid[sklearn]'") from error
@@ -58,7 +59,7 @@ class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         size: str | None = None,
         epochs: int | float | None = None,
         settings: Mapping[str, Any] | None = None,
-        random_state: int = 1,
+        random_state: int | np.random.RandomState | None = 1,
         run: str | Path | None = None,
         verbose: bool = False,
     ) -> None:
@@ -68,7 +69,8 @@ class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             size: Size preset: "tiny", "small", "base" or "large". None chooses by the number of pairs.
             epochs: Number of epochs (`training.epochs`). None derives it from the number of pairs.
             settings: Further settings, nested as in a TOML file: {"data": {"target_symbols": "words"}}.
-            random_state: Random seed (`seed`), a whole number.
+            random_state: Random seed (`seed`), a whole number. From a `RandomState` of NumPy, and for None from NumPy's own
+                one, `fit` draws a seed, so that it cannot resume from `run`.
             run: Run folder, which is kept, and from which an interrupted `fit` resumes. It serves one data set, so it
                 is None in cross-validation: then the run is written to a temporary folder and removed.
             verbose: Print the progress of the training on standard error.
@@ -195,12 +197,21 @@ class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         """
         self.model_ = model
 
+    def _seed(self) -> object:
+        """Return the random seed; one that is no whole number is reported by the check of the settings."""
+        if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
+            return int(check_random_state(self.random_state).randint(2**31))
+        return self.random_state
+
     def _all_settings(self, has_features: bool) -> dict[str, Any]:
         """Return the settings of the training."""
         given: Mapping[str, Any] | None = convert_argument("settings", self.settings, Mapping[str, Any] | None)
-        settings: dict[str, Any] = {"task": self._task, **(given or {}), "seed": self.random_state}
+        settings: dict[str, Any] = {"task": self._task, **(given or {}), "seed": self._seed()}
         if self.size is not None:
             settings["size"] = self.size
+        training = settings.get("training")
+        if self.epochs is not None and isinstance(training, Mapping) and "epochs" in training:
+            raise ArgumentError("epochs: the settings have training.epochs, too: give one of them")
         columns = {"source_column": "1", "target_column": "2", "features_column": "3" if has_features else ""}
         sections: dict[str, dict[str, Any]] = {
             "data": columns,

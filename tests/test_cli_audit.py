@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from audited_pairs import spelled_pairs
 from command_line import CommandResult, run_pellucid, usage_error_message
+from test_audit_decisions import background_writer
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.audit import AuditArguments, _options
@@ -137,6 +139,25 @@ def test_sources_are_proposed(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(result.out), delimiter=";"))
     assert result.code == 0 and {row["source"] for row in rows} == {"xyz", "wvu"}
     assert "only 3 sources" in audit(path, *FLAGS, "--next", 9, "--unlabeled", unlabeled).err
+
+
+def test_sources_to_label_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    """Regression test: repeated and empty sources of --unlabeled were left out without a message."""
+    path, unlabeled = write_words(tmp_path), tmp_path / "new.txt"
+    unlabeled.write_text("xyz\n\ngfed\nxyz\n  \nxyz\n")
+    result = audit(path, *FLAGS, "--next", 9, "--unlabeled", unlabeled)
+    assert f"note: {unlabeled}: 2 empty rows and 2 repeated sources left out\n" in result.err
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")
+def test_a_pipe_has_no_ids_which_is_said(tmp_path: Path) -> None:
+    """Regression test: of a pipe, the worklist lacked the ids and the other columns without a message."""
+    path, pipe = write_words(tmp_path), tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    with background_writer(pipe, path.read_bytes()):
+        result = audit(pipe, *FLAGS)
+    assert f"note: {pipe} can be read only once: the worklist has neither its ids nor its other columns" in result.err
+    assert "only once" not in audit(path, *FLAGS).err
 
 
 def test_json_lines_are_audited(tmp_path: Path) -> None:

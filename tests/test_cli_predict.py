@@ -408,7 +408,10 @@ def test_lexicon_takes_precedence_and_is_counted(tmp_path: Path) -> None:
     (tmp_path / "known.tsv").write_text("one\tI\none\tUN\n")
     result = predict("--lexicon", tmp_path / "known.tsv", stdin="one\nnine\n")
     assert output_lines(result.out) == ["I", expected_outputs(["nine"])[0]]
-    assert result.err == "pellucid: 1 source decoded by the lexicon\n"
+    assert (
+        "known.tsv: sources with several targets, of which the first one is the output: 1, such as 'one'" in result.err
+    )
+    assert result.err.endswith("pellucid: 1 source decoded by the lexicon\n")
     (tmp_path / "known.tsv").write_text("one\tI\none\n")
     assert "known.tsv:2: expected 2 columns" in usage_error_message(
         predict("--lexicon", tmp_path / "known.tsv", stdin="one\n")

@@ -11,11 +11,11 @@ from task_cases import task_run
 from trained_runs import digits_run
 
 from pellucid.cli import main
-from pellucid.cli.predict_text import write_decoded_text
+from pellucid.cli.predict_text import WordCounts, write_decoded_text
 from pellucid.cli.sources import DecodingNotes
 from pellucid.data import text_words
-from pellucid.data.text_words import WordRule
-from pellucid.decoding.text_decoder import TextDecoder
+from pellucid.data.text_words import WordRule, WordSpan
+from pellucid.decoding.text_decoder import TextDecoder, TextWord, WordOutput
 from pellucid.errors import DataError
 from pellucid.run_folder.predictor_loader import load
 
@@ -45,6 +45,37 @@ def test_a_file_with_a_byte_order_mark_keeps_it(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(b"\xef\xbb\xbf" + b"one\n")
     assert predict_text(path).out == f"\ufeff{outputs('one')[0]}\n"
+
+
+def test_a_byte_order_mark_on_standard_input_stays() -> None:
+    text = b"\xef\xbb\xbf" + b"one\n"
+    assert predict_text(stdin=text).out == f"\ufeff{outputs('one')[0]}\n"
+    assert predict_text("-f", "tsv", stdin=text).out.startswith("1\t0\t3\t")
+
+
+def test_a_line_break_in_an_output_ends_no_line(tmp_path: Path) -> None:
+    """Regression test: a target of the lexicon with a line break gave two lines for one."""
+    lexicon = tmp_path / "lexicon.csv"
+    lexicon.write_text('one,"X\ny"\n', "utf-8")
+    assert predict_text("--lexicon", lexicon, stdin="one!\n").out == "X\\ny!\n"
+    (row,) = csv.DictReader(
+        io.StringIO(predict_text("--lexicon", lexicon, "-f", "csv", stdin="one!\n").out, newline="")
+    )
+    assert (row["output"], row["output_end"]) == ("X\ny", "4")
+
+
+def test_words_with_empty_outputs_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """Regression test: a word with an empty output was removed from the text without a message."""
+    output = WordOutput("x", "", -1.0, None, "search", True, True, (), ())
+    counts = WordCounts()
+    words = [TextWord(text, WordSpan(0, 1), WordSpan(0, 0), output) for text in ("a", "b", "a")]
+    counts.add([*words, words[0]._replace(output=output._replace(output="y"))])
+    counts.add([words[0]._replace(output=output._replace(is_accepted=False))])
+    counts.report(0.5)
+    assert capsys.readouterr().err.splitlines() == [
+        "pellucid: 3 words have empty outputs, for which nothing is written: 'a', 'b'",
+        "pellucid: 4 of 5 words are accepted, with a confidence of at least 0.5; the other one stays as it is",
+    ]
 
 
 def test_rows_and_records_have_the_positions_of_words_and_outputs() -> None:
@@ -120,6 +151,8 @@ def test_running_text_needs_outputs_that_are_written_symbol_by_symbol() -> None:
 def test_an_empty_text_gives_an_empty_output() -> None:
     result = predict_text(stdin="")
     assert result.code == 0 and result.out == "" and "the input is empty" in result.err
+    assert predict_text("-f", "csv", stdin="").out == predict_text("-f", "csv", stdin="5\n").out
+    assert predict_text("-f", "csv", stdin="").out.startswith("line,start,end,")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +162,7 @@ def test_an_empty_text_gives_an_empty_output() -> None:
         (["--sample", "2"], "excludes --sample"),
         (["--source-column", "1"], "excludes --source-column"),
         (["--input-format", "csv"], "excludes --input-format"),
+        (["--word-pattern", r"(?r)\w+"], "has the flag r, with which matches come from right to left"),
         (["--word-pattern", "(a"], "is no regular expression: missing )"),
         (["--word-template", "x"], "expected text with {output}"),
         (["--min-confidence", "0.5", "-k", "9"], "--min-confidence: search.beam_size is 9"),

@@ -67,6 +67,14 @@ def test_rows_without_a_target_and_surrounding_spaces_are_noted(tmp_path: Path, 
     assert pickle.loads(pickle.dumps(lexicon)) == lexicon
 
 
+def test_sources_with_several_targets_are_noted(tmp_path: Path) -> None:
+    path = tmp_path / "known.tsv"
+    path.write_text("a\tx\nb\ty\na\tz\na\tx\nb\ty\n", "utf-8")
+    assert load_lexicon(path, TRANSDUCER.config.data).notes == (
+        f"{path}: sources with several targets, of which the first one is the output: 1, such as 'a'",
+    )
+
+
 def test_several_targets_are_a_list(lexicon_file: Path) -> None:
     model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(lexicon_file, TRANSDUCER.config.data)))
     traces = model.nbest(["abc"], 5)[0]

@@ -129,6 +129,8 @@ def test_validation_and_end_are_printed() -> None:
     assert "loss 0.500 · 61 s" in text and text.endswith("· best\n")
     assert "best" not in report_to_file(ValidationCompleted(progress, METRICS, False, []))
     assert report_to_file(TrainingStopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
+    unchanged = TrainingStopped(Progress(seconds=61.4, update=1500, best=(0.0, 0.0, 0.0), finished="all is done"))
+    assert "best at update 0 (the network of the start: no validation was better), 61 s" in report_to_file(unchanged)
 
 
 @pytest.mark.parametrize(

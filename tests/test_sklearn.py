@@ -54,6 +54,23 @@ def small(**parameters: Any) -> SequenceTransducer:  # noqa: ANN401
     return SequenceTransducer(**{"size": "tiny", "epochs": 1, "settings": SETTINGS, **parameters})
 
 
+def test_the_random_state_is_a_seed_or_a_generator_or_none() -> None:
+    """Regression test: only whole numbers were accepted."""
+    seeds = [SequenceTransducer(random_state=np.random.RandomState(5))._all_settings(False)["seed"] for _ in range(2)]
+    assert (
+        seeds[0] == seeds[1] != SequenceTransducer(random_state=np.random.RandomState(6))._all_settings(False)["seed"]
+    )
+    np.random.seed(3)
+    drawn = {SequenceTransducer(random_state=None)._all_settings(False)["seed"] for _ in range(3)}
+    assert len(drawn) == 3 and SequenceTransducer()._all_settings(False)["seed"] == 1
+
+
+def test_epochs_are_given_once() -> None:
+    """Regression test: the epochs of the settings were silently replaced."""
+    with pytest.raises(ArgumentError, match=r"epochs: the settings have training\.epochs, too"):
+        small(settings={"training": {"epochs": 3}}).fit(X, Y)
+
+
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_checks_of_scikit_learn_that_apply(check: Any, estimator: Any) -> None:  # noqa: ANN401

@@ -235,6 +235,10 @@ def test_a_stream_is_decoded_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_text_in_place_of_lines_is_refused() -> None:
     with pytest.raises(ArgumentError, match="lines"):
         TextDecoder(MODEL).decode("a b")
+    with pytest.raises(ArgumentError, match=r"lines\[1\]: expected text without unpaired surrogates"):
+        TextDecoder(MODEL).decode(["a", "\ud800 a"])
+    with pytest.raises(ArgumentError, match="predictor: expected a BasePredictor, got 5"):
+        TextDecoder(5)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"lines\[1\]"):
         TextDecoder(MODEL).decode(["a", None])  # type: ignore[list-item]
 

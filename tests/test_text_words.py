@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pellucid.data import text_words
 from pellucid.data.text_words import WordRule
-from pellucid.errors import ConfigError
+from pellucid.errors import ArgumentError, ConfigError
 
 
 def words_of(text: str, pattern: str | None = None) -> list[str]:
@@ -52,6 +52,26 @@ def test_words_are_in_order_and_every_letter_is_in_a_word(text: str) -> None:
 def test_an_invalid_pattern_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match=r"the word pattern '\(a' is no regular expression: missing \)"):
         WordRule("(a")
+
+
+@pytest.mark.parametrize("pattern", [r"(?r)\w+", r"(?r:b)a"])
+def test_matches_from_right_to_left_are_refused(pattern: str) -> None:
+    """Regression test: the words of (?r) came from right to left, and their outputs were written in this order."""
+    with pytest.raises(ConfigError, match="has the flag r, with which matches come from right to left"):
+        WordRule(pattern)
+
+
+@pytest.mark.parametrize("pattern", [r"(?=(a\Kb))", r"(?<=(\Ka)b)c?", r"(?<=\Ka.*)b"])
+def test_matches_that_overlap_are_refused(pattern: str) -> None:
+    """Regression test: with some of these patterns, the package finds the same match without end."""
+    with pytest.raises(ConfigError, match="overlap: use a pattern without"):
+        WordRule(pattern).find("ababc aabbb", 20)
+
+
+@pytest.mark.parametrize("pattern", [5, b"x", ["x"]])
+def test_a_pattern_is_a_string(pattern: object) -> None:
+    with pytest.raises(ArgumentError, match="pattern: expected a string"):
+        WordRule(pattern)  # type: ignore[arg-type]
 
 
 def test_a_pattern_that_takes_exponential_time_ends(monkeypatch: pytest.MonkeyPatch) -> None:

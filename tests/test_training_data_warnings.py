@@ -110,6 +110,28 @@ def test_a_sampled_softmax_of_a_small_vocabulary_is_reported(num_sampled: int, w
     assert list(data_warnings(predictor, train, [1])) == [warning] * warns
 
 
+@pytest.mark.parametrize(
+    ("initial_run", "mix_in", "num_examples", "warns"),
+    [("old", "", 5, True), ("old", "", 100, False), ("old", "old.tsv", 5, False), ("", "", 5, False)],
+)
+def test_a_fine_tuning_that_may_forget_is_reported(
+    initial_run: str, mix_in: str, num_examples: int, warns: bool
+) -> None:
+    """Regression test: 50 new words without --mix-in and --valid made a model worse, without a warning."""
+    config, train = make_small_config({"initial_run": initial_run, "mix_in": mix_in}), [Example("ab", "b")] * 5
+    vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
+    predictor = get_task("transduce").build_predictor(config, vocabularies, build_network(config, vocabularies), "")
+    warnings = list(data_warnings(predictor, train * (num_examples // 5), range(num_examples)))
+    assert (
+        warnings
+        == [
+            "the model may forget earlier pairs, and 5 validation examples may not show it: --mix-in FILE repeats "
+            "earlier pairs, and --valid FILE may have some, too"
+        ]
+        * warns
+    )
+
+
 def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("ab\tA\n" * 20, "utf-8")
     (tmp_path / "dev.tsv").write_text("ab\tB\n" * 5, "utf-8")

@@ -17,7 +17,7 @@ from pellucid.data.encoding import encode_sources
 from pellucid.data.examples import Example, InputFormat, check_first_line, read_sources
 from pellucid.data.readers import BadLine
 from pellucid.data.tokenizers import build_tokenizers
-from pellucid.errors import DataError
+from pellucid.errors import DataError, count_noun
 from pellucid.pair_ngram.predictor import PairNgramPredictor
 
 NUM_OUTPUTS = 10
@@ -38,7 +38,7 @@ class UnlabeledSources(NamedTuple):
     """Sources with their numbers, from 1, and empty targets."""
     bad_lines: list[BadLine]
     notes: list[str]
-    """Remarks on columns, and on a first line that may be a header."""
+    """Remarks on columns, on a first line that may be a header, and on rows that are left out."""
 
 
 class LabelProposal(NamedTuple):
@@ -72,6 +72,11 @@ def read_unlabeled(path: Path, data: DataConfig) -> UnlabeledSources:
             bad_lines.append(item)
         elif item.source:
             entries.append(DictionaryEntry(number, item))
+    num_empty = len(items) - len(entries) - len(bad_lines)
+    num_repeated = len(entries) - len({(source_key(entry.example), entry.example.features) for entry in entries})
+    if num_empty or num_repeated:
+        rows = f"{count_noun(num_empty, 'empty row')} and {count_noun(num_repeated, 'repeated source')}"
+        notes.append(f"{path}: {rows} left out")
     return UnlabeledSources(entries, bad_lines, [note for note in notes if note])
 
 

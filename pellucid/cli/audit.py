@@ -331,6 +331,11 @@ def _audit(args: AuditArguments) -> None:
     kept = read_decided_pairs(args.decided)
     entries, open_entries, bad_lines = _read_entries(args.file, config.data)
     texts = _line_texts(args.file, bad_lines, config.data)
+    if not args.file.is_file():
+        print_message(
+            f"note: {args.file} can be read only once: the worklist has neither its ids nor its other columns, and is "
+            "separated by commas; audit a file to keep them"
+        )
     sources, targets = ([getattr(entry.example, side) for entry in entries] for side in ("source", "target"))
     for warning in symbol_kind_warnings(sources, targets, config.data):
         print_message(f"warning: {warning}")

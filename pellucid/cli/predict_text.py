@@ -6,16 +6,22 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import DecodingNotes, arrived_chunks, escape_text, standard_input
+from pellucid.cli.sources import MAX_LISTED, DecodingNotes, arrived_chunks, escape_text, standard_input
 from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import STANDARD_INPUT
-from pellucid.data.lines import RecordError, check_lines, decode_line, read_lines, strip_newline
+from pellucid.data.lines import (
+    BYTE_ORDER_MARK,
+    RecordError,
+    check_lines,
+    decode_line,
+    read_raw_lines,
+    strip_newline,
+)
 from pellucid.data.readers import BadLine
 from pellucid.decoding.streaming import chunked
 from pellucid.decoding.trace_schema import encode_json
-from pellucid.errors import DataError, count_noun
+from pellucid.errors import DataError, count_noun, quote
 
 if TYPE_CHECKING:
     from pellucid.decoding.text_decoder import DecodedText, TextDecoder, TextWord
@@ -57,10 +63,10 @@ def write_decoded_text(
         DataError: The file cannot be read, or a line is bad and the action is "stop". The lines before it are written.
     """
     format_line = _line_formatter(output_format, decoder.min_confidence is not None)
-    if output_format == "text":
-        sys.stdout.write(byte_order_mark(file))
-    line_number = num_words = num_accepted = 0
-    for group in _line_groups(file, decoder.line_error):
+    text, line_number, counts = TextInput(file, decoder.line_error), 0, WordCounts()
+    for group in text.groups():
+        if output_format == "text" and not line_number:
+            sys.stdout.write(text.byte_order_mark)
         bad_index = next((index for index, line in enumerate(group) if isinstance(line, BadLine)), None)
         lines = group if on_bad_line == "skip" else group[:bad_index]
         decoded = iter(decoder.decode([line for line in lines if isinstance(line, str)]))
@@ -69,29 +75,101 @@ def write_decoded_text(
             item = line if isinstance(line, BadLine) else next(decoded)
             words = () if isinstance(item, BadLine) else item.words
             notes.count_text(item if isinstance(item, BadLine) else None, [word.output for word in words])
-            num_words += len(words)
-            num_accepted += sum(word.output.is_accepted for word in words)
+            counts.add(words)
             sys.stdout.write(format_line(line_number, item))
         sys.stdout.flush()
         if bad_index is not None and on_bad_line == "stop":
             effect = SKIPPED_LINES[output_format]
             raise DataError(f"{group[bad_index]} (--on-bad-line skip continues, and writes {effect} for such a line)")
-    print_message(f"{count_noun(num_words, 'word')} in {count_noun(line_number, 'line')}")
-    if decoder.min_confidence is not None:
-        rest = num_words - num_accepted
-        print_message(
-            f"{num_accepted:,} of {num_words:,} words are accepted, with a confidence of at least "
-            f"{decoder.min_confidence:g}" + (f"; the other {rest:,} stay as they are" if rest else "")
-        )
+    if output_format == "csv" and not line_number:
+        sys.stdout.write(format_csv([_column_names(decoder.min_confidence is not None)]))
+    print_message(f"{count_noun(counts.num_words, 'word')} in {count_noun(line_number, 'line')}")
+    counts.report(decoder.min_confidence)
 
 
-def _line_groups(file: Path, line_error: Callable[[str], str]) -> Iterator[list[TextLine]]:
-    """Return lines in groups that are decoded together; on standard input, a group ends where no line has arrived."""
-    if str(file) == "-":
-        stream = standard_input()
-        lines = _decode_lines(check_lines(stream, STANDARD_INPUT), STANDARD_INPUT, line_error)
-        return arrived_chunks(stream, lines, 1, _count_characters)
-    return chunked(_decode_lines(read_lines(file), str(file), line_error), 1, _count_characters)
+class WordCounts:
+    """Counts of the words of a text."""
+
+    def __init__(self) -> None:
+        """Start all counts at zero."""
+        self.num_words = self.num_accepted = self.num_empty = 0
+        self.empty_words = list[str]()
+        """The first different words whose outputs are empty, at most `MAX_LISTED`."""
+
+    def add(self, words: "Iterable[TextWord]") -> None:
+        """Count words.
+
+        Args:
+            words: Words of a line, with their outputs.
+        """
+        for word in words:
+            self.num_words += 1
+            self.num_accepted += word.output.is_accepted
+            if word.output.is_accepted and not word.output.output:
+                self.num_empty += 1
+                if word.text not in self.empty_words and len(self.empty_words) < MAX_LISTED:
+                    self.empty_words.append(word.text)
+
+    def report(self, min_confidence: float | None) -> None:
+        """Print how many words have empty outputs, and with which words, and how many are accepted.
+
+        Args:
+            min_confidence: Lowest confidence of an accepted output; None accepts all.
+        """
+        if self.num_empty:
+            have = "has an empty output" if self.num_empty == 1 else "have empty outputs"
+            more = ", ..." if self.num_empty > len(self.empty_words) == MAX_LISTED else ""
+            print_message(
+                f"{count_noun(self.num_empty, 'word')} {have}, for which nothing is written: "
+                f"{', '.join(map(quote, self.empty_words))}{more}"
+            )
+        if min_confidence is not None:
+            rest = self.num_words - self.num_accepted
+            stay = f"{rest:,} stay as they are" if rest > 1 else "one stays as it is"
+            print_message(
+                f"{self.num_accepted:,} of {count_noun(self.num_words, 'word')} are accepted, with a confidence of at "
+                f"least {min_confidence:g}" + (f"; the other {stay}" if rest else "")
+            )
+
+
+class TextInput:
+    """Lines of a text."""
+
+    def __init__(self, file: Path, line_error: Callable[[str], str]) -> None:
+        """Initialize without reading.
+
+        Args:
+            file: Text file, or "-" for standard input.
+            line_error: Function that returns why a line cannot be decoded, or "".
+        """
+        self.file = file
+        self.line_error = line_error
+        self.byte_order_mark = ""
+        """Byte order mark before the first line, once it is read; "" for none."""
+
+    def groups(self) -> Iterator[list[TextLine]]:
+        """Return lines in groups that are decoded together.
+
+        On standard input, a group ends where no line has arrived.
+
+        Raises:
+            DataError: The text cannot be read.
+        """
+        if str(self.file) == "-":
+            stream = standard_input()
+            return arrived_chunks(stream, self._lines(stream, STANDARD_INPUT), 1, _count_characters)
+        return chunked(self._lines(read_raw_lines(self.file), str(self.file)), 1, _count_characters)
+
+    def _lines(self, lines: Iterable[bytes], name: str) -> Iterator[TextLine]:
+        """Return the decoded lines of a stream."""
+        return _decode_lines(check_lines(self._keep_mark(lines), name), name, self.line_error)
+
+    def _keep_mark(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield lines, and keep the byte order mark of the first one."""
+        for number, line in enumerate(lines):
+            if not number and line.startswith(BYTE_ORDER_MARK):
+                self.byte_order_mark = BYTE_ORDER_MARK.decode()
+            yield line
 
 
 def _decode_lines(lines: Iterable[bytes], name: str, line_error: Callable[[str], str]) -> Iterator[TextLine]:
@@ -140,6 +218,11 @@ def _word_record(word: "TextWord", has_acceptance: bool) -> dict[str, object]:
     return {**record, "accepted": output.is_accepted} if has_acceptance else record
 
 
+def _column_names(has_acceptance: bool) -> list[str]:
+    """Return the names of the columns of a table of words."""
+    return ["line", *WORD_FIELDS, *FURTHER_FIELDS, *(["accepted"] if has_acceptance else [])]
+
+
 class _WordTable:
     """Rows of words for csv, with a row of names, and for tsv."""
 
@@ -168,7 +251,7 @@ class _WordTable:
         if not self.is_csv:
             return "".join("\t".join(map(escape_text, row)) + "\n" for row in rows)
         if not self.has_names:
-            rows.insert(0, ["line", *WORD_FIELDS, *FURTHER_FIELDS, *(["accepted"] if self.has_acceptance else [])])
+            rows.insert(0, _column_names(self.has_acceptance))
             self.has_names = True
         return format_csv(rows)
 

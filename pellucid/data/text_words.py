@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import regex
 
+from pellucid.argument_checks import check_arguments
 from pellucid.errors import ConfigError, abbreviate_reason, quote
 
 WORD_BOUNDARY = regex.compile(r"\b", regex.WORD | regex.VERSION1)
@@ -31,6 +32,7 @@ class WordRule:
     "Don't stop, it's 3.14!", these are "Don't", "stop" and "it's". With a pattern, words are its matches.
     """
 
+    @check_arguments
     def __init__(self, pattern: str | None = None) -> None:
         r"""Compile the pattern.
 
@@ -38,7 +40,8 @@ class WordRule:
             pattern: Regular expression of the package regex, such as r"\d+"; None for Unicode's word boundaries.
 
         Raises:
-            ConfigError: The pattern is no regular expression.
+            ArgumentError: The pattern is no string.
+            ConfigError: The pattern is no regular expression, or matches from right to left, with the flag (?r).
         """
         self.pattern = pattern
         try:
@@ -47,6 +50,11 @@ class WordRule:
             raise ConfigError(
                 f"the word pattern {quote(pattern)} is no regular expression: {abbreviate_reason(error)}"
             ) from None
+        if self._compiled is not None and self._compiled.flags & regex.REVERSE:
+            raise ConfigError(
+                f"the word pattern {quote(pattern)} has the flag r, with which matches come from right to left: leave "
+                "the flag out"
+            )
 
     def find(self, text: str, limit: int | None = None) -> list[WordSpan]:
         """Return the positions of the words of a text, in order. They do not overlap, and none is empty.
@@ -56,19 +64,29 @@ class WordRule:
             limit: Maximum number of words, the first ones; None, the default, for all.
 
         Raises:
-            ConfigError: Matching the pattern takes longer than `MATCH_SECONDS`.
+            ConfigError: Matching the pattern takes longer than `MATCH_SECONDS`, or its matches overlap.
         """
         if self._compiled is None:
             return list(islice(_unicode_words(text), limit))
         try:
-            matches = self._compiled.finditer(text, timeout=MATCH_SECONDS)
-            spans = (WordSpan(*match.span()) for match in matches if match.end() > match.start())
-            return list(islice(spans, limit))
+            return list(islice(self._matches(text, self._compiled), limit))
         except TimeoutError:
             raise ConfigError(
                 f"matching the word pattern {quote(self.pattern)} took longer than {MATCH_SECONDS:g} "
                 "seconds: use a pattern without nested repetitions"
             ) from None
+
+    def _matches(self, text: str, compiled: "regex.Pattern[str]") -> Iterator[WordSpan]:
+        """Yield the matches that are not empty. With \\K in a lookaround, one may begin before the end of another."""
+        end = 0
+        for match in compiled.finditer(text, timeout=MATCH_SECONDS):
+            if match.start() < end or match.end() < match.start():
+                raise ConfigError(
+                    f"the matches of the word pattern {quote(self.pattern)} overlap: use a pattern without \\K"
+                )
+            end = match.end()
+            if end > match.start():
+                yield WordSpan(match.start(), end)
 
 
 def _unicode_words(text: str) -> Iterator[WordSpan]:

@@ -92,6 +92,12 @@ def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> 
             f"{lexicon_path}: sources that begin or end with a space, and decode only such sources: {len(spaced):,}, "
             f"such as {quote(spaced[0])}"
         )
+    several = [source for source, texts in targets.items() if len(texts) > 1]
+    if several:
+        notes.append(
+            f"{lexicon_path}: sources with several targets, of which the first one is the output: {len(several):,}, "
+            f"such as {quote(several[0])}"
+        )
     return Lexicon({source: tuple(texts) for source, texts in targets.items()}, tuple(result.bad_lines), tuple(notes))
 
 

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pellucid.argument_checks import check_arguments, convert_argument
+from pellucid.argument_checks import SURROGATES, argument_error, check_arguments
 from pellucid.data.context import sentence_contexts
 from pellucid.data.examples import Example, length_error
 from pellucid.data.lines import strip_newline
@@ -23,6 +23,8 @@ MAX_CACHED_WORDS = 2**15
 """Maximum number of words whose outputs are kept for later lines."""
 TEMPLATE_FIELDS = ("output", "word")
 """Names that a template may contain."""
+LINE_ENDS = {ord(character): ascii(character)[1:-1] for character in "\r\n"}
+"""Python escapes of the characters of a line end, by code point."""
 
 
 class WordOutput(NamedTuple):
@@ -64,7 +66,10 @@ class DecodedText(NamedTuple):
 
     text: str
     output: str
-    """The decoded text. The characters between the words are those of `text`."""
+    r"""The decoded text. The characters between the words are those of `text`.
+
+    Line breaks in outputs, which a lexicon may have, are escaped (\n, \r): a line stays a line.
+    """
     words: tuple[TextWord, ...]
     """Words in their order."""
 
@@ -90,6 +95,7 @@ class TextDecoder:
     `MAX_CACHED_WORDS` outputs are kept.
     """
 
+    @check_arguments
     def __init__(
         self,
         predictor: BasePredictor,
@@ -117,10 +123,10 @@ class TextDecoder:
                 of a text do not have.
         """
         self.predictor = predictor
-        self.rule = WordRule() if rule is None else convert_argument("rule", rule, WordRule)
-        self.template = convert_argument("template", template, str)
-        self.min_confidence = convert_argument("min_confidence", min_confidence, float | None)
-        self.keep_case = convert_argument("keep_case", keep_case, bool)
+        self.rule = WordRule() if rule is None else rule
+        self.template = template
+        self.min_confidence = min_confidence
+        self.keep_case = keep_case
         self._parts = _parse_template(self.template)
         self._outputs = OrderedDict[WordInContext, WordOutput]()
         if not predictor.autoregressive:
@@ -148,12 +154,15 @@ class TextDecoder:
             One decoded text per line. The outputs do not depend on the other lines.
 
         Raises:
-            ArgumentError: A line is no string.
+            ArgumentError: A line is no string, or has an unpaired surrogate.
             DataError: A word has too many symbols; see `line_error`.
             ConfigError: As in `WordRule.find`.
             InputError: As in `Predictor.predict`.
         """
         texts = list(lines)
+        for index, text in enumerate(texts):
+            if SURROGATES.search(text):
+                raise argument_error(f"lines[{index}]", "text without unpaired surrogates", text)
         spans = [self.rule.find(strip_newline(text)) for text in texts]
         for number, (text, found) in enumerate(zip(texts, spans, strict=True), 1):
             if error := self._length_error(text, found):
@@ -286,7 +295,7 @@ class TextDecoder:
 
     def _fill_template(self, word: str, output: str) -> str:
         """Return the replacement of a word."""
-        values = {"output": output, "word": word, "": ""}
+        values = {"output": output.translate(LINE_ENDS), "word": word, "": ""}
         return "".join(literal + values[name] for literal, name in self._parts)
 
 

@@ -440,7 +440,8 @@ def stop_line(event: TrainingStopped, was_finished: bool) -> str:
     """
     progress = event.progress
     start = "nothing to do, the training has stopped before" if was_finished else "stopped"
-    return f"{start}: {progress.finished}; best at update {progress.best_update:,}, {progress.seconds:,.0f} s"
+    kept = " (the network of the start: no validation was better)" if progress.best and not progress.best_update else ""
+    return f"{start}: {progress.finished}; best at update {progress.best_update:,}{kept}, {progress.seconds:,.0f} s"
 
 
 def validation_line(event: ValidationCompleted, pace: TrainingPace | None, now: float, short: bool = False) -> str:

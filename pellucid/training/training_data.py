@@ -83,6 +83,10 @@ def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
             )
 
 
+MIN_FORGETTING_CHECK = 100
+"""Minimum number of validation examples of a fine-tuning without earlier pairs that has no warning."""
+
+
 def data_warnings(
     predictor: Predictor, validation_examples: Sequence[Example], line_numbers: Sequence[int]
 ) -> Iterator[str]:
@@ -92,7 +96,8 @@ def data_warnings(
     short symbols, as phones have, or looks like IPA; or validation targets cannot be produced. A target cannot be
     produced if it has a symbol outside the vocabulary, other than the ignored tag; a pointer-generator is not checked,
     since it may copy the symbol from the source. A sampled softmax gains nothing if it samples half of the target
-    symbols or more.
+    symbols or more. A training that begins from another run without its pairs may forget them, which a small validation
+    set does not show.
 
     Args:
         predictor: The model, for its configuration, vocabularies and tokenizers.
@@ -108,6 +113,11 @@ def data_warnings(
         yield f"every training example has the same {noun}, {only}: there is nothing to learn"
     sources, targets = ([getattr(example, side) for example in validation_examples] for side in ("source", "target"))
     yield from symbol_kind_warnings(sources, targets, config.data)
+    if config.training.initial_run and not config.training.mix_in and len(validation_examples) < MIN_FORGETTING_CHECK:
+        yield (
+            f"the model may forget earlier pairs, and {count_noun(len(validation_examples), 'validation example')} may "
+            "not show it: --mix-in FILE repeats earlier pairs, and --valid FILE may have some, too"
+        )
     num_sampled, num_targets = config.training.sampled_softmax, len(predictor.vocabularies.target)
     if 2 * num_sampled >= num_targets:
         yield (
