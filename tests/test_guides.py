@@ -212,7 +212,9 @@ def test_the_attention_class_of_the_guide_computes_weights() -> None:
 
 
 def test_the_programs_of_the_attention_guide_train_their_classes(tmp_path: Path) -> None:
-    module, program, test, sparse_program, state_program, hook_program = python_blocks(ROOT / "docs" / "extend" / "attention.md")
+    module, program, test, sparse_program, state_program, hook_program = python_blocks(
+        ROOT / "docs" / "extend" / "attention.md"
+    )
     (tmp_path / "my_attention.py").write_text(module, "utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     search_path = os.pathsep.join([str(tmp_path), *sys.path])
