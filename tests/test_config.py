@@ -319,7 +319,10 @@ def test_validate_config_checks_changed_configurations() -> None:
     config = size_preset("base")
     with pytest.raises(ConfigError, match=r"^encoder\.num_layers: expected a whole number of at least 1, got 0$"):
         validate_config(with_value(config, "encoder.num_layers", 0))
-    with pytest.raises(ConfigError, match=r"^decoder\.cell: expected gru or lstm, got 'rnn'$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^decoder\.cell: expected gru or lstm, got 'rnn'; the cell of another package is known once",
+    ):
         validate_config(with_value(config, "decoder.cell", "rnn"))
     with pytest.raises(ConfigError, match=r"^training\.clip_norm: expected a finite number, got inf$"):
         validate_config(with_value(config, "training.clip_norm", math.inf))
