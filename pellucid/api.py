@@ -14,7 +14,7 @@ from pellucid.alignment.pair_aligner import align_symbols
 from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, AlignmentMethod, ChunkLimits
 from pellucid.argument_checks import convert_argument, python_scalar
 from pellucid.auditing.audit import audit_entries
-from pellucid.auditing.decisions import read_kept_pairs, without_kept
+from pellucid.auditing.decisions import read_decided_pairs, without_decided
 from pellucid.auditing.types import AuditOptions, AuditRecord, DictionaryEntry, reject_unused_settings
 from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config, DataConfig, Device
@@ -490,12 +490,12 @@ def audit(
         raise ArgumentError("options.run is for networks: give models 'network' or 'both'")
     if chosen.models == "pair-ngram" and device != "cpu":
         raise ArgumentError("device is for networks: give options with models 'network' or 'both'")
-    kept = read_kept_pairs([Path(path) for path in convert_argument("decided", decided, Sequence[str | Path])])
+    kept = read_decided_pairs([Path(path) for path in convert_argument("decided", decided, Sequence[str | Path])])
     entries, notes = _read_audited(pairs, settings.data)
     report = audit_entries(entries, settings, chosen)
     for note in (*notes, *report.notes):
         warnings.warn(note, stacklevel=2)
-    return without_kept(report.records, kept)
+    return without_decided(report.records, kept)
 
 
 def _read_audited(pairs: Pairs, data: DataConfig) -> tuple[list[DictionaryEntry], list[str]]:

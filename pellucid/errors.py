@@ -6,7 +6,7 @@ what was expected. The command line prints the message without a traceback and e
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -25,6 +25,8 @@ MAX_MESSAGE_LENGTH = 10_000
 """
 MAX_PRINTABLE_BITS = 14_000
 """Maximum size of a whole number that Python prints, in bits (4,300 digits have 14,285)."""
+MAX_LISTED_LINES = 5
+"""Maximum number of line numbers in a message."""
 MAX_DIGITS = 18
 """Maximum number of digits of a user's whole number; all such numbers fit into 64 bits."""
 
@@ -216,6 +218,36 @@ def abbreviate_reason(error: Exception | SystemExit) -> str:
     return replace_controls(abbreviate(first, MAX_REASON_LENGTH) + abbreviate(location, MAX_REASON_LENGTH))
 
 
+def describe_failure(error: Exception | SystemExit, modules: Collection[str] = ()) -> str:
+    """Return an error of other code with its type and its place: "KeyError: 'size' (/home/me/my_cell.py, line 12)".
+
+    Args:
+        error: The error.
+        modules: Top-level modules of the code; the place is that of its last line in the traceback, and is left out
+            without any. None by default.
+    """
+    kind, reason = type(error).__name__, abbreviate_reason(error)
+    text = kind if reason == kind else f"{kind}: {reason}"
+    place = find_place(error, modules)
+    return f"{text} ({place})" if place else text
+
+
+def find_place(error: BaseException, modules: Collection[str]) -> str:
+    """Return the file and line where code has called what failed, or "" if the traceback has no line of it.
+
+    Args:
+        error: The error.
+        modules: Top-level modules of the code.
+    """
+    place, traceback = "", error.__traceback__
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in modules:
+            place = f"{frame.f_code.co_filename}, line {traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return replace_controls(place)
+
+
 def count_noun(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: "1 output", "1,200 outputs".
 
@@ -225,6 +257,30 @@ def count_noun(number: int, noun: str, plural: str = "") -> str:
         plural: Plural of the noun; the noun and "s" by default.
     """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def list_lines(lines: Sequence[int], number: int = 0, unit: str = "line") -> str:
+    """Return line numbers as text: "line 3", "lines 3 and 5", "lines 1, 2, 3, 4, 5 and 7 more".
+
+    Args:
+        lines: Line numbers, at least one; the first `MAX_LISTED_LINES` suffice.
+        number: Number of all lines; 0, the default, if all are given.
+        unit: Noun of a line; "line" by default.
+    """
+    number = number or len(lines)
+    listed = join_first([f"{line:,}" for line in lines[:MAX_LISTED_LINES]], number)
+    return f"{unit}{'' if number == 1 else 's'} {listed}"
+
+
+def join_first(shown: Sequence[str], number: int) -> str:
+    """Return the first ones of a number of texts as one: "a", "a and b", "a, b and 7 more".
+
+    Args:
+        shown: The first texts, at least one.
+        number: Number of all texts.
+    """
+    shown = [*shown, f"{number - len(shown):,} more"] if number > len(shown) else shown
+    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def parse_whole_number(text: str) -> int | None:

@@ -69,8 +69,8 @@ class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
             size: Size preset: "tiny", "small", "base" or "large". None chooses by the number of pairs.
             epochs: Number of epochs (`training.epochs`). None derives it from the number of pairs.
             settings: Further settings, nested as in a TOML file: {"data": {"target_symbols": "words"}}.
-            random_state: Random seed (`seed`), a whole number. From a `RandomState` of NumPy, and for None from that of
-                NumPy itself, `fit` draws a seed, so that it cannot resume from `run`.
+            random_state: Random seed (`seed`), a whole number. From a `RandomState` of NumPy, and for None from NumPy's
+                own one, `fit` draws a seed, so that it cannot resume from `run`.
             run: Run folder, which is kept, and from which an interrupted `fit` resumes. It serves one data set, so it
                 is None in cross-validation: then the run is written to a temporary folder and removed.
             verbose: Print the progress of the training on standard error.

@@ -66,7 +66,7 @@ TEXTS = st.text(
 EXAMPLES = st.lists(st.builds(Example, TEXTS, TEXTS, st.sampled_from(["", "", "V;PST", "V", ";"]) | TEXTS), max_size=9)
 RANDOM_TOKENIZER = st.builds(
     Tokenizer,
-    st.sampled_from(["characters", "words", " ", ";", "ab"]),
+    st.sampled_from(["characters", "ipa", "words", " ", ";", "ab"]),
     st.sampled_from(["none", "nfc", "nfd"]),
     st.none(),
 )

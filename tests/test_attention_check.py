@@ -16,9 +16,18 @@ from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.settings import AttentionConfig
 from pellucid.config.toml import override_settings
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.model.attention import ATTENTIONS, Attention, ScoredAttention, attend, build_attention, group_by_source
+from pellucid.model.attention import (
+    ATTENTIONS,
+    Attention,
+    DotProductAttention,
+    ScoredAttention,
+    attend,
+    build_attention,
+    group_by_source,
+)
 from pellucid.model.attention_check import CheckedAttention, check_attention_module
 from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
+from pellucid.training.events import ModelBuilt
 
 
 class BilinearAttention(ScoredAttention):
@@ -101,6 +110,9 @@ class ScoresChanged(BilinearAttention):
 def change_scores(change: Callable[[Any, Tensor], Tensor]) -> type[Attention]:
     """Return a class of attention with changed scores."""
     return type("Changed", (ScoresChanged,), {"change": staticmethod(change)})
+
+
+MODULE_GAIN = torch.ones(1, requires_grad=True)
 
 
 def count_calls(attention: Any, scores: Tensor) -> Tensor:  # noqa: ANN401 (any attribute)
@@ -217,6 +229,89 @@ class NormOfStates(BilinearAttention):
         return memory.states / (memory.states.pow(2).sum(-1, keepdim=True).sqrt() + 1)
 
 
+class NoInitialState(LocalAttention):
+    """A class whose forward reads a state, without one at the first step."""
+
+    initial_weights = Attention.initial_weights
+
+
+class PlainTensor(BilinearAttention):
+    """A gain that is no parameter."""
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__(config, query_size, memory_size)
+        self.gains = {"first": torch.ones(1, requires_grad=True)}
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores times the gain."""
+        return self.gains["first"] * super().scores(query, keys)
+
+
+class PlainList(BilinearAttention):
+    """Modules in a list."""
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__(config, query_size, memory_size)
+        self.layers = [nn.Identity(), nn.Linear(query_size, query_size)]
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores of projected queries."""
+        return super().scores(self.layers[1](query), keys)
+
+
+class SharedTensor(BilinearAttention):
+    """A gain that is a variable of the class."""
+
+    gain = torch.ones(1, requires_grad=True)
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores times the gain."""
+        return self.gain * super().scores(query, keys)
+
+
+class PositionTable(BilinearAttention):
+    """A weight for each of 30 positions, which longer sources do not have."""
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__(config, query_size, memory_size)
+        self.table = nn.Parameter(torch.zeros(30))
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores and the weights of their positions."""
+        return super().scores(query, keys) + self.table[: keys.shape[1]]
+
+
+class OtherKind(BilinearAttention):
+    """A class with the kind of another one."""
+
+    kind: ClassVar[str] = "additive"
+
+
+class UnknownKind(BilinearAttention):
+    """A class with a kind that no kernel has."""
+
+    kind: ClassVar[str] = "bilinear"
+
+
+class ScaledDot(DotProductAttention):
+    """A class whose scores are not those of its kind."""
+
+    kind: ClassVar[str] = "dot"
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(memory_size, query_size)
+
+    def keys(self, memory: Memory) -> Tensor:
+        """Return the projected states."""
+        keys: Tensor = self.projection(memory.states)
+        return keys
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return half of the products."""
+        return super().scores(query, keys) / 2
+
+
 REFUSED: dict[str, tuple[type[Attention], str]] = {
     "sigmoid": (change_weights(torch.sigmoid), r"weights of at least 0 whose sum .* is at most 1, got a sum of \d\."),
     "negative": (change_weights(lambda e: e.softmax(-1) * 2 - e.softmax(-1) ** 0), "got a weight of -"),
@@ -232,7 +327,25 @@ REFUSED: dict[str, tuple[type[Attention], str]] = {
     "batch": (CenteredKeys, "the context of a source changes with the other sources of its batch"),
     "length": (change_scores(lambda self, e: e / e.shape[-1]), "a source of 3 positions changes if a source of 5"),
     "NaN": (change_scores(lambda self, e: e * torch.nan), r"forward: context: expected finite numbers, got NaN"),
-    "error": (change_scores(fail), r"Changed\.forward failed for B = 2 and S = 5: my own bug"),
+    "error": (
+        change_scores(fail),
+        r"Changed\.forward failed for B = 2 and S = 5: ValueError: my own bug \(.*test_attention_check.py, line \d+\)$",
+    ),
+    "no state": (
+        NoInitialState,
+        r"AssertionError.* \(.*\.py, line \d+\); attention_state is None because initial_weights returns None: define",
+    ),
+    "plain tensor": (PlainTensor, r"PlainTensor\.gains\['first'\] is a tensor .* that is no nn\.Parameter"),
+    "list of modules": (PlainList, r"PlainList\.layers\[1\] is a Linear .* nn\.ModuleList"),
+    "tensor of the class": (SharedTensor, r"SharedTensor\.gain is a tensor .* neither trained nor saved"),
+    "tensor of the module": (
+        change_scores(lambda self, e: e * MODULE_GAIN),
+        r"Changed\.forward: a tensor of the shape \(1,\) is a tensor with requires_grad that is no nn\.Parameter",
+    ),
+    "position table": (PositionTable, r"forward failed for B = 1 and S = 40: RuntimeError: .*\.py, line \d+\)"),
+    "other kind": (OtherKind, r"kind = 'additive': the kernel .* scores\(\) and forward\(\) of AdditiveAttention"),
+    "unknown kind": (UnknownKind, r"UnknownKind\.kind: expected None, 'additive' or .*, got 'bilinear'"),
+    "changed scores": (ScaledDot, r"ScaledDot\.kind = 'dot': the kernel .* of DotProductAttention"),
     "context": (
         change_output(lambda output: output._replace(context=output.context[:, :-1])),
         r"forward: context: expected the shape \(R, D\) = \(4, 4\), got \(4, 3\)",
@@ -259,6 +372,23 @@ def test_a_wrong_class_is_refused_in_one_line_with_its_name(name: str) -> None:
     with pytest.raises(ConfigError, match=message) as refusal:
         pellucid.check_attention(attention_class)
     assert str(refusal.value).startswith(attention_class.__name__) and "\n" not in str(refusal.value)
+
+
+def test_a_parameter_that_is_not_used_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unused(BilinearAttention):
+        """A class with a parameter that nothing reads."""
+
+        def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+            super().__init__(config, query_size, memory_size)
+            self.offset = nn.Parameter(torch.zeros(3))
+
+    note = "Unused.offset has no gradient: the outputs do not depend on this parameter, so it is not trained"
+    with pytest.warns(UserWarning, match=note):
+        pellucid.check_attention(Unused)
+    monkeypatch.setattr(ATTENTION_TYPES, "registered", {"unused": Unused})
+    config = override_settings(make_small_config({"epochs": 1}), {"attention": {"type": "unused"}})
+    events = train_to_end(write_digit_files(tmp_path), tmp_path / "run", config)
+    assert [event.warnings for event in events if isinstance(event, ModelBuilt)] == [(note,)]
 
 
 def test_a_state_of_another_shape_than_the_first_is_refused() -> None:
@@ -295,6 +425,7 @@ class Mixture(WeightAttention):
 
     def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
         super().__init__(config, query_size, memory_size)
+        del self.projection
         self.parameters_projection = nn.Linear(query_size, 6)
 
     def initial_weights(self, memory: Memory) -> Tensor:

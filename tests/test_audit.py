@@ -9,9 +9,16 @@ from audited_pairs import ERRORS, audited_errors, make_entries, spelled_pairs, w
 from trained_runs import write_pairs
 
 import pellucid
-from pellucid.auditing.audit import audit_entries, first_difference, prediction_reason
+from pellucid.auditing.audit import _rank_key, audit_entries, first_difference, prediction_reason
 from pellucid.auditing.neighbors import conflicting_neighbors
-from pellucid.auditing.types import AuditOptions, ModelScore, Reason, TargetDifference, reject_unused_settings
+from pellucid.auditing.types import (
+    AuditOptions,
+    AuditRecord,
+    ModelScore,
+    Reason,
+    TargetDifference,
+    reject_unused_settings,
+)
 from pellucid.config.settings import DataConfig, Device
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
@@ -218,3 +225,13 @@ def test_settings_without_effect_are_refused_by_the_command_and_the_function(nam
     """Regression test: the function refused one of them only."""
     with pytest.raises(ConfigError, match=rf"data\.{name} \(--{name.replace('_', '-')}\) has no effect in an audit"):
         reject_unused_settings(msgspec.structs.replace(DataConfig(), **{name: "3"}))
+
+
+def test_targets_without_any_probability_are_sorted_by_their_distance_from_the_output() -> None:
+    """Regression test: they all have the greatest suspicion, and were in the order of their lines."""
+    tokenizer = build_tokenizers(DataConfig()).target
+    records = [
+        AuditRecord(line, "", Example("abc", target), margin, ModelScore("ABC", margin), None, None, (), ())
+        for line, (target, margin) in enumerate([("ABX", 100.0), ("XYZ", 100.0), ("AXY", 100.0), ("XYZ", 7.0)], 1)
+    ]
+    assert [record.line for record in sorted(records, key=lambda each: _rank_key(each, tokenizer))] == [2, 3, 1, 4]

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ from pellucid.auditing.decisions import (
     cell_spans,
     read_all_decisions,
     read_audited_table,
+    read_decided_pairs,
     read_decisions,
-    read_kept_pairs,
-    without_kept,
+    without_decided,
 )
+from pellucid.auditing.types import Reason
 from pellucid.config.settings import DataConfig
 from pellucid.errors import DataError
 
@@ -94,8 +96,8 @@ def test_new_texts_with_surrounding_spaces_or_new_symbols_are_named(tmp_path: Pa
     decisions = [Decision(2, "ab", 'A "x"', "replace", "C "), Decision(4, "b", "B", "replace", "QC", "c")]
     assert apply_decisions(path, DATA, decisions, tmp_path / "corrected.csv").warnings == (
         f"{path}: new target with a space at the beginning or the end, in line 2",
-        f"{path}: new target with ' ', a symbol that no other target has, in line 2",
-        f"{path}: new target with 'Q', a symbol that no other target has, in line 4",
+        f"{path}: new target with ' ', a symbol that no other row has, in line 2",
+        f"{path}: new target with 'Q', a symbol that no other row has, in line 4",
     )
 
 
@@ -104,9 +106,23 @@ def test_rows_that_were_kept_are_left_out_wherever_they_are(tmp_path: Path) -> N
     first, second = records[0].example, records[1].example
     text = f"line,source,target,decision,new_target\n999,{first.source},{first.target},keep,\n"
     text += f"{records[1].line},{second.source},{second.target},replace,X\n998,{second.source},other,keep,\n"
-    kept = read_kept_pairs([write_decisions(tmp_path, text)])
-    assert kept == {(first.source, first.target), (second.source, "other")}
-    assert without_kept(records, kept) == records[1:]
+    kept = read_decided_pairs([write_decisions(tmp_path, text)])
+    assert kept.kept == {(first.source, first.target), (second.source, "other")}
+    assert kept.corrected == {(second.source, "X")}
+    assert without_decided(records, kept) == records[1:]
+
+
+def test_rows_that_have_become_their_correction_are_left_out_unless_they_repeat_another_row(tmp_path: Path) -> None:
+    """Regression test: the first rows of the next audit were those that had just been corrected."""
+    records = audited_errors().records[:3]
+    first, second, third = (record.example for record in records)
+    text = "line,source,target,decision,new_target,new_source\n"
+    text += f"9,{first.source},wrong,replace,{first.target},\n8,wrong,{second.target},replace,,{second.source}\n"
+    text += f"7,{third.source},{third.target},replace,X,\n"
+    decided = read_decided_pairs([write_decisions(tmp_path, text)])
+    assert without_decided(records, decided) == records[2:], "the third row is not yet corrected"
+    repeated = replace(records[0], reasons=(Reason("duplicate", "twice"),))
+    assert without_decided([repeated], decided) == [repeated]
 
 
 def test_a_removed_first_line_keeps_the_byte_order_mark(tmp_path: Path) -> None:
@@ -229,7 +245,7 @@ def test_decisions_are_read_from_any_csv_with_their_columns(tmp_path: Path) -> N
     ("row", "message"),
     [
         ("2,a,A,change,X", ":2: the decision is 'change'; expected replace, keep, remove"),
-        ("2,a,A,,X", ":2: the decision is ''"),
+        ("2,a,A,,X", ":2: the new target 'X' has no decision: write replace"),
         ("2,a,A,replace,", ":2: the decision replace needs a new_target"),
         ("2,a,A,keep,X", ":2: the decision keep has no new_target"),
         ("two,a,A,keep,", ":2: the line is 'two'; expected a whole number"),

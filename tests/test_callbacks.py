@@ -1,9 +1,10 @@
 """Callbacks that the settings name: construction, calls, failures, interruption, in single trainings and ensembles."""
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 from trained_runs import (
@@ -17,7 +18,7 @@ import pellucid
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config, override_settings
 from pellucid.config.training_types import CALLBACK_TYPES
-from pellucid.errors import ConfigError, RunError
+from pellucid.errors import ArgumentError, ConfigError, RunError
 from pellucid.reporting.progress import callback_line
 from pellucid.run_folder.run_files import CONFIG
 from pellucid.training.ensemble_training import TrainingJob, run_job
@@ -249,3 +250,18 @@ def test_an_object_of_the_caller_that_cannot_be_closed_is_reported(tmp_path: Pat
             files.train, files.valid, tmp_path / "run", config, progress=False, callbacks=[Recorder(), CannotClose()]
         )
     assert Recorder.names[-1] == "close"
+
+
+def test_the_message_names_the_wrong_method() -> None:
+    class OnlyEvent:
+        """A callback whose method takes only the event."""
+
+        def on_event(self, event: object) -> None:
+            """Do nothing."""
+
+    for callback_class, text in (
+        (type("Nothing", (), {}), r"it lacks on_event\(self, folder, event\)"),
+        (OnlyEvent, "its on_event takes self, event"),
+    ):
+        with pytest.raises(ArgumentError, match=f"; {text}$"):
+            inspect.unwrap(pellucid.register_callback)("mine", cast(Any, callback_class))

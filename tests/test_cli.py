@@ -90,7 +90,7 @@ def test_misspelled_flag_gets_a_suggestion(subcommand: str, flag: str, expected:
         (["--seed", "-1"], "seed: expected a whole number of at least 0, got -1"),
         (["--training.weight-decay", "0.1"], "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
         (["--config", "nowhere.toml"], "cannot read nowhere.toml: no such file or directory"),
-        (["--source-symbols", "charcters"], "data.source_symbols: expected characters, words, subwords or a separator"),
+        (["--source-symbols", "charcters"], "data.source_symbols: expected characters, ipa, words, subwords or a"),
     ],
 )
 def test_invalid_setting_is_named_by_its_key(tmp_path: Path, flags: list[str], message: str) -> None:

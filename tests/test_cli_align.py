@@ -35,6 +35,16 @@ def test_every_pair_has_a_line_in_every_format() -> None:
     assert output_lines(align_words("--output-format", "pharaoh").out)[2] == "0-0 1-1 2-2"
 
 
+def test_phones_of_ipa_are_aligned_as_a_whole() -> None:
+    stdin = "chat\tt͡ʃæt\nach\tæt͡ʃ\ntea\ttiː\nteach\ttiːt͡ʃ\n" * 3
+    result = align("-", "--target-symbols", "ipa", "--output-format", "phonetisaurus", stdin=stdin)
+    assert output_lines(result.out)[:4] == ["c|h}t͡ʃ a}æ t}t", "a}æ c|h}t͡ʃ", "t}t e|a}iː", "t}t e|a}iː c|h}t͡ʃ"]
+    assert result.code == 0 and "IPA" not in result.err
+    result = align("-", stdin=stdin)
+    advice = "warning: the targets look like IPA: --target-symbols ipa keeps t͡ʃ and iː together"
+    assert result.code == 0 and result.err.count(advice) == 1
+
+
 def test_a_file_is_aligned_as_standard_input(tmp_path: Path) -> None:
     path = tmp_path / "words.csv"
     path.write_text("target,source\n" + "".join(f"{word.upper()},{word}\n" for word in WORDS))

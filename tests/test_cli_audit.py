@@ -47,10 +47,16 @@ def test_the_worklist_has_every_row_with_line_and_id_and_names_bad_lines(tmp_pat
     assert result.code == 0, result
     assert result.out.startswith("\ufeffrank,")
     rows = list(csv.DictReader(io.StringIO(result.out.removeprefix("\ufeff"))))
-    assert len(rows) == 100 and (rows[0]["line"], rows[0]["id"], rows[0]["target"]) == ("6", "P-4", "G G G")
-    assert "1 bad line, not in the worklist:" in result.err and f"{path}:102: expected 3 columns" in result.err
+    assert len(rows) == 101 and (rows[1]["line"], rows[1]["id"], rows[1]["target"]) == ("6", "P-4", "G G G")
+    assert (rows[0]["line"], rows[0]["kinds"], rows[0]["source"]) == ("102", "bad_row", "")
+    assert "expected 3 columns as in line 1, got 2" in rows[0]["reasons"] and "'P-100,abc'" in rows[0]["reasons"]
+    assert (
+        "bad_row 1" in result.err
+        and "1 bad line, not audited:" in result.err
+        and f"{path}:102: expected 3 columns" in result.err
+    )
     assert "fold 5 of 5" in result.err and "rows by reason: " in result.err
-    assert f"{page}: the 10 most suspicious of 100 rows" in result.err and page.stat().st_size > 5_000
+    assert f"{page}: the 10 most suspicious of 101 rows" in result.err and page.stat().st_size > 5_000
     assert audit(path, *FLAGS).out == audit(path, *FLAGS, "--jobs", 2).out == result.out
 
 
@@ -81,7 +87,7 @@ def test_decisions_in_the_worklist_are_applied(tmp_path: Path) -> None:
     result = audit(path, *FLAGS, "--apply", worklist, "--output", corrected)
     assert result.code == 0 and corrected.read_bytes() == path.read_bytes()
     rows = list(csv.reader(io.StringIO(worklist.read_text("utf-8-sig"))))
-    rows[1][-3:] = ["replace", rows[1][rows[0].index("output")], ""]
+    rows[2][-3:] = ["replace", rows[2][rows[0].index("output")], ""]
     with worklist.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     result = audit(path, *FLAGS, "--apply", worklist, "--output", corrected)
@@ -90,13 +96,13 @@ def test_decisions_in_the_worklist_are_applied(tmp_path: Path) -> None:
     assert corrected.read_text("utf-8") == path.read_text("utf-8").replace(
         f"{source.source},G G G", f"{source.source},{source.target}"
     )
-    rows[1][-2:], rows[2][-3:] = [f"{rows[1][-2]} ", "Q"], ["keep", "", ""]
+    rows[2][-2:], rows[3][-3:] = [f"{rows[2][-2]} ", "Q"], ["keep", "", ""]
     with worklist.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     result = audit(path, *FLAGS, "--apply", worklist, "--output", corrected)
     assert "1 target replaced, 1 source replaced, 0 rows removed, 1 row kept, 98 without" in result.err
     assert f"warning: {path}: new target with a space at the beginning or the end, in line 6" in result.err
-    assert f"warning: {path}: new source with 'Q', a symbol that no other source has, in line 6" in result.err
+    assert f"warning: {path}: new source with 'Q', a symbol that no other row has, in line 6" in result.err
     again = usage_error_message(audit(corrected, *FLAGS, "--apply", worklist, "--output", path))
     assert f"{corrected}:6: the decision is on {source.source!r} with the target 'G G G', but the line has" in again
 
@@ -105,8 +111,8 @@ def test_rows_that_were_kept_are_left_out(tmp_path: Path) -> None:
     path, decided = write_words(tmp_path), tmp_path / "decisions.csv"
     decided.write_text(f"line,source,target,decision,new_target\n999,{spelled_pairs(100)[4].source},G G G,keep,\n")
     result = audit(path, *FLAGS, "--decided", decided)
-    assert len(result.out.splitlines()) == 100 and "P-4," not in result.out
-    assert "1 row left out, kept by earlier decisions" in result.err
+    assert len(result.out.splitlines()) == 101 and "P-4," not in result.out
+    assert "1 row left out, kept or corrected by earlier decisions" in result.err
 
 
 def test_targets_that_seem_to_be_symbols_between_spaces_are_reported(tmp_path: Path) -> None:
@@ -168,6 +174,23 @@ def test_json_lines_are_audited(tmp_path: Path) -> None:
     assert result.code == 0 and len(result.out.splitlines()) == 41
 
 
+def test_targets_in_ipa_are_audited_by_phones(tmp_path: Path) -> None:
+    path = tmp_path / "words.tsv"
+    phones = {"a": "aː", "b": "b", "c": "t͡ʃ", "d": "d͡ʒ", "e": "ɪ", "f": "f", "g": "ɡ"}
+    words = [pair.source for pair in spelled_pairs(100)]
+    rows = [f"{word}\t{''.join(map(phones.__getitem__, word))}\n" for word in words]
+    wrong = next(index for index, word in enumerate(words) if word.count("c") == 1)
+    rows[wrong] = rows[wrong].replace("t͡ʃ", "d͡ʒ")
+    path.write_text("".join(rows), "utf-8")
+    advice = "warning: the targets look like IPA: --target-symbols ipa keeps "
+    assert advice in audit(path).err
+    result = audit(path, "--target-symbols", "ipa")
+    assert result.code == 0 and advice not in result.err
+    first = next(csv.DictReader(io.StringIO(result.out)))
+    assert (first["line"], first["given"], first["expected"]) == (str(wrong + 1), "d͡ʒ", "t͡ʃ")
+    assert first["source_symbols"] == "c" and first["position"] == str(words[wrong].index("c") + 1)
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_null_targets_are_rows_without_a_target(tmp_path: Path, suffix: str) -> None:
     """Regression test: they were bad lines, and with --on-bad-line stop any row without a target was one."""
@@ -213,3 +236,44 @@ def test_another_bad_line_stops_the_audit_on_request(tmp_path: Path) -> None:
 )
 def test_contradicting_flags_are_named(tmp_path: Path, arguments: list[str], message: str) -> None:
     assert message in usage_error_message(audit(write_words(tmp_path), *arguments))
+
+
+def test_a_header_of_more_than_two_columns_needs_a_choice(tmp_path: Path) -> None:
+    """Regression test: with --header alone, the audit took the number of a row for its source, and ran on."""
+    path = write_words(tmp_path)
+    message = usage_error_message(audit(path, "--header"))
+    assert f"{path}:1: the header has 3 columns, named 'id', 'word', 'ipa': choose two of them with" in message
+    assert audit(path, "--header", "--symbols", "--source-column", "2", "--target-column", "3").code == 0
+
+
+def test_symbols_are_listed_without_an_audit(tmp_path: Path) -> None:
+    path, listed = write_words(tmp_path), tmp_path / "symbols.csv"
+    result = audit(path, *FLAGS, "--symbols")
+    assert result.code == 0 and "fold" not in result.err
+    rows = list(csv.DictReader(io.StringIO(result.out.removeprefix("\ufeff"))))
+    counts = [(row["column"], int(row["rows"])) for row in rows]
+    assert len(rows) == 14 and counts == sorted(counts) and {row["symbol"] for row in rows} == set("abcdefgABCDEFG")
+    result = audit(path, *FLAGS, "--symbols", "--output", listed)
+    assert f"{listed}: 14 symbols, the rarest of each column first" in result.err and listed.stat().st_size > 100
+    message = usage_error_message(audit(path, *FLAGS, "--symbols", "--html", tmp_path / "p.html"))
+    assert "--symbols lists symbols and makes no worklist: leave out --html" in message
+
+
+def test_line_ends_are_those_of_the_file_and_invisible_characters_are_visible(tmp_path: Path) -> None:
+    path = write_words(tmp_path)
+    text = path.read_text("utf-8-sig").replace("P-5,", "P-5,\xa0").replace("\n", "\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    worklist = tmp_path / "worklist.csv"
+    assert audit(path, *FLAGS, "--output", worklist).code == 0
+    content = worklist.read_bytes()
+    assert content.count(b"\r\n") == content.count(b"\n") == 102
+    rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"))))
+    shown = [row["reasons"] + row["neighbors"] for row in rows]
+    assert not any("\\xa0" in text or "\xa0" in text for text in shown)
+
+
+def test_decisions_on_bad_rows_are_refused_with_advice(tmp_path: Path) -> None:
+    path, decided = write_words(tmp_path), tmp_path / "decisions.csv"
+    decided.write_text("line,source,target,decision,new_target\n102,,,remove,\n")
+    message = usage_error_message(audit(path, *FLAGS, "--apply", decided, "--output", tmp_path / "out.csv"))
+    assert f"{path}:102: this line is bad" in message and "change the line in an editor" in message

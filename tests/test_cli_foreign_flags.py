@@ -5,7 +5,7 @@ from command_line import run_pellucid, usage_error_message
 
 from pellucid.cli.arguments import expand_arguments, known_flags, parse_arguments
 from pellucid.cli.completion import ARGUMENT_CLASSES
-from pellucid.cli.flag_suggestions import UnknownFlagError, is_one_edit
+from pellucid.cli.flag_suggestions import UnknownFlagError, is_one_edit, unknown_flag_error
 from pellucid.cli.foreign_flags import FOREIGN_FLAGS
 from pellucid.cli.subcommand_flags import explain_unknown_flag
 from pellucid.cli.subcommands import SUBCOMMANDS
@@ -136,3 +136,9 @@ def test_one_edit_is_detected() -> None:
     ]
     assert [is_one_edit(*pair) for pair in one_edit_pairs] == [True] * 5
     assert [is_one_edit(*pair) for pair in other_pairs] == [False] * 6
+
+
+def test_a_setting_of_an_attention_of_another_package_has_advice() -> None:
+    message = unknown_flag_error("--attention.window", ["--attention", "--attention.filter-radius"], {})
+    assert message.startswith("there is no flag --attention.window; an attention type of another package cannot add")
+    assert "attention.filter_radius" in message

@@ -184,7 +184,6 @@ def test_a_file_without_names_cannot_be_filled(tmp_path: Path) -> None:
         ("--sample", "2"),
         ("--text",),
         ("--output-format", "jsonl"),
-        ("--on-bad-line", "skip"),
     ],
 )
 def test_options_that_exclude_filling(flags: tuple[str, ...], tmp_path: Path) -> None:
@@ -196,3 +195,23 @@ def test_the_column_of_the_sources_is_not_filled(tmp_path: Path) -> None:
     path = write_table(tmp_path / "table.csv")
     result = run_pellucid("predict", digits_run().run, path, "--fill", "words", "--source-column", "words", "--header")
     assert usage_error_message(result) == "--fill: 'words' is the column of the sources; name that of the targets"
+
+
+def test_rows_that_cannot_be_read_are_written_as_they_are_on_request(tmp_path: Path) -> None:
+    """Regression test: --fill refused a table with two broken rows, and excluded --on-bad-line skip."""
+    path = tmp_path / "table.csv"
+    bad = (b'2,"three\r\n', b"3,\xff,,\r\n", b"5,six\r\n")
+    path.write_bytes(b"id,words,digits,note\r\n1,one two,,a\r\n" + bad[1] + bad[2] + b'6,six,SIX,"b, c"\r\n' + bad[0])
+    refused = fill(path)
+    assert refused.code == 2 and "3 rows cannot be read" in refused.err and "--on-bad-line skip" in refused.err
+    options = ("--fill", "digits", "--source-column", "words", "--header", "--on-bad-line", "skip")
+    filled = tmp_path / "filled.csv"
+    result = run_pellucid("predict", digits_run().run, path, *options, stdout=filled)
+    lines = filled.read_bytes().splitlines(keepends=True)
+    assert lines[0] == b"id,words,digits,note,confidence\r\n" and lines[1].startswith(b"1,one two,")
+    assert lines[2:4] == [bad[1], bad[2]] and lines[4] == b'6,six,SIX,"b, c",\r\n' and lines[5:] == [bad[0]]
+    assert (
+        "3 rows that cannot be read, written as in the input" in result.err
+        and "1 cell of 'digits' filled" in result.err
+    )
+    assert "give a regular file" in usage_error_message(fill("--on-bad-line", "skip", stdin=path.read_bytes()))

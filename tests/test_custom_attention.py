@@ -134,6 +134,15 @@ def test_greedy_search_equals_a_beam_of_one_and_a_loaded_run_predicts_the_same(t
     assert sum(decompose_scores(model, greedy)) == pytest.approx(1)
 
 
+def test_the_card_names_the_class_and_its_settings(trained: TrainedRun) -> None:
+    card = (trained.run / "card.md").read_text("utf-8")
+    assert (
+        "Needs the class of the attention type 'cosine', registered with pellucid.register_attention(name, cl" in card
+    )
+    attention = trained.config.attention
+    assert f"* Attention: cosine of another package, which may read: size {attention.size}, filters" in card
+
+
 def test_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     files, config = write_copy_files(tmp_path), make_cosine_config(decoder={"dropout": 0.3})
     assert_training_resumes(files, config, tmp_path, update=7)
@@ -247,6 +256,8 @@ def test_unknown_names_are_refused_with_the_known_ones(tmp_path: Path) -> None:
         build_config({"attention": {"type": "cosin"}}, "a test")
     with pytest.raises(ConfigError, match="expected additive, location"):
         build_config({"attention": {"type": 1}}, "a test")
+    with pytest.raises(ConfigError, match="got 'stay-or-move'; the attention type of another package is known once"):
+        build_config({"attention": {"type": "stay-or-move"}}, "a test")
     space = tmp_path / "space.toml"
     for choice in ("cosine", "cosin"):
         space.write_text(f'[attention.type]\nchoices = ["additive", "{choice}"]\n', "utf-8")
@@ -296,6 +307,20 @@ def test_an_installed_package_is_found_by_every_process(tmp_path: Path) -> None:
     updated = run_command(*predict, package=package)
     assert updated.out == results[1].out and updated.err.count("my-attention") == 2
     assert "my-attention 1', and is used with" in updated.err and "my-attention 2' (1 further member" in updated.err
+    shared = run_command("share", run / "seed-1", "--to", tmp_path / "shared", package=package)
+    assert "who uses the model needs `my-attention` 2, which provides the attention type 'cosine'" in shared.err
+    card = (tmp_path / "shared" / "README.md").read_text("utf-8")
+    assert "It also needs `my-attention` 2, which provides the attention type 'cosine'. PyTorch is needed" in card
+    assert "the runtime without PyTorch does not support `attention.type` of this model" in card
+    module, gain = package / "my_attention.py", "        self.gain = nn.Parameter("
+    module.write_text(
+        module.read_text("utf-8").replace(gain, f"{gain}torch.ones(1))\n        self.factor = nn.Parameter(")
+    )
+    misfit = " ".join(run_command("predict", run / "seed-1", files.valid, package=package).err.split())
+    assert misfit.startswith(
+        f"pellucid: {run / 'seed-1'} was trained with 'my-attention 1', and 'my-attention 2' is installed: install the "
+        f"version that trained it, or train the model again; {run / 'seed-1' / 'model.safetensors'} does not fit"
+    ), misfit
     refused = run_command(*predict)
     assert refused.code != 0 and refused.out == ""
     assert refused.err.count("attention.type = 'cosine' is neither built in nor installed") == 1

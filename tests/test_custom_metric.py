@@ -1,5 +1,6 @@
 """A custom metric, the class of the page on metrics."""
 
+import inspect
 import math
 import re
 import sys
@@ -7,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import cast
 
 import msgspec
+import numpy as np
 import pytest
 from extension_pages import load_page_module
 from sample_traces import make_small_trace
@@ -18,7 +21,14 @@ import pellucid
 from pellucid.config.toml import build_config, override_settings
 from pellucid.config.training_types import BUILT_IN_METRICS, METRIC_TYPES, best_rank, format_metric, metric_sign
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.evaluation.custom_metrics import RESERVED_NAMES, EvaluatedExample, Metric, RatioMetric, score_metric
+from pellucid.evaluation.custom_metrics import (
+    RESERVED_NAMES,
+    EvaluatedExample,
+    Metric,
+    RatioMetric,
+    compute_metric,
+    score_metric,
+)
 from pellucid.evaluation.metrics import ScoredExample
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.tables import format_metric_value
@@ -236,3 +246,27 @@ def test_a_metric_cannot_end_the_process(monkeypatch: pytest.MonkeyPatch) -> Non
     entry = EntryPoint("declared", "module:Class", METRIC_TYPES.group)
     with pytest.raises(ConfigError, match=r"the entry point .* cannot be loaded: it called sys\.exit\(0\)"):
         METRIC_TYPES._load("declared", entry)
+
+
+@pytest.mark.parametrize("value", ["0.5", True, np.bool_(True), b"1"])
+def test_texts_and_booleans_are_no_values(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(Distinct):
+        """A metric whose value has another type."""
+
+        def compute(self, examples: Sequence[EvaluatedExample]) -> float:
+            """Return the value."""
+            return cast(float, value)
+
+    monkeypatch.setattr(METRIC_TYPES, "registered", {"wrong": Wrong})
+    with pytest.raises(ConfigError, match=r"Wrong\.compute returned .*; expected a finite number"):
+        compute_metric("wrong", [make_example("a", "a")])
+
+
+def test_the_message_names_the_wrong_property() -> None:
+    for name, value, text in (
+        ("unit", 3, "unit must be a string, not 3"),
+        ("higher_is_better", "yes", "higher_is_better must be True or False, not 'yes'"),
+        ("best_value", "1", "best_value must be a number or None, not '1'"),
+    ):
+        with pytest.raises(ArgumentError, match=f"; {text}$"):
+            inspect.unwrap(pellucid.register_metric)("mine", type("Wrong", (Distinct,), {name: value}))

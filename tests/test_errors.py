@@ -12,6 +12,7 @@ from pellucid.errors import (
     RunError,
     abbreviate_reason,
     count_noun,
+    list_lines,
     parse_whole_number,
     quote,
     suggest,
@@ -25,6 +26,12 @@ def test_a_number_has_its_noun_in_singular_or_plural() -> None:
         "1,200 bad lines",
     ]
     assert [count_noun(number, "one is", "ones are") for number in (1, 2)] == ["1 one is", "2 ones are"]
+
+
+def test_only_the_first_lines_are_listed() -> None:
+    assert list_lines([1017]) == "line 1,017" and list_lines([1, 2, 3], unit="row") == "rows 1, 2 and 3"
+    assert list_lines(range(1, 8)) == "lines 1, 2, 3, 4, 5 and 2 more"
+    assert list_lines([3, 9], 4) == "lines 3, 9 and 2 more"
 
 
 @pytest.mark.parametrize("kind", [ConfigError, DataError, RunError])

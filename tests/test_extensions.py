@@ -13,7 +13,7 @@ import pytest
 import torch
 from extension_pages import load_page_module
 from torch import nn
-from trained_runs import make_small_config
+from trained_runs import make_small_config, train_to_end, write_digit_files
 
 import pellucid
 from pellucid.config.attention_types import ATTENTION_TYPES
@@ -21,7 +21,7 @@ from pellucid.config.cell_types import CELL_TYPES
 from pellucid.config.extensions import ExtensionRegistry, PackageVersion
 from pellucid.config.settings import AttentionConfig
 from pellucid.config.task_settings import TASKS
-from pellucid.config.toml import override_settings
+from pellucid.config.toml import override_settings, unused_extension_notes
 from pellucid.config.training_types import CALLBACK_TYPES, METRIC_TYPES, OPTIMIZER_TYPES
 from pellucid.errors import ArgumentError, ConfigError
 from pellucid.evaluation.custom_metrics import Metric, RatioMetric, build_metric
@@ -30,6 +30,7 @@ from pellucid.model.cells import CellSpec, GRUSpec, get_cell_spec
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.tag import TaggingTask
 from pellucid.training.callbacks import build_callbacks
+from pellucid.training.events import ModelBuilt
 from pellucid.training.optimizer import build_optimizer
 from pellucid.training.torch_optimizer import TorchOptimizer
 
@@ -216,12 +217,12 @@ def test_entry_points_are_loaded_and_checked(kind: Kind, monkeypatch: pytest.Mon
         kind.registry.get("declaret")
 
 
-def declare(folder: Path, package: str, group: str, value: str) -> None:
-    """Write the metadata of a package that declares the extension "declared"."""
+def declare(folder: Path, package: str, group: str, value: str, name: str = "declared") -> None:
+    """Write the metadata of a package that declares an extension."""
     metadata = folder / f"{package.replace('-', '_')}-1.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n", "utf-8")
-    (metadata / "entry_points.txt").write_text(f"[{group}]\ndeclared = {value}\n", "utf-8")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n", "utf-8")
 
 
 @each_registry
@@ -248,6 +249,42 @@ def test_a_name_that_two_packages_declare_is_refused(
     )
     different.register("declared", globals()[example])
     assert different.get("declared") is globals()[example]
+
+
+@each_registry
+def test_a_built_in_name_that_a_package_declares_has_a_note(
+    registry: ExtensionRegistry[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, other = list(registry.built_in)[:2] if len(registry.built_in) > 1 else ("none", "none")
+    declare(tmp_path, "pkg-one", registry.group, "my_module:Mine", name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    fresh = replace(registry, registered={}, packages={})
+    assert list(fresh.names()) == list(registry.built_in) and name not in fresh.declared
+    if name in registry.built_in:
+        assert fresh.unused_note("section.key", name) == (
+            f"section.key = '{name}' is the built-in {registry.kind}: the entry point of this name of pkg-one 1 "
+            "('my_module:Mine') is not used; give it another name"
+        )
+        assert fresh.unused_note("section.key", other) == ""
+
+
+def test_a_training_notes_a_built_in_name_that_a_package_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(tmp_path, "pkg-one", ATTENTION_TYPES.group, "my_module:Mine", "location")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(vars(ATTENTION_TYPES), "_entries", raising=False)
+    notes = [
+        unused_extension_notes(override_settings(make_small_config({}), {"attention": {"type": name}}))
+        for name in ("location", "dot")
+    ]
+    monkeypatch.delitem(vars(ATTENTION_TYPES), "_entries")
+    assert notes[0][0].startswith("attention.type = 'location' is the built-in attention type") and notes[1] == []
+    files = write_digit_files(tmp_path)
+    config = override_settings(make_small_config({"epochs": 1}), {"attention": {"type": "location"}})
+    events = train_to_end(files, tmp_path / "run", config)
+    assert [event.warnings for event in events if isinstance(event, ModelBuilt)] == [tuple(notes[0])]
+    monkeypatch.delitem(vars(ATTENTION_TYPES), "_entries")
 
 
 def test_a_task_that_is_declared_under_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

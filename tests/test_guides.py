@@ -212,7 +212,9 @@ def test_the_attention_class_of_the_guide_computes_weights() -> None:
 
 
 def test_the_programs_of_the_attention_guide_train_their_classes(tmp_path: Path) -> None:
-    module, program, test, sparse_program = python_blocks(ROOT / "docs" / "extend" / "attention.md")
+    module, program, test, sparse_program, state_program, hook_program = python_blocks(
+        ROOT / "docs" / "extend" / "attention.md"
+    )
     (tmp_path / "my_attention.py").write_text(module, "utf-8")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     search_path = os.pathsep.join([str(tmp_path), *sys.path])
@@ -221,6 +223,8 @@ def test_the_programs_of_the_attention_guide_train_their_classes(tmp_path: Path)
     assert 'type = "cosine"' in (tmp_path / "runs" / "cosine" / "config.toml").read_text("utf-8")
     printed = run_script([sys.executable, "-"], sparse_program, tmp_path, environment)
     assert re.search(r"1984 → MCMLXXXIV [1-9]\d% of the weights are zero", printed), printed
+    printed = run_script([sys.executable, "-"], state_program + hook_program, tmp_path, environment)
+    assert re.search(r"\d+ torch\.Size\(\[\d+, 4\]\)\n\[-?\d", printed), printed
 
 
 EXTENSION_PROGRAMS = {

@@ -35,6 +35,7 @@ ORDER = (
         "cluster",
     ),
     *("config.settings", "config.presets", "config.extensions", "config.attention_types", "config.cell_types"),
+    "config.extension_errors",
     *("config.training_types", "config.task_settings", "config"),
     *(
         "data",
@@ -71,6 +72,7 @@ DATA_ORDER = (
     *(
         "text_words",
         "context",
+        "ipa_phones",
         "normalization",
         "tokenizers",
         "lines",

@@ -171,6 +171,18 @@ def test_a_finished_run_is_found_again_without_its_initial_run(tmp_path: Path) -
         train_to_end(files, tmp_path / "run", small_config(copy_task_run().run))
 
 
+def test_another_attention_type_is_named_with_that_of_the_run(tmp_path: Path) -> None:
+    files = write_copy_files(tmp_path / "data", 16, 6)
+    settings: dict[str, Any] = {"training": {"epochs": 1, "batch_size": 8, "pair_ngram": False}}
+    location = {"size": "tiny", "attention": {"type": "location", "filter_radius": 4}, **settings}
+    pellucid.train(files.train, files.valid, tmp_path / "base", location)
+    with pytest.raises(ConfigError, match=r"attention\.type: 'location' in the run, 'additive' now"):
+        pellucid.train(
+            *(files.train, files.valid, tmp_path / "run", {"attention": {"type": "additive"}, **settings}),
+            init_from=tmp_path / "base",
+        )
+
+
 def test_members_of_an_ensemble_begin_from_the_members_of_another(tmp_path: Path) -> None:
     files, training = write_copy_files(tmp_path / "data", 16, 6), {"epochs": 1, "batch_size": 8, "pair_ngram": False}
     settings = {"size": "tiny", "training": training}

@@ -102,6 +102,9 @@ QUOTING_FUNCTIONS = {
     "isinstance",
     "type",
     "partial",
+    "describe_failure",
+    "extension_error",
+    "_is_about_none",
 }
 """Functions that accept an error of another library and return a short text without control characters, or no text."""
 

@@ -74,7 +74,7 @@ def test_fields_and_arguments_of_wrong_types_are_refused() -> None:
         assert line.startswith(f"ArgumentError {message}")
 
 
-@pytest.mark.parametrize("kind", ["characters", "words", ";", " ", "+", "<sep>", "a"])
+@pytest.mark.parametrize("kind", ["characters", "ipa", "words", ";", " ", "+", "<sep>", "a"])
 def test_an_empty_text_has_no_symbols(kind: str) -> None:
     assert Tokenizer(kind, "none").split("") == []
     assert Tokenizer(kind, "none").join([]) == ""
@@ -108,18 +108,38 @@ def test_an_empty_kind_is_refused_with_its_key(side: str) -> None:
         build_tokenizers(DataConfig(**{f"{side}_symbols": ""}))  # type: ignore[arg-type]
     assert (
         str(caught.value)
-        == f"data.{side}_symbols: expected characters, words, subwords or a separator, got an empty string"
+        == f"data.{side}_symbols: expected characters, ipa, words, subwords or a separator, got an empty string"
     )
 
 
 @pytest.mark.parametrize(
-    ("kind", "hint"), [("charcters", "; did you mean 'characters'?"), ("word", "; did you mean 'words'?"), ("bpe", "")]
+    ("kind", "hint"),
+    [
+        ("charcters", "; did you mean 'characters'?"),
+        ("word", "; did you mean 'words'?"),
+        ("IPA", "; did you mean 'ipa'?"),
+        ("bpe", ""),
+    ],
 )
 def test_a_misspelled_kind_is_no_separator(kind: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build_tokenizers(DataConfig(target_symbols=kind))
-    expected = f"data.target_symbols: expected characters, words, subwords or a separator, got {kind!r}{hint}"
+    expected = f"data.target_symbols: expected characters, ipa, words, subwords or a separator, got {kind!r}{hint}"
     assert str(caught.value) == expected
+
+
+def test_phones_are_letters_with_their_marks() -> None:
+    phones = Tokenizer("ipa", "nfc")
+    assert phones.split("t͡ʃˈaːco\u0303") == ["t͡ʃ", "ˈ", "aː", "c", "õ"]
+    assert phones.count("t͡ʃaː") == 2
+    assert [phones.can_produce(symbol) for symbol in ("t͡ʃ", "aː", "ˈ", "ː", "tʃ", "ˈa", "")] == [True] * 4 + [False] * 3
+
+
+@given(TEXTS, st.sampled_from(["none", "nfc", "nfd"]))
+def test_phones_join_to_the_same_text(text: str, form: str) -> None:
+    phones = Tokenizer("ipa", form)  # type: ignore[arg-type]
+    assert phones.join(phones.split(text)) == phones.normalize(text)
+    assert all(map(phones.can_produce, phones.split(text)))
 
 
 @given(TEXTS)
@@ -148,7 +168,7 @@ def test_a_normalized_text_joins_to_its_normal_form(text: str, form: str) -> Non
     assert characters.join(characters.split(text)) == unicodedata.normalize(form.upper(), text)  # type: ignore[arg-type]
 
 
-@given(TEXTS, st.sampled_from(["none", "nfc", "nfd"]), st.sampled_from(["characters", "words", ";"]))
+@given(TEXTS, st.sampled_from(["none", "nfc", "nfd"]), st.sampled_from(["characters", "ipa", "words", ";"]))
 def test_a_text_has_at_most_four_times_its_length_plus_one_symbols(text: str, form: str, kind: str) -> None:
     """The quick check of lengths in examples.py relies on this bound."""
     count = len(Tokenizer(kind, form).split(text))  # type: ignore[arg-type]

@@ -109,7 +109,7 @@ def test_an_unpaired_surrogate_is_no_character_of_a_subword_model() -> None:
 
 
 def test_features_are_not_split_into_subwords() -> None:
-    with pytest.raises(ConfigError, match=r"data\.features_symbols: expected characters, words or a separator"):
+    with pytest.raises(ConfigError, match=r"data\.features_symbols: expected characters, ipa, words or a separator"):
         build_tokenizers(DataConfig(features_symbols="subwords"))
 
 

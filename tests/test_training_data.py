@@ -281,11 +281,6 @@ def test_duplicates_and_spaces_at_the_ends_are_told(tmp_path: Path) -> None:
     )
 
 
-def test_only_the_first_lines_are_listed() -> None:
-    assert reading.list_lines([1017]) == "line 1,017" and reading.list_lines([1, 2, 3], "row") == "rows 1, 2, 3"
-    assert reading.list_lines([17, 203, 540, 541]) == "lines 17, 203, 540, ..."
-
-
 @pytest.mark.parametrize("where", ["train", "valid"])
 def test_a_file_of_mostly_bad_lines_is_not_trained_on(tmp_path: Path, where: str) -> None:
     """Also if bad lines are skipped: the rest would be an accident."""

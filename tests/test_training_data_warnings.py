@@ -7,8 +7,9 @@ import pytest
 from command_line import run_pellucid
 from trained_runs import make_small_config
 
-from pellucid.config.settings import TaskName
+from pellucid.config.settings import DataConfig, TaskName
 from pellucid.data.examples import Example
+from pellucid.data.tokenizers import symbol_kind_warnings
 from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
 from pellucid.tasks.registry import build_network, get_task
 from pellucid.training.training_data import data_warnings
@@ -69,6 +70,32 @@ def test_symbols_between_spaces_that_are_split_into_characters_are_reported(targ
     assert find_data_warnings("tag", [Example("abc", "A B C")] * 2, [Example("abc", "A B C")]) == []
 
 
+@pytest.mark.parametrize(
+    ("targets", "advice"),
+    [
+        (["t͡ʃˈeɪnd͡ʒ", "t͡ʃˈɛs", "kˈɪd"], "keeps t͡ʃ and d͡ʒ together"),
+        (["baːt", "ɡɐ"], "keeps aː together"),
+        (["kˈɪd", "bˈɪd"], ""),
+        (["किताब", "पानी"], ""),
+    ],
+)
+def test_ipa_that_is_split_into_characters_is_reported(targets: list[str], advice: str) -> None:
+    train = [Example("abc", target) for target in targets]
+    expected = [f"the targets look like IPA: --target-symbols ipa {advice}"] if advice else []
+    assert find_data_warnings("transduce", train, train) == expected
+    words = ["abc"] * len(targets)
+    assert list(symbol_kind_warnings(words, targets, DataConfig())) == expected
+    assert list(symbol_kind_warnings(words, targets, DataConfig(target_symbols="ipa"))) == []
+    assert list(symbol_kind_warnings(words, targets, DataConfig(aligned=True))) == []
+    expected = [warning.replace("target", "source") for warning in expected]
+    assert list(symbol_kind_warnings(targets, words, DataConfig())) == expected
+
+
+def test_phones_between_spaces_are_reported_also_with_ipa() -> None:
+    (warning,) = symbol_kind_warnings(["ab"] * 2, ["k ˈa t", "d ɔ ɡ"], DataConfig(target_symbols="ipa"))
+    assert "they are split into IPA phones, of which the space is one: consider --target-symbols words" in warning
+
+
 @pytest.mark.parametrize(("num_sampled", "warns"), [(0, False), (10, False), (15, True), (1000, True)])
 def test_a_sampled_softmax_of_a_small_vocabulary_is_reported(num_sampled: int, warns: bool) -> None:
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -115,6 +142,6 @@ def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     assert result.code == 0
     assert "note: every training example has the same class, 'A'" in result.err
     expected = (
-        "note: 5 of 5 validation examples cannot be right: no training target contains 'B' (lines 1, 2, 3, ... of"
+        "note: 5 of 5 validation examples cannot be right: no training target contains 'B' (lines 1, 2, 3, 4 and 5 of"
     )
     assert expected in result.err

@@ -7,9 +7,10 @@ from typing import get_args
 
 from rapidfuzz.distance import Levenshtein
 
+from pellucid.auditing.characters import quote_visibly
 from pellucid.auditing.folds import assign_folds
 from pellucid.auditing.neighbors import conflicting_neighbors
-from pellucid.auditing.out_of_fold_scores import AuditScores, Span, score_out_of_fold
+from pellucid.auditing.out_of_fold_scores import MAX_MARGIN, AuditScores, Span, score_out_of_fold
 from pellucid.auditing.rules import apply_rules, other_file_reasons
 from pellucid.auditing.types import (
     CHARACTER_KINDS,
@@ -26,7 +27,6 @@ from pellucid.auditing.types import (
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
-from pellucid.errors import quote
 
 MAX_EXPLAINED = 2_000
 """Maximum number of entries, the most suspicious ones, whose near neighbors are searched."""
@@ -44,7 +44,8 @@ def audit_entries(
     """Rank entries by how suspicious their targets are, and say why.
 
     Entries with a character-level error (`CHARACTER_KINDS`) come first, then all others, both by their suspicion.
-    Entries that no model can score come before those whose targets the models write.
+    Entries that no model can score come before those whose targets the models write. Among those with the greatest
+    suspicion, a target that is more unlike the output comes first.
 
     Args:
         entries: Entries of one file.
@@ -71,7 +72,7 @@ def audit_entries(
         _build_record(entry, scores, row, [*unscored[row], *findings.reasons[row], *from_others[row]], tokenizers)
         for row, entry in enumerate(entries)
     ]
-    order = sorted(range(len(records)), key=lambda row: _rank_key(records[row]))
+    order = sorted(range(len(records)), key=lambda row: _rank_key(records[row], tokenizers.target))
     explained = [row for row in order if records[row].difference is not None][:MAX_EXPLAINED]
     outputs, has_contexts = [records[row].output for row in explained], config.data.context_words > 0
     near = conflicting_neighbors(entries, explained, outputs, tokenizers.target, has_contexts)
@@ -90,10 +91,31 @@ def record_without_target(entry: DictionaryEntry) -> AuditRecord:
     return AuditRecord(entry.line, entry.identifier, entry.example, None, None, None, None, (reason,), ())
 
 
-def _rank_key(record: AuditRecord) -> tuple[bool, bool, float]:
-    """Return the key by which records are sorted."""
-    agree = record.suspicion == 0
-    return not CHARACTER_KINDS.intersection(record.kinds), agree, -(record.suspicion or 0.0)
+def record_bad_row(line: int, error: str, text: str) -> AuditRecord:
+    """Return the record of a row that cannot be read, and is not audited.
+
+    Args:
+        line: Number of its line.
+        error: Why it cannot be read.
+        text: Its text; empty if it is unknown.
+    """
+    shown = f"; its text is {quote_visibly(text)}" if text else ""
+    sentence = f"the row cannot be read: {error}{shown}; change the line in an editor, then audit the file again"
+    return AuditRecord(line, "", Example("", ""), None, None, None, None, (Reason("bad_row", sentence),), ())
+
+
+def _rank_key(record: AuditRecord, tokenizer: Tokenizer) -> tuple[bool, bool, float, float]:
+    """Return the key by which records are sorted.
+
+    The greatest suspicion is that of all targets that a model gives no probability, so that it has no order: these are
+    sorted by their distance from the output, in edits per symbol of the longer text.
+    """
+    suspicion, distance = record.suspicion or 0.0, 0.0
+    if suspicion >= MAX_MARGIN:
+        given, written = tokenizer.split(record.example.target), tokenizer.split(record.output)
+        distance = Levenshtein.normalized_distance(given, written)
+    is_plain = not CHARACTER_KINDS.intersection(record.kinds)
+    return is_plain, record.suspicion == 0, -suspicion, -distance
 
 
 def _unscored_reasons(
@@ -117,7 +139,7 @@ def _unscored_reasons(
             continue
         unknown = ((number, symbol) for number, symbol in enumerate(symbols, 1) if len(folds_of[symbol]) == 1)
         position, symbol = next(unknown, (0, ""))
-        lacking = f"the source symbol {quote(symbol)}" if position else "a part of this pair"
+        lacking = f"the source symbol {quote_visibly(symbol)}" if position else "a part of this pair"
         text = f"no model can score this target: the rows of the other folds lack {lacking}"
         reasons.append((Reason("not_scored", text, "source" if position else "", position),))
     return reasons
@@ -195,12 +217,12 @@ def prediction_reason(difference: TargetDifference, scores: Mapping[str, ModelSc
         scores: Score by each kind of model that is used, by its name; at least one scores the target.
     """
     name, score = [(name, score) for name, score in scores.items() if score is not None][-1]
-    given, expected = (quote(text) if text else "nothing" for text in (difference.given, difference.expected))
-    source_phrase = f" for {quote(difference.source_symbols)}" if difference.source_symbols else ""
+    given, expected = (quote_visibly(text) if text else "nothing" for text in (difference.given, difference.expected))
+    source_phrase = f" for {quote_visibly(difference.source_symbols)}" if difference.source_symbols else ""
     others = "".join(f"; the {other} {_describe_score(scores[other])}" for other in scores if other != name)
     text = (
-        f"the {name} writes {quote(score.output)}: {expected}{source_phrase} in place of {given} at target symbol "
-        f"{difference.position} (more probable by {score.margin:.1f} nats{others})"
+        f"the {name} writes {quote_visibly(score.output)}: {expected}{source_phrase} in place of {given} at target "
+        f"symbol {difference.position} (more probable by {score.margin:.1f} nats{others})"
     )
     return Reason("prediction", text, "target", difference.position)
 
@@ -216,7 +238,7 @@ def _with_neighbors(record: AuditRecord, neighbors: tuple[NearNeighbor, ...]) ->
     """Return a record with its near neighbors, and with a reason if there are any."""
     if not neighbors:
         return record
-    shown = ", ".join(f"{quote(near.source)} → {quote(near.target)}" for near in neighbors)
+    shown = ", ".join(f"{quote_visibly(near.source)} → {quote_visibly(near.target)}" for near in neighbors)
     lines = tuple(near.line for near in neighbors)
     reason = Reason("neighbors", f"similar sources agree with the output: {shown}", lines=lines)
     reasons = sorted([*record.reasons, reason], key=lambda each: KIND_ORDER[each.kind])

@@ -3,11 +3,12 @@
 import io
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from pellucid.auditing.rules import list_lines
+from pellucid.auditing.characters import quote_visibly
+from pellucid.auditing.text_checks import check_column
 from pellucid.auditing.types import AuditRecord
 from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig
@@ -26,7 +27,7 @@ from pellucid.data.readers import (
     resolve_format,
 )
 from pellucid.data.tokenizers import build_tokenizers
-from pellucid.errors import DataError, parse_whole_number, quote
+from pellucid.errors import DataError, list_lines, parse_whole_number, quote
 from pellucid.files import follow_links, read_bytes, write_atomic
 
 Action = Literal["replace", "keep", "remove"]
@@ -164,10 +165,16 @@ def _parse_decision(record: Record, new_source: str, name: str) -> Decision | No
     if not (word or new_target or new_source):
         return None
     action = next((choice for choice in get_args(Action) if choice == word), None)
+    if action is None and not word:
+        side, text = ("target", new_target) if new_target else ("source", new_source)
+        raise DataError(
+            f"{location}: the new {side} {quote(text)} has no decision: write replace into the column decision, or "
+            "empty the cell"
+        )
     if action is None:
         raise DataError(
-            f"{location}: the decision is {quote(action_text)}; expected {', '.join(get_args(Action))}, or nothing, "
-            "with no new target or source either, for a row without a decision"
+            f"{location}: the decision is {quote(action_text)}; expected {', '.join(get_args(Action))}, or nothing "
+            "for a row without a decision"
         )
     if (action == "replace") != bool(new_target or new_source):
         expected = (
@@ -180,8 +187,17 @@ def _parse_decision(record: Record, new_source: str, name: str) -> Decision | No
     return Decision(line, source, target, action, new_target, new_source)
 
 
-def read_kept_pairs(paths: Sequence[Path]) -> frozenset[tuple[str, str]]:
-    """Return source and target of all rows that files of decisions keep.
+class DecidedPairs(NamedTuple):
+    """Source and target of rows on which earlier decisions are made."""
+
+    kept: frozenset[tuple[str, str]]
+    """Pairs that were kept."""
+    corrected: frozenset[tuple[str, str]]
+    """Pairs after their corrections."""
+
+
+def read_decided_pairs(paths: Sequence[Path]) -> DecidedPairs:
+    """Return source and target of all rows that files of decisions keep, and of those that they correct.
 
     Args:
         paths: Files of decisions, also on earlier states of the audited file: the lines do not count.
@@ -189,18 +205,33 @@ def read_kept_pairs(paths: Sequence[Path]) -> frozenset[tuple[str, str]]:
     Raises:
         DataError: As in `read_decisions`.
     """
-    decisions = (decision for path in paths for decision in read_decisions(path))
-    return frozenset((decision.source, decision.target) for decision in decisions if decision.action == "keep")
+    decisions = [decision for path in paths for decision in read_decisions(path)]
+    return DecidedPairs(
+        frozenset((each.source, each.target) for each in decisions if each.action == "keep"),
+        frozenset(
+            (each.new_source or each.source, each.new_target or each.target)
+            for each in decisions
+            if each.action == "replace"
+        ),
+    )
 
 
-def without_kept(records: Sequence[AuditRecord], kept: Container[tuple[str, str]]) -> list[AuditRecord]:
-    """Return the records whose source and target have not been kept.
+def without_decided(records: Sequence[AuditRecord], decided: DecidedPairs) -> list[AuditRecord]:
+    """Return the records on which no decision has been made.
+
+    A corrected row is still one of them if it repeats another row, which its correction may have caused.
 
     Args:
         records: Records of an audit.
-        kept: Source and target of the rows that were kept (`read_kept_pairs`).
+        decided: Source and target of the rows with decisions (`read_decided_pairs`).
     """
-    return [record for record in records if (record.example.source, record.example.target) not in kept]
+    return [record for record in records if not _is_decided(record, decided)]
+
+
+def _is_decided(record: AuditRecord, decided: DecidedPairs) -> bool:
+    """Return whether a row was kept, or has become what its correction says."""
+    pair = record.example.source, record.example.target
+    return pair in decided.kept or (pair in decided.corrected and "duplicate" not in record.kinds)
 
 
 def apply_decisions(path: Path, data: DataConfig, decisions: Sequence[Decision], output: Path) -> AppliedDecisions:
@@ -243,22 +274,18 @@ def apply_decisions(path: Path, data: DataConfig, decisions: Sequence[Decision],
 def _typing_warnings(
     path: Path, data: DataConfig, rows: Mapping[int, TableRow], decisions: Sequence[Decision]
 ) -> Iterator[str]:
-    """Yield warnings about new texts with leading or trailing spaces, or with symbols that no other row has."""
+    """Yield warnings about new texts that may be typing errors, compared to the rows that are not changed."""
     tokenizers = build_tokenizers(data)
     changed = {decision.line for decision in decisions if decision.action != "keep"}
     others = [row for row in rows.values() if row.line not in changed]
     for side, tokenizer in (("target", tokenizers.target), ("source", tokenizers.source)):
-        new_texts = {decision.line: getattr(decision, f"new_{side}") for decision in decisions}
-        known = {symbol for row in others for symbol in tokenizer.split(getattr(row, side))}
-        spaced = [line for line, text in new_texts.items() if text != text.strip()]
-        unknown = defaultdict[str, list[int]](list)
-        for line, text in new_texts.items() if others else ():
-            for symbol in sorted(set(tokenizer.split(text)) - known):
-                unknown[symbol].append(line)
-        if spaced:
-            yield f"{path}: new {side} with a space at the beginning or the end, in {list_lines(spaced)}"
-        for symbol, lines in unknown.items():
-            yield f"{path}: new {side} with {quote(symbol)}, a symbol that no other {side} has, in {list_lines(lines)}"
+        checks = check_column([getattr(row, side) for row in others], tokenizer)
+        lines_of = defaultdict[str, list[int]](list)
+        for decision in decisions:
+            for phrase in checks.warnings(getattr(decision, f"new_{side}")):
+                lines_of[phrase].append(decision.line)
+        for phrase, lines in lines_of.items():
+            yield f"{path}: new {side} with {phrase}, in {list_lines(lines)}"
 
 
 def _changed_lines(table: AuditedTable, changed: Mapping[int, bytes]) -> Iterator[bytes]:
@@ -327,8 +354,9 @@ def _check_agreement(path: Path, table: AuditedTable, decisions: Sequence[Decisi
             errors.append(f"{path}:{decision.line}: no pair begins in this line, but there is a decision on it")
         elif (row.source, row.target) != (decision.source, decision.target):
             errors.append(
-                f"{path}:{decision.line}: the decision is on {quote(decision.source)} with the target "
-                f"{quote(decision.target)}, but the line has {quote(row.source)} with {quote(row.target)}"
+                f"{path}:{decision.line}: the decision is on {quote_visibly(decision.source)} with the target "
+                f"{quote_visibly(decision.target)}, but the line has {quote_visibly(row.source)} with "
+                f"{quote_visibly(row.target)}"
             )
     if errors:
         more = [f"... and {len(errors) - MAX_LISTED_ERRORS:,} more"] if len(errors) > MAX_LISTED_ERRORS else []

@@ -188,16 +188,17 @@ def _without_near_duplicates(
             yield proposal
 
 
-def proposals_csv(proposals: Sequence[LabelProposal], delimiter: Delimiter = ",") -> str:
+def proposals_csv(proposals: Sequence[LabelProposal], delimiter: Delimiter = ",", line_end: str = "\n") -> str:
     """Return proposals as CSV.
 
     Args:
         proposals: Proposals in their order.
         delimiter: Delimiter; the comma by default.
+        line_end: Line end; that of Unix by default.
     """
     rows: list[Sequence[str]] = [COLUMNS]
     for rank, proposal in enumerate(proposals, 1):
         example = proposal.entry.example
         cells = (example.source, example.features, proposal.output, f"{proposal.uncertainty:.3f}")
         rows.append((str(rank), *cells))
-    return format_csv(rows, delimiter)
+    return format_csv(rows, delimiter, line_end)

@@ -4,7 +4,6 @@ A finding that more than `MAX_SHARE` of the rows have is a property of the file,
 transcriptions: it is one note, and no reason of a row.
 """
 
-import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +13,23 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from pellucid.auditing.characters import (
+    JOINERS,
+    code_point,
+    describe_look_alike,
+    find_look_alikes,
+    foreign_letters,
+    invisible_position,
+    is_invisible,
+    look_alikes_of,
+    quote_visibly,
+)
 from pellucid.auditing.folds import source_key
 from pellucid.auditing.types import Column, DictionaryEntry, Reason, ReasonKind
 from pellucid.data.examples import Example
 from pellucid.data.normalization import is_normalized
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
-from pellucid.errors import quote
+from pellucid.errors import MAX_LISTED_LINES, join_first, list_lines, quote
 
 MAX_SHARE = 0.05
 """Maximum share of the rows with a finding of one kind and column for which it is a reason of these rows."""
@@ -33,27 +43,8 @@ MAX_DEVIATION = 6.0
 """Deviation of the logarithm of a length ratio, in robust standard deviations, above which the pair is an outlier."""
 MIN_SPREAD = 0.1
 """Minimum robust standard deviation, so that pairs of equal lengths make no outlier of a small difference."""
-MAX_LISTED_LINES = 5
-"""Maximum number of lines in the text of a reason."""
-MAX_LISTED_LETTERS = 5
-"""Maximum number of different letters of another script in the text of a reason."""
-SCRIPTS = {
-    *("LATIN", "CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC", "ETHIOPIC", "CHEROKEE"),
-    *("DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "SINHALA"),
-    *("THAI", "LAO", "TIBETAN", "MYANMAR", "KHMER", "MONGOLIAN", "HANGUL"),
-}
-"""First words of the names of the letters of a script. Japanese writes with several scripts, which are left out."""
-JOINERS = frozenset("\u200c\u200d")
-"""Zero-width non-joiner and joiner."""
-JOINED_SCRIPTS = frozenset(
-    {
-        *("ARABIC", "SYRIAC", "MONGOLIAN", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL", "TELUGU"),
-        *("KANNADA", "MALAYALAM", "SINHALA"),
-    }
-)
-"""Scripts whose orthography has `JOINERS`, such as those of Persian and Hindi (Unicode Standard, section 23.2)."""
-PHONETIC_LETTERS = frozenset("βθχΒΘΧ")
-"""Greek letters of the International Phonetic Alphabet, which belong to Latin letters as well."""
+MAX_LISTED_LOOK_ALIKES = 3
+"""Maximum number of different look-alikes in the text of a reason."""
 SOURCE: Column = "source"
 TARGET: Column = "target"
 Form = Literal["composed", "decomposed", "mixed", "neutral"]
@@ -106,29 +97,11 @@ def _all_findings(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) ->
         (TARGET, [example.target for example in examples], tokenizers.target),
     ):
         yield from _odd_characters(texts, column)
-        yield from _mixed_scripts(texts, column, tokenizer)
+        yield from _mistaken_characters(texts, column, tokenizer)
         yield from _odd_normal_forms(texts, column)
         yield from _rare_symbols(texts, column, tokenizer)
     yield from _copied_targets(examples)
     yield from _length_outliers(examples, tokenizers)
-
-
-def list_lines(lines: Sequence[int], number: int = 0) -> str:
-    """Return line numbers as text: "line 3", "lines 3, 5 and 9", at most `MAX_LISTED_LINES` of them.
-
-    Args:
-        lines: Line numbers, at least one; the first `MAX_LISTED_LINES` suffice.
-        number: Number of all lines; 0, the default, if all are given.
-    """
-    number = number or len(lines)
-    listed = _join_shown([f"{line:,}" for line in lines[:MAX_LISTED_LINES]], number)
-    return f"line{'' if number == 1 else 's'} {listed}"
-
-
-def _join_shown(shown: Sequence[str], number: int) -> str:
-    """Return the first ones of a number of texts as one: "a", "a and b", "a, b and 7 more"."""
-    shown = [*shown, f"{number - len(shown):,} more"] if number > len(shown) else shown
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
 def _equal_sources(entries: Sequence[DictionaryEntry]) -> Iterator[tuple[int, Reason]]:
@@ -167,7 +140,7 @@ def _reasons_of_group(group: Sequence[DictionaryEntry], rows: Sequence[int]) -> 
                 others = (other for other in group if other.example.target != target)
                 others_of[target] = list(islice(others, MAX_LISTED_LINES))
             lines = tuple(other.line for other in others_of[target])
-            text = f"the same source has another target, {quote(others_of[target][0].example.target)}, in "
+            text = f"the same source has another target, {quote_visibly(others_of[target][0].example.target)}, in "
             yield row, Reason("conflict", text + list_lines(lines, num_others), lines=lines)
 
 
@@ -177,21 +150,34 @@ def _odd_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int,
         if text[:1].isspace() or text[-1:].isspace():
             verb, position = ("begins", 1) if text[:1].isspace() else ("ends", len(text))
             yield row, Reason("surrounding_space", f"the {column} {verb} with a space", column, position)
-        position = next((number for number, character in enumerate(text, 1) if _is_invisible(character)), 0)
+        position = next((number for number, character in enumerate(text, 1) if is_invisible(character)), 0)
         if position and JOINERS.intersection(text):
-            position = _invisible_position(text)
+            position = invisible_position(text)
         if position:
             character = text[position - 1]
             name = unicodedata.name(character, "a control character").lower()
-            yield row, Reason("invisible", f"the {column} has {name} (U+{ord(character):04X})", column, position)
+            yield row, Reason("invisible", f"the {column} has {name} ({code_point(character)})", column, position)
 
 
-def _mixed_scripts(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
-    """Yield texts in which a word has letters of two scripts; where symbols are words, the text is one word."""
+def _mistaken_characters(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
+    """Yield texts in which a word has letters of two scripts, and texts with other look-alikes.
+
+    Where symbols are words, a text is one word.
+    """
+    look_alikes = find_look_alikes(Counter(character for text in texts for character in set(text)))
     for row, text in enumerate(texts):
-        mixed = _foreign_letters(text, is_one_word=tokenizer.kind != "characters")
+        mixed = foreign_letters(text, is_one_word=tokenizer.kind not in ("characters", "ipa"))
         if mixed is not None:
-            yield row, Reason("mixed_scripts", f"the {column} mixes scripts: {mixed.text}", column, mixed.position)
+            sentence = f"the {column} mixes scripts, from character {mixed.position} on: {mixed.text}"
+            yield row, Reason("mixed_scripts", sentence, column, mixed.position, characters=mixed.letters)
+        foreign = mixed.letters if mixed is not None else ""
+        positions = [position for position in look_alikes_of(text, look_alikes) if text[position] not in foreign]
+        if positions:
+            found = "".join(dict.fromkeys(text[position] for position in positions))
+            listed = [describe_look_alike(character, look_alikes[character]) for character in found]
+            described = join_first(listed[:MAX_LISTED_LOOK_ALIKES], len(listed))
+            sentence = f"the {column} has {described}; far more rows have the latter"
+            yield row, Reason("look_alike", sentence, column, positions[0] + 1, characters=found)
 
 
 def _odd_normal_forms(texts: Sequence[str], column: Column) -> Iterator[tuple[int, Reason]]:
@@ -209,33 +195,6 @@ def _odd_normal_forms(texts: Sequence[str], column: Column) -> Iterator[tuple[in
             yield row, Reason("normalization", text, column)
 
 
-def _is_invisible(character: str) -> bool:
-    """Return whether a character is not visible and is no plain space or tab."""
-    return character not in " \t" and unicodedata.category(character) in ("Cc", "Cf", "Zs", "Zl", "Zp")
-
-
-def _invisible_position(text: str) -> int:
-    """Return the position of the first invisible character that is no joiner of the orthography, from 1; 0 if none is.
-
-    A joiner belongs to the orthography after a letter of a script of `JOINED_SCRIPTS`, or after its sign, such as a
-    virama or a vowel point, and before another letter of these scripts. An Indic word may also end with one.
-    """
-    for position, character in enumerate(text, 1):
-        if not _is_invisible(character):
-            continue
-        before, after = _joined_script(text[position - 2 : position - 1]), _joined_script(text[position : position + 1])
-        is_final = position == len(text) or text[position].isspace()
-        if character not in JOINERS or not before or not (after or (is_final and before != "ARABIC")):
-            return position
-    return 0
-
-
-def _joined_script(character: str) -> str:
-    """Return the script of a letter or sign if it is one of `JOINED_SCRIPTS`; "" otherwise, and for no character."""
-    script = unicodedata.name(character, "").partition(" ")[0] if character else ""
-    return script if script in JOINED_SCRIPTS and unicodedata.category(character)[0] in "LM" else ""
-
-
 def _normal_form(text: str) -> Form:
     """Return the Unicode normal form of a text."""
     if text.isascii():
@@ -244,50 +203,6 @@ def _normal_form(text: str) -> Form:
     if composed and decomposed:
         return "neutral"
     return "composed" if composed else "decomposed" if decomposed else "mixed"
-
-
-class _ForeignLetters(NamedTuple):
-    """Letters of another script than most letters of their word."""
-
-    position: int
-    """Position of the first one in its text, from 1."""
-    text: str
-    """The different letters with their scripts, and the script of most letters."""
-
-
-def _foreign_letters(text: str, is_one_word: bool) -> _ForeignLetters | None:
-    """Return the letters of the first word with letters of several scripts; None if each word has one script.
-
-    Args:
-        text: The text.
-        is_one_word: True if white space separates the symbols of one word.
-    """
-    if text.isascii():
-        return None
-    for start, stop in [(0, len(text))] if is_one_word else (match.span() for match in re.finditer(r"\S+", text)):
-        scripts = [(position, script_of(text[position])) for position in range(start, stop)]
-        counts = Counter(script for _, script in scripts if script)
-        if len(counts) > 1:
-            main = counts.most_common(1)[0][0]
-            foreign = [(position, script) for position, script in scripts if script and script != main]
-            letters = dict.fromkeys((text[position], script) for position, script in foreign)
-            listed = [f"{quote(letter)} (U+{ord(letter):04X}, {script.capitalize()})" for letter, script in letters]
-            described = f"{_join_shown(listed[:MAX_LISTED_LETTERS], len(listed))} among {main.capitalize()} letters"
-            return _ForeignLetters(foreign[0][0] + 1, described)
-    return None
-
-
-@cache
-def script_of(character: str) -> str:
-    """Return the script of a letter, one of `SCRIPTS`; empty for other characters and `PHONETIC_LETTERS`.
-
-    Args:
-        character: One character.
-    """
-    if character in PHONETIC_LETTERS or not unicodedata.category(character).startswith("L"):
-        return ""
-    script = unicodedata.name(character, "").partition(" ")[0]
-    return script if script in SCRIPTS else ""
 
 
 def _rare_symbols(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
@@ -299,15 +214,15 @@ def _rare_symbols(texts: Sequence[str], column: Column, tokenizer: Tokenizer) ->
     split = [tokenizer.split(text) for text in texts]
     counts = Counter(symbol for symbols in split for symbol in set(symbols))
     rarest = [min((counts[symbol] for symbol in symbols), default=len(texts)) for symbols in split]
-    limit = _rare_limit(rarest)
+    limit = rare_limit(rarest)
     for row, symbols in enumerate(split):
         if rarest[row] <= limit and row not in with_characters:
             position = next(number for number, symbol in enumerate(symbols, 1) if counts[symbol] == rarest[row])
-            text = f"the {column} symbol {quote(symbols[position - 1])} is in {_share(rarest[row], len(texts))}"
+            text = f"the {column} symbol {quote_visibly(symbols[position - 1])} is in {_share(rarest[row], len(texts))}"
             yield row, Reason("rare_symbol", text, column, position)
 
 
-def _rare_limit(rarest: Sequence[int]) -> int:
+def rare_limit(rarest: Sequence[int]) -> int:
     """Return the number of rows up to which a symbol is rare, so that rare symbols are no property of the file.
 
     A column with a large alphabet, such as Chinese characters, has a lower limit.
@@ -333,7 +248,7 @@ def _rare_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int
     for row, row_classes in enumerate(classes):
         position = next((number for number, each in enumerate(row_classes, 1) if each and counts[each] <= limit), 0)
         if position:
-            name, character = row_classes[position - 1], quote(texts[row][position - 1])
+            name, character = row_classes[position - 1], quote_visibly(texts[row][position - 1])
             share = _share(counts[name], len(texts))
             found = f"{name} {character}; {name}s are in" if len(name) > 1 else f"character {character}, which is in"
             yield row, Reason("rare_character", f"the {column} has the {found} {share}", column, position)
@@ -424,5 +339,5 @@ def _summarize_other_file(name: str, same: Sequence[DictionaryEntry]) -> _Source
 def _other_file_reason(entry: DictionaryEntry, other: _SourceInOtherFile) -> Reason:
     """Return the reason that another file has the source of an entry."""
     has_target = entry.example.target in other.targets
-    relation = "the same target" if has_target else f"the target {quote(other.first_target)}"
+    relation = "the same target" if has_target else f"the target {quote_visibly(other.first_target)}"
     return Reason("other_file", f"{other.text}, with {relation}", lines=other.lines)

@@ -22,7 +22,9 @@ ReasonKind = Literal[
     "conflict",
     "duplicate",
     "other_file",
+    "bad_row",
     "mixed_scripts",
+    "look_alike",
     "normalization",
     "invisible",
     "surrounding_space",
@@ -34,7 +36,7 @@ ReasonKind = Literal[
 ]
 """Kinds of reasons, in the order in which those of an entry are listed."""
 CHARACTER_KINDS: frozenset[ReasonKind] = frozenset(
-    {"mixed_scripts", "normalization", "invisible", "surrounding_space", "rare_character"}
+    {"mixed_scripts", "look_alike", "normalization", "invisible", "surrounding_space", "rare_character"}
 )
 """Kinds of character-level errors, which are visible without a model; their entries come first."""
 Column = Literal["", "source", "target"]
@@ -84,6 +86,8 @@ class Reason(NamedTuple):
     """Position of the symbol or character, from 1; 0 if there is none."""
     lines: tuple[int, ...] = ()
     """First lines of other entries that the reason refers to; the text says how many there are."""
+    characters: str = ""
+    """Different characters of the column that are mistaken, such as letters of another script."""
 
 
 class TargetDifference(NamedTuple):

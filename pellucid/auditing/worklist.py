@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pellucid.auditing.characters import mark_invisible
 from pellucid.auditing.types import AuditRecord, TargetDifference
 from pellucid.config.settings import Delimiter
 from pellucid.data.delimiters import format_csv
@@ -16,7 +17,12 @@ COLUMNS = (
 DECIMALS = 3
 
 
-def worklist_csv(records: Sequence[AuditRecord], others: OtherColumns | None = None, delimiter: Delimiter = ",") -> str:
+def worklist_csv(
+    records: Sequence[AuditRecord],
+    others: OtherColumns | None = None,
+    delimiter: Delimiter = ",",
+    line_end: str = "\n",
+) -> str:
     """Return a worklist as CSV.
 
     Args:
@@ -24,12 +30,13 @@ def worklist_csv(records: Sequence[AuditRecord], others: OtherColumns | None = N
         others: Other columns of the audited file, which follow those of the worklist; None for none. A name that the
             worklist has itself gets the prefix "input_".
         delimiter: Delimiter; the comma by default.
+        line_end: Line end; that of Unix by default.
     """
     others = others or OtherColumns()
     empty = [""] * len(others.names)
     names = [*COLUMNS, *(f"input_{name}" if name.strip() in COLUMNS else name for name in others.names)]
     rows = [[*_cells(rank, record), *others.cells.get(record.line, empty)] for rank, record in enumerate(records, 1)]
-    return format_csv([names, *rows], delimiter)
+    return format_csv([names, *rows], delimiter, line_end)
 
 
 def _cells(rank: int, record: AuditRecord) -> list[str]:
@@ -41,7 +48,15 @@ def _cells(rank: int, record: AuditRecord) -> list[str]:
         *(record.output, format_nats(record.suspicion), *scores),
         *([""] * 5 if difference is None else _difference_cells(difference)),
         *(" ".join(record.kinds), "; ".join(reason.text for reason in record.reasons)),
-        *(" | ".join(f"{near.line}: {near.source} → {near.target}" for near in record.neighbors), "", "", ""),
+        *(
+            " | ".join(
+                f"{near.line}: {mark_invisible(near.source)} → {mark_invisible(near.target)}"
+                for near in record.neighbors
+            ),
+            "",
+            "",
+            "",
+        ),
     ]
 
 

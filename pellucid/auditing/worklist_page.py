@@ -8,18 +8,23 @@ from importlib import resources
 
 import msgspec
 
+from pellucid.auditing.characters import PHONETIC_LETTERS, SCRIPTS
 from pellucid.auditing.decisions import DECISION_COLUMNS, SOURCE_COLUMN
+from pellucid.auditing.text_checks import TextChecks
 from pellucid.auditing.types import AuditRecord, Column, ReasonKind
 from pellucid.auditing.worklist import format_nats
 from pellucid.config.settings import Delimiter
 from pellucid.data.delimiters import DELIMITERS
 from pellucid.data.examples import OtherColumns
+from pellucid.data.tokenizers import TOKENIZER_KINDS
 from pellucid.viewer.pages import security_policy
 
 DATA_ELEMENT = '<script type="application/json" id="worklist"></script>'
 """Element of the page for its rows."""
 MAX_KIND_ROWS = 200
 """Maximum number of rows of each kind of reason that a page has beside the most suspicious rows."""
+MAX_CHECKED_SYMBOLS = 20_000
+"""Maximum number of different symbols of a column that a page knows; of a column with more, it knows the characters."""
 ENCODING_MARK = '<meta charset="utf-8">'
 
 
@@ -41,6 +46,10 @@ class WorklistRow(msgspec.Struct, frozen=True, kw_only=True):
     """Cells of the other columns of the file."""
     has_source_error: bool
     """True if the source has a character-level error, which no other target corrects."""
+    source_marks: str
+    """Characters of the source that a reason calls mistaken; they are marked with their code points."""
+    target_marks: str
+    """Characters of the target that a reason calls mistaken."""
     proposed_source: str
     """Source with which a correction begins: without leading or trailing spaces that are a reason."""
     proposed_target: str
@@ -55,6 +64,25 @@ class KindCount(msgspec.Struct, frozen=True, kw_only=True):
     """Number of rows of the page."""
     total: int
     """Number of rows of the audit."""
+
+
+class ColumnChecks(msgspec.Struct, frozen=True, kw_only=True):
+    """Checks of new texts of a column by the page, as those of `TextChecks`."""
+
+    kind: str
+    """Symbols: "characters", "words", or their separator."""
+    normalization: str
+    """Unicode normal form of the symbols; empty for none."""
+    counts: dict[str, int]
+    """Number of rows with each symbol."""
+    ties: dict[str, int]
+    """Number of rows with each pair of tied letters."""
+    look_alikes: dict[str, str]
+    """Proper character of each look-alike."""
+    num_rows: int
+    rare_limit: int
+    usual: list[str]
+    """Kinds of findings that many rows have."""
 
 
 class WorklistContents(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +103,12 @@ class WorklistContents(msgspec.Struct, frozen=True, kw_only=True):
     kinds: list[KindCount]
     """Kinds of reasons of the rows."""
     rows: list[WorklistRow]
+    checks: list[ColumnChecks]
+    """Checks of new sources and of new targets; empty for no warnings."""
+    scripts: list[str]
+    """Scripts of which a word should have one."""
+    phonetic_letters: str
+    """Letters that belong to several scripts."""
 
 
 def page_records(records: Sequence[AuditRecord], max_rows: int) -> list[AuditRecord]:
@@ -116,6 +150,7 @@ def worklist_page(
     max_rows: int,
     others: OtherColumns | None = None,
     delimiter: Delimiter = ",",
+    checks: Sequence[TextChecks] = (),
 ) -> str:
     """Return the page of a worklist. Its security policy allows no network requests.
 
@@ -125,6 +160,7 @@ def worklist_page(
         max_rows: Maximum number of most suspicious rows.
         others: Other columns of the audited file, which are shown; None for none.
         delimiter: Delimiter of the exported decisions; the comma by default.
+        checks: Checks of sources and of targets, for warnings about new texts; none by default.
     """
     others, shown = others or OtherColumns(), page_records(records, max_rows)
     rows = [_page_row(record, others) for record in shown]
@@ -139,6 +175,9 @@ def worklist_page(
         other_names=list(others.names),
         kinds=[KindCount(kind=kind, shown=counts[kind], total=totals[kind]) for kind in counts],
         rows=rows,
+        checks=[_column_checks(each) for each in checks],
+        scripts=[script.capitalize() for script in sorted(SCRIPTS)],
+        phonetic_letters="".join(sorted(PHONETIC_LETTERS)),
     )
     page = resources.files("pellucid.auditing").joinpath("worklist.html").read_text(encoding="utf-8")
     policy = escape(security_policy(page, "'none'"))
@@ -172,9 +211,33 @@ def _page_row(record: AuditRecord, others: OtherColumns) -> WorklistRow:
         reasons=[reason.text for reason in record.reasons],
         others=list(others.cells.get(record.line, ())),
         has_source_error=record.has_source_error,
+        source_marks=_marked_characters(record, "source"),
+        target_marks=_marked_characters(record, "target"),
         proposed_source=_without_surrounding_spaces(record, "source"),
         proposed_target=_without_surrounding_spaces(record, "target"),
     )
+
+
+def _column_checks(checks: TextChecks) -> ColumnChecks:
+    """Return checks as the page needs them; of symbols that it cannot split, those of characters."""
+    tokenizer = checks.tokenizer
+    is_split = tokenizer.kind in ("characters", "words") or tokenizer.kind not in TOKENIZER_KINDS
+    by_symbols = is_split and not tokenizer.lowercase and len(checks.counts) <= MAX_CHECKED_SYMBOLS
+    return ColumnChecks(
+        kind=tokenizer.kind if by_symbols else "characters",
+        normalization=tokenizer.normalization.upper() if by_symbols and tokenizer.normalization != "none" else "",
+        counts=dict(checks.counts if by_symbols else checks.characters),
+        ties=dict(checks.ties),
+        look_alikes=checks.look_alikes,
+        num_rows=checks.num_rows,
+        rare_limit=checks.rare_limit,
+        usual=sorted(checks.usual),
+    )
+
+
+def _marked_characters(record: AuditRecord, column: Column) -> str:
+    """Return the characters of a source or target that its reasons call mistaken."""
+    return "".join(reason.characters for reason in record.reasons if reason.column == column)
 
 
 def _without_surrounding_spaces(record: AuditRecord, column: Column) -> str:

@@ -116,10 +116,15 @@ def _run_with_exit_code(command_line: list[str]) -> int:
         _abandon_stdout()
         file_name = f" {error.filename}" if error.filename else ""
         return _report_error(f"system error{file_name}: {os_error_text(error)}")
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
+    except Exception as error:
+        if is_out_of_memory(error):
+            return _report_error(f"out of memory; {MEMORY_ADVICE}")
+        from pellucid.config.extension_errors import extension_error  # a moment to import
+
+        named = extension_error(error)
+        if named is None:
             raise
-        return _report_error(f"out of memory; {MEMORY_ADVICE}")
+        return _report_error(str(named))
 
 
 def _report_error(*lines: str) -> int:

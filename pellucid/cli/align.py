@@ -36,7 +36,7 @@ from pellucid.cli.sources import (
 )
 from pellucid.config.settings import DataConfig, Device
 from pellucid.data.examples import Example, InputFormat, pair_config, parse_pairs, read_pairs
-from pellucid.data.tokenizers import build_tokenizers
+from pellucid.data.tokenizers import build_tokenizers, symbol_kind_warnings
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import ConfigError, DataError, InputError, count_noun
 
@@ -86,8 +86,8 @@ class AlignArguments(PairFileFlags):
     many_to_many: bool = False
     """Allow chunks with several source symbols and several target symbols; otherwise one side has one at most."""
     source_symbols: SymbolKind = ""
-    """Symbols of sources: characters (default), words, or parts between a separator. With RUN, those of the training.
-    """
+    """Symbols of sources: characters (default), ipa (phones of texts in IPA), words, or parts between a separator. With
+    RUN, those of the training."""
     target_symbols: SymbolKind = ""
     """Symbols of targets, in the same way."""
     device: Device = "cpu"
@@ -257,7 +257,11 @@ def _align_by_em(args: AlignArguments, file: Path, writer: AlignmentWriter) -> N
     for chunk in read_chunks(file, data, InputFormat(args.input_format, args.header), read_pairs, parse_pairs):
         _check_bad_lines(args, chunk, first_bad_line(chunk))
         items += chunk
-    pairs = [tokenizers.split_pair(item.source, item.target) for item in items if _is_pair(item)]
+    examples = [item for item in items if _is_pair(item)]
+    sources, targets = ([getattr(example, side) for example in examples] for side in ("source", "target"))
+    for warning in symbol_kind_warnings(sources, targets, data):
+        print_message(f"warning: {warning}")
+    pairs = [tokenizers.split_pair(example.source, example.target) for example in examples]
     alignments = iter(zip(pairs, align_symbols(pairs, args.limits), strict=True))
     for item in items:
         writer.notes.count_line(item, None)

@@ -348,7 +348,9 @@ def _value_error(flag: ArgumentSpec, flag_text: str, text: str) -> str:
     if choices:
         if text in choices:
             return ""
-        return f"{flag_text}: expected {_join_words(choices, 'or')}, got {quote(text)}{suggest(text, choices)}"
+        registry = extension_registry(flag.kind)
+        note = suggest(text, choices) or ("" if registry is None else registry.absent_note(text))
+        return f"{flag_text}: expected {_join_words(choices, 'or')}, got {quote(text)}{note}"
     if flag.kind in VALUE_TYPES:
         try:
             convert_value(flag.kind, text)

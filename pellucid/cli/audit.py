@@ -1,4 +1,4 @@
-"""Subcommand audit: pellucid audit FILE [--output CSV] [--html PAGE] [--apply DECISIONS] [--next N --unlabeled FILE]"""
+"""Subcommand audit: pellucid audit FILE [--html PAGE] [--symbols] [--apply DECISIONS] [--next N --unlabeled FILE]"""
 
 import sys
 from collections import Counter
@@ -21,34 +21,42 @@ from pellucid.auditing.types import (
 )
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
-from pellucid.cli.csv_output import byte_order_mark
+from pellucid.cli.csv_output import byte_order_mark, line_end
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
-from pellucid.config.settings import Config, DataConfig, Delimiter, Device, Epochs, Seed, Size
+from pellucid.config.settings import Config, DataConfig, Device, Epochs, Seed, Size
 from pellucid.config.toml import build_config
 from pellucid.data.examples import (
-    OtherColumns,
     describe_used_columns,
     file_delimiter,
+    read_column_names,
     read_other_columns,
     read_partially_labeled,
     read_row_ids,
 )
-from pellucid.data.readers import BadLine
-from pellucid.errors import ConfigError, InputError, count_noun
+from pellucid.data.headers import list_names
+from pellucid.data.lines import open_data_file
+from pellucid.data.readers import BadLine, resolve_format
+from pellucid.data.tokenizers import symbol_kind_warnings
+from pellucid.errors import ConfigError, InputError, count_noun, list_lines
 from pellucid.files import follow_links, write_text
 
 if TYPE_CHECKING:
+    from pellucid.auditing.text_checks import TextChecks
     from pellucid.auditing.types import AuditRecord
 
-MAX_LISTED_LINES = 20
+MAX_LISTED_BAD_LINES = 20
 """Maximum number of bad lines that are named."""
+MAX_SHOWN_BYTES = 200
+"""Maximum number of bytes of a bad line that the worklist shows."""
 MAX_PAGE_ROWS = 1_000
 """Default number of rows of a page."""
 NETWORK_FIELDS = ("size", "time", "epochs", "run", "device")
 """Fields of the arguments that only networks need."""
 WORKLIST_FIELDS = ("html", "page_rows", "compare", "decided", "folds", "jobs", "on")
 """Fields that only a worklist needs."""
+SYMBOLS_UNUSED = ("apply", "next", "unlabeled", *WORKLIST_FIELDS, "models", "seed", *NETWORK_FIELDS)
+"""Fields that have no effect where symbols are listed."""
 APPLY_UNUSED = ("next", "unlabeled", *WORKLIST_FIELDS, "models", "seed", *NETWORK_FIELDS)
 """Fields that have no effect where decisions are applied."""
 OtherFiles = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")]
@@ -65,7 +73,7 @@ class AuditArguments:
 
     Every row is in the worklist, the most suspicious first. Decisions are written into the columns decision (replace,
     keep, remove), new_target and new_source of the worklist, or exported by the page, and applied by --apply. Rows that
-    were kept are left out of later worklists by --decided.
+    were kept or corrected are left out of later worklists by --decided.
     """
 
     file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
@@ -80,12 +88,15 @@ class AuditArguments:
     apply: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="DECISIONS")] = ()
     """Apply the decisions of a file to FILE, and write the result to --output. No model is trained. Repeat the flag for
     several files, such as those of several editors; different decisions on one row are an error."""
+    symbols: bool = False
+    """List the symbols of sources and of targets with the number of their rows and their first lines, the rarest first,
+    as CSV. No model is trained."""
     compare: OtherFiles = ()
     """Other file, such as the test set of this training set: sources that occur in both are reported. Repeat the flag
     for several files."""
     decided: OtherFiles = ()
-    """File of earlier decisions: rows that it keeps, with the same source and target, are left out of the worklist.
-    Repeat the flag for several files."""
+    """File of earlier decisions: rows that it keeps, with the same source and target, and rows that have become what it
+    replaces them by, are left out of the worklist. Repeat the flag for several files."""
     next: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     """Propose N sources of --unlabeled to label next, the least certain first; 0: audit FILE."""
     unlabeled: Path | None = None
@@ -137,10 +148,13 @@ def main(arguments: list[str]) -> int:
     args = parse_arguments(AuditArguments, "audit", arguments)
     _check_arguments(args)
     _check_files(args)
+    _check_columns(args, arguments)
     if args.apply:
         _apply(args)
     elif args.next:
         _propose(args)
+    elif args.symbols:
+        _list_symbols(args)
     else:
         _audit(args)
     return 0
@@ -156,9 +170,22 @@ def _check_files(args: AuditArguments) -> None:
     check_output_file("--html", args.html, inputs, ending=".html")
     if args.html is not None and args.output is not None and args.html.resolve() == args.output.resolve():
         raise InputError(f"--output and --html are one file, {args.html}: name another file for the page")
-    is_worklist = not args.apply and not args.next
+    is_worklist = not (args.apply or args.next or args.symbols)
     if is_worklist and args.output is not None and args.output.exists() and args.output.stat().st_size:
         _check_decisions(args.output)
+
+
+def _check_columns(args: AuditArguments, arguments: Sequence[str]) -> None:
+    """Raise `ConfigError` for a header of more than two columns of which the user has chosen none."""
+    given = {argument.partition("=")[0].replace("_", "-") for argument in arguments}
+    if args.data.header is not True or given & {"--source-column", "--target-column"}:
+        return
+    names = read_column_names(args.file, args.data)
+    if len(names) > 2:
+        raise ConfigError(
+            f"{args.file}:1: the header has {len(names)} columns, named {list_names(names)}: choose two of them with "
+            "--source-column NAME and --target-column NAME"
+        )
 
 
 def _check_decisions(path: Path) -> None:
@@ -192,6 +219,7 @@ def _check_arguments(args: AuditArguments) -> None:
         raise ConfigError("--on ray: networks need --run DIR, a folder that all machines of the cluster share")
     for is_unused, names, reason in (
         (bool(args.apply), APPLY_UNUSED, "--apply trains no model and makes no worklist: leave out {flags}"),
+        (args.symbols, SYMBOLS_UNUSED, "--symbols lists symbols and makes no worklist: leave out {flags}"),
         (bool(args.next), WORKLIST_FIELDS, "--next proposes sources and makes no worklist: leave out {flags}"),
         (args.html is None, ("page_rows",), "{flags} is for the page: give --html"),
         (not uses_networks, NETWORK_FIELDS, "{flags}: only for networks; give --models network or both"),
@@ -233,11 +261,11 @@ class AuditedFile(NamedTuple):
     entries: list[DictionaryEntry]
     open_entries: list[DictionaryEntry]
     """Entries whose targets are empty: nobody has filled them yet."""
+    bad_lines: list[BadLine]
 
 
 def _read_entries(path: Path, data: DataConfig) -> AuditedFile:
     """Return the entries of a file; bad lines are counted and named on standard error."""
-    from pellucid.auditing.rules import list_lines
 
     reading, without_target = read_partially_labeled(path, data)
     identifiers = read_row_ids(path, data)
@@ -256,17 +284,36 @@ def _read_entries(path: Path, data: DataConfig) -> AuditedFile:
     return AuditedFile(
         entries,
         [DictionaryEntry(line, example, identifiers.get(line, "")) for line, example in without_target],
+        reading.bad_lines,
     )
 
 
 def _report_bad_lines(bad_lines: Sequence[BadLine]) -> None:
-    """Count and name bad lines, which are in no worklist."""
+    """Count and name bad lines, which are not audited."""
     if bad_lines:
-        print_message(f"{count_noun(len(bad_lines), 'bad line')}, not in the worklist:")
-    for line in bad_lines[:MAX_LISTED_LINES]:
+        print_message(f"{count_noun(len(bad_lines), 'bad line')}, not audited:")
+    for line in bad_lines[:MAX_LISTED_BAD_LINES]:
         print_message(str(line))
-    if len(bad_lines) > MAX_LISTED_LINES:
-        print_message(f"... and {len(bad_lines) - MAX_LISTED_LINES:,} more")
+    if len(bad_lines) > MAX_LISTED_BAD_LINES:
+        print_message(f"... and {len(bad_lines) - MAX_LISTED_BAD_LINES:,} more")
+
+
+def _line_texts(path: Path, bad_lines: Sequence[BadLine], data: DataConfig) -> dict[int, str]:
+    """Return the texts of bad lines, by their numbers; none if the file is no file of lines, or can be read only once.
+
+    Args:
+        path: The file.
+        bad_lines: Its bad lines.
+        data: Data settings.
+    """
+    if not bad_lines or not path.is_file() or resolve_format(path, data) == "parquet":
+        return {}
+    wanted, texts = {bad.line for bad in bad_lines}, dict[int, str]()
+    with open_data_file(path) as file:
+        for number, line in enumerate(file, 1):
+            if number in wanted:
+                texts[number] = line[:MAX_SHOWN_BYTES].decode(errors="replace").removeprefix("\ufeff").rstrip("\r\n")
+    return texts
 
 
 def _options(args: AuditArguments) -> AuditOptions:
@@ -278,20 +325,22 @@ def _options(args: AuditArguments) -> AuditOptions:
 def _audit(args: AuditArguments) -> None:
     """Audit FILE and write its worklist."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
-    from pellucid.auditing.audit import audit_entries, record_without_target
-    from pellucid.auditing.decisions import read_kept_pairs, without_kept
+    from pellucid.auditing.audit import audit_entries, record_bad_row, record_without_target
+    from pellucid.auditing.decisions import read_decided_pairs, without_decided
     from pellucid.auditing.worklist import worklist_csv
-    from pellucid.training.training_data import spaced_symbol_warnings
+    from pellucid.auditing.worklist_page import worklist_page
 
     config = args.build_config()
-    kept = read_kept_pairs(args.decided)
-    entries, open_entries = _read_entries(args.file, config.data)
+    kept = read_decided_pairs(args.decided)
+    entries, open_entries, bad_lines = _read_entries(args.file, config.data)
+    texts = _line_texts(args.file, bad_lines, config.data)
     if not args.file.is_file():
         print_message(
             f"note: {args.file} can be read only once: the worklist has neither its ids nor its other columns, and is "
             "separated by commas; audit a file to keep them"
         )
-    for warning in spaced_symbol_warnings([entry.example for entry in entries], config.data):
+    sources, targets = ([getattr(entry.example, side) for entry in entries] for side in ("source", "target"))
+    for warning in symbol_kind_warnings(sources, targets, config.data):
         print_message(f"warning: {warning}")
     others = {str(path): _read_entries(path, config.data).entries for path in args.compare}
     run = None if args.models == "pair-ngram" else args.run
@@ -299,15 +348,20 @@ def _audit(args: AuditArguments) -> None:
         audited = audit_entries(entries, config, _options(args), others, print_message)
     for note in audited.notes:
         print_message(f"note: {note}")
-    all_records = [*audited.records, *map(record_without_target, open_entries)]
-    records = without_kept(all_records, kept)
+    bad_rows = [record_bad_row(bad.line, bad.reason, texts.get(bad.line, "")) for bad in bad_lines]
+    all_records = [*bad_rows, *audited.records, *map(record_without_target, open_entries)]
+    records = without_decided(all_records, kept)
     if args.decided:
-        print_message(f"{count_noun(len(all_records) - len(records), 'row')} left out, kept by earlier decisions")
-    bom = byte_order_mark(args.file)
+        num_decided = len(all_records) - len(records)
+        print_message(f"{count_noun(num_decided, 'row')} left out, kept or corrected by earlier decisions")
     delimiter, columns = file_delimiter(args.file, config.data), read_other_columns(args.file, config.data)
-    _write(args.output, bom + worklist_csv(records, columns, delimiter))
+    worklist = worklist_csv(records, columns, delimiter, line_end(args.file))
+    _write(args.output, byte_order_mark(args.file) + worklist)
     if args.html is not None:
-        _write_page(args, args.html, records, columns, delimiter)
+        page = worklist_page(
+            records, args.file.name, args.page_rows, columns, delimiter, _check_texts(entries, config.data)
+        )
+        _write_page(args.html, page, records, args.page_rows)
     counts = Counter(kind for record in records for kind in record.kinds)
     listed = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
     print_message(f"rows by reason: {listed or 'none'}")
@@ -318,16 +372,37 @@ def _audit(args: AuditArguments) -> None:
         )
 
 
-def _write_page(
-    args: AuditArguments, path: Path, records: Sequence["AuditRecord"], columns: OtherColumns, delimiter: Delimiter
-) -> None:
-    """Write the page of a worklist."""
-    from pellucid.auditing.worklist_page import describe_page_rows, page_records, worklist_page
+def _check_texts(entries: Sequence[DictionaryEntry], data: DataConfig) -> list["TextChecks"]:
+    """Return the checks of sources and of targets."""
+    from pellucid.auditing.text_checks import check_column
+    from pellucid.data.tokenizers import build_tokenizers
 
-    write_text(follow_links(path), worklist_page(records, args.file.name, args.page_rows, columns, delimiter))
-    num_shown = len(page_records(records, args.page_rows))
+    tokenizers, examples = build_tokenizers(data), [entry.example for entry in entries]
+    return [
+        check_column([example.source for example in examples], tokenizers.source),
+        check_column([example.target for example in examples], tokenizers.target),
+    ]
+
+
+def _list_symbols(args: AuditArguments) -> None:
+    """Write the symbols of sources and of targets, and how often they occur."""
+    from pellucid.auditing.symbol_list import list_symbols, symbols_csv
+
+    symbols = list_symbols(_read_entries(args.file, args.data).entries, args.data)
+    delimiter = file_delimiter(args.file, args.data)
+    _write(args.output, byte_order_mark(args.file) + symbols_csv(symbols, delimiter, line_end(args.file)))
+    if args.output is not None:
+        print_message(f"{args.output}: {count_noun(len(symbols), 'symbol')}, the rarest of each column first")
+
+
+def _write_page(path: Path, page: str, records: Sequence["AuditRecord"], max_rows: int) -> None:
+    """Write the page of a worklist."""
+    from pellucid.auditing.worklist_page import describe_page_rows, page_records
+
+    write_text(follow_links(path), page)
+    num_shown = len(page_records(records, max_rows))
     if num_shown < len(records):
-        rows = describe_page_rows(num_shown, len(records), args.page_rows)
+        rows = describe_page_rows(num_shown, len(records), max_rows)
         print_message(f"{path}: {rows}; --page-rows sets their number, and --output has all")
     else:
         print_message(f"{path}: all {count_noun(num_shown, 'row')}")
@@ -361,4 +436,4 @@ def _propose(args: AuditArguments) -> None:
     if len(proposals) < args.next:
         print_message(f"only {count_noun(len(proposals), 'source')} of {args.unlabeled} are new and different")
     delimiter = file_delimiter(args.file, config.data)
-    _write(args.output, byte_order_mark(args.file) + proposals_csv(proposals, delimiter))
+    _write(args.output, byte_order_mark(args.file) + proposals_csv(proposals, delimiter, line_end(args.file)))

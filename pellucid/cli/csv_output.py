@@ -11,6 +11,9 @@ from pellucid.data.readers import TableCells
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, quote
 
+MAX_FIRST_ROW = 2**20
+"""Maximum number of bytes of the first row, whose line end is that of all rows."""
+
 
 def byte_order_mark(path: Path) -> str:
     """Return the byte order mark with which a file begins, by which spreadsheets recognize UTF-8; "" if it has none.
@@ -25,6 +28,25 @@ def byte_order_mark(path: Path) -> str:
         return ""
     with open_data_file(path) as file:
         return BYTE_ORDER_MARK.decode() if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else ""
+
+
+def line_end(path: Path) -> str:
+    """Return the line end of the first row of a file, whose cells may have others; that of Unix for other inputs.
+
+    Args:
+        path: The file; an input that is no regular file, and "-", can be read only once.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    if str(path) == "-" or not path.is_file():
+        return "\n"
+    with open_data_file(path) as stream:
+        row = line = stream.readline(MAX_FIRST_ROW)
+        while line and row.count(b'"') % 2 and len(row) < MAX_FIRST_ROW:
+            line = stream.readline(MAX_FIRST_ROW)
+            row += line
+        return "\r\n" if row.endswith(b"\r\n") else "\n"
 
 
 def name_result_columns(results: Iterable[str], names: Collection[str]) -> list[str]:

@@ -14,6 +14,12 @@ GENERIC_WORDS = frozenset(
 MIN_EDIT_LENGTH = 4
 """Minimum length of a word that may be a misspelling of another; shorter ones are too often within one edit."""
 MAX_SUGGESTIONS = 3
+NO_SETTINGS = (
+    "an attention type of another package cannot add settings: make the value a class attribute, and give --attention "
+    "the name of a subclass for each value, or let the class read a setting of the section, such as "
+    "attention.filter_radius"
+)
+"""Advice about a flag for the value of a class of another package."""
 
 
 class UnknownFlagError(InputError):
@@ -51,6 +57,8 @@ def unknown_flag_error(flag_text: str, flags: Collection[str], others: Mapping[s
     similar = similar_flags(name, flags)
     if similar:
         return f"there is no flag {text}; did you mean {' or '.join(map(quote, similar))}?"
+    if name.startswith("attention."):
+        return f"there is no flag {text}; {NO_SETTINGS}"
     homes = [verb for verb, names in others.items() if f"--{name}" in names]
     return f"there is no flag {text}{f'; it is a flag of {_join_subcommands(homes)}' if homes else ''}"
 

@@ -13,13 +13,13 @@ from pellucid.cli.input_flags import file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
 from pellucid.cli.predict_arguments import PredictArguments, check_arguments, configure_predictor
-from pellucid.cli.predict_fill import FilledTable, FillOptions, check_rows, write_filled_table
+from pellucid.cli.predict_fill import FilledTable, FillOptions, check_rows, read_rows, write_filled_table
 from pellucid.cli.predict_lines import SourceDecoder, SourceInput, read_acceptance, result_columns
 from pellucid.cli.predict_text import write_decoded_text
 from pellucid.cli.search_flags import sampling_config
 from pellucid.cli.sources import DecodingNotes, LineChunk, lexicon_count_message, read_chunks, split_paths
 from pellucid.config.settings import Device
-from pellucid.data.examples import InputFormat, input_file_format, parse_sources, read_sources
+from pellucid.data.examples import InputFormat, input_file_format, parse_sources, read_first_lines, read_sources
 from pellucid.data.headers import with_header
 from pellucid.data.readers import TableCells
 from pellucid.errors import ConfigError
@@ -182,11 +182,16 @@ def _fill_column(backend: "PredictionBackend", args: PredictArguments, file: Pat
     input_format = InputFormat(args.input_format, args.header, predictor.vocabularies.columns, cells=cells)
     format = input_file_format(None if str(file) == "-" else file, data, input_format)
     table = FilledTable(cells, FillOptions(args.fill, args.min_confidence, args.lexicon is not None), file, format)
+    bad_rows = None
     if file.is_file():
-        check_rows(read_sources(file, with_header(data, args.header), input_format._replace(cells=None)), file)
+        reading = (file, with_header(data, args.header), input_format._replace(cells=None))
+        bad_lines = check_rows(read_sources(*reading), file, args.on_bad_line)
+        bad_rows = read_rows(file, bad_lines, read_first_lines(*reading)) if args.on_bad_line == "skip" else None
+    elif args.on_bad_line == "skip":
+        raise ConfigError("--fill with --on-bad-line skip reads FILE twice: give a regular file, not standard input")
     notes = DecodingNotes(args.require)
     chunks = read_chunks(file, data, input_format, read_sources, parse_sources)
-    write_filled_table(table, chunks, backend, notes)
+    write_filled_table(table, chunks, backend, notes, bad_rows)
     _report_notes(notes, predictor, args)
 
 

@@ -75,7 +75,8 @@ class PredictArguments(OutputFlags, SearchFlags):
     """Write FILE, a CSV or TSV table with a header, with outputs in the empty cells of this column, and all other cells
     unchanged. The column confidence is added, and with --lexicon the column origin. Rows whose cell is not empty are
     not decoded. With --min-confidence, only outputs with this confidence are written. Excludes --nbest, --top-mass,
-    --sample, --prefixes, --text, other output formats than csv, and --on-bad-line skip."""
+    --sample, --prefixes, --text, and other output formats than csv. With --on-bad-line skip, rows that cannot be read
+    are written as they are."""
     text: bool = False
     """Read running text, and decode its words; all characters between them stay as they are. A word is a part between
     the word boundaries of Unicode that contains a letter (see --word-pattern). Known words come from --lexicon. text
@@ -167,7 +168,6 @@ def _check_fill_flags(args: PredictArguments) -> None:
         **_flags_of_single_lines(args),
         "--text": args.text,
         f"--output-format {args.output_format}": args.output_format not in ("text", "csv"),
-        "--on-bad-line skip": args.on_bad_line == "skip",
     }
     if args.fill and (flag := _first_given(excluded)):
         raise ConfigError(f"--fill writes the rows of FILE with one output in each empty cell: it excludes {flag}")

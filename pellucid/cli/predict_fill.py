@@ -1,11 +1,11 @@
 """Filling of the empty cells of a column: pellucid predict RUN FILE --fill COLUMN"""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pellucid.cli.csv_output import byte_order_mark, format_confidence, name_result_columns
+from pellucid.cli.csv_output import byte_order_mark, format_confidence, line_end, name_result_columns
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import DecodingNotes, InputLine, escape_text, first_bad_line
 from pellucid.config.settings import Format
@@ -20,8 +20,6 @@ from pellucid.errors import ConfigError, DataError, count_noun, quote, suggest
 if TYPE_CHECKING:
     from pellucid.cli.backend import PredictionBackend
 
-MAX_FIRST_ROW = 2**20
-"""Maximum number of bytes of the first row, whose line end is that of all rows."""
 MAX_LISTED = 20
 """Maximum number of rows that cannot be read and are listed."""
 
@@ -58,7 +56,7 @@ class FilledTable:
         self.format = format
         self.escape = sys.stdout.isatty()
         self.bom = byte_order_mark(file)
-        self.line_end = _line_end(file)
+        self.line_end = line_end(file)
         self.position = -1
         """Position of the column, from 0; -1 before the first row."""
         self.num_filled = self.num_empty = self.num_kept = 0
@@ -126,6 +124,18 @@ class FilledTable:
             return "\t".join(cells) + self.line_end
         return format_csv([cells], self.cells.delimiter, self.line_end)
 
+    def write_unchanged(self, row: bytes) -> None:
+        """Write a row that cannot be read to standard output, byte for byte unless that is a terminal.
+
+        Args:
+            row: The row, with its line end.
+        """
+        if self.escape:
+            sys.stdout.write(escape_text(row.decode(errors="replace").rstrip("\r\n")) + self.line_end)
+            return
+        sys.stdout.flush()
+        sys.stdout.buffer.write(row)
+
     def describe(self) -> str:
         """Return a message with the numbers of cells."""
         kept = f"{count_noun(self.num_kept, 'row')} unchanged" if self.num_kept else "no row had one before"
@@ -149,44 +159,61 @@ class FilledTable:
         return position
 
 
-def _line_end(file: Path) -> str:
-    """Return the line end of the first row of a file, whose cells may have others; that of Unix for standard input."""
-    if str(file) == "-" or not file.is_file():
-        return "\n"
-    with open_data_file(file) as stream:
-        row = line = stream.readline(MAX_FIRST_ROW)
-        while line and row.count(b'"') % 2 and len(row) < MAX_FIRST_ROW:
-            line = stream.readline(MAX_FIRST_ROW)
-            row += line
-        return "\r\n" if row.endswith(b"\r\n") else "\n"
-
-
-def check_rows(lines: Iterable[InputLine], file: Path) -> None:
-    """Refuse a file with rows that cannot be read, before anything is written: every row must be in the output.
+def check_rows(lines: Iterable[InputLine], file: Path, on_bad_line: Literal["stop", "skip"] = "stop") -> list[int]:
+    """Find the rows of a file that cannot be read, before anything is written: every row must be in the output.
 
     Args:
         lines: Rows of the file.
         file: The file, for the message.
+        on_bad_line: "stop", the default, refuses a file with such rows.
+
+    Returns:
+        The first lines of these rows, the first of which are printed.
 
     Raises:
-        DataError: A row cannot be read. The first such rows are printed.
+        DataError: A row cannot be read, and `on_bad_line` is "stop".
     """
-    num_bad = 0
+    bad_lines = list[int]()
     for line in lines:
         if isinstance(line, BadLine):
-            num_bad += 1
-            if num_bad <= MAX_LISTED:
+            bad_lines.append(line.line)
+            if len(bad_lines) <= MAX_LISTED:
                 print_message(str(line))
-    if num_bad:
-        listed = "" if num_bad <= MAX_LISTED else f"; the first {MAX_LISTED} are listed"
+    if bad_lines and on_bad_line == "stop":
+        listed = "" if len(bad_lines) <= MAX_LISTED else f"; the first {MAX_LISTED} are listed"
         raise DataError(
-            f"{file}: {count_noun(num_bad, 'row')} cannot be read{listed}. --fill writes every row, so nothing is "
-            "written: correct them first"
+            f"{file}: {count_noun(len(bad_lines), 'row')} cannot be read{listed}. --fill writes every row, so nothing "
+            "is written: correct them first, or write them as they are with --on-bad-line skip"
         )
+    return bad_lines
+
+
+def read_rows(file: Path, bad_lines: Sequence[int], first_lines: Iterable[int]) -> dict[int, bytes]:
+    """Return rows of a file as bytes with their line ends, by their first lines.
+
+    Args:
+        file: The file.
+        bad_lines: First lines of these rows.
+        first_lines: First line of each row of the file, in their order.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    if not bad_lines:
+        return {}
+    with open_data_file(file) as stream:
+        lines = stream.readlines()
+    starts = list(first_lines)
+    stop_of = dict(zip(starts, [*starts[1:], len(lines) + 1], strict=True))
+    return {line: b"".join(lines[line - 1 : stop_of[line] - 1]) for line in bad_lines}
 
 
 def write_filled_table(
-    table: FilledTable, chunks: Iterable[list[InputLine]], backend: "PredictionBackend", notes: DecodingNotes
+    table: FilledTable,
+    chunks: Iterable[list[InputLine]],
+    backend: "PredictionBackend",
+    notes: DecodingNotes,
+    bad_rows: Mapping[int, bytes] | None = None,
 ) -> None:
     """Decode the sources of all rows with an empty cell, and write the table to standard output.
 
@@ -195,22 +222,31 @@ def write_filled_table(
         chunks: Rows of the input.
         backend: Predictor.
         notes: Counts of the input, which this function increases.
+        bad_rows: Rows that cannot be read, by their first lines, which are written as they are; None, the default, to
+            stop at one.
 
     Raises:
         ConfigError: The input has no header, or its header lacks the column.
         DataError: There is no row, or a row cannot be read or has another number of cells than the header. The rows
             before it are written.
     """
-    is_first = True
+    is_first, num_bad = True, 0
     for chunk in chunks:
-        bad_index = first_bad_line(chunk)
-        lines = [item for item in chunk[:bad_index] if isinstance(item, Example)]
-        rows = table.pop_rows(len(lines))
+        bad_index = first_bad_line(chunk) if bad_rows is None else None
+        items = chunk[:bad_index]
+        lines = [item for item in items if isinstance(item, Example)]
+        cells = table.pop_rows(len(items))  # a row that cannot be read has none
+        rows = [row for item, row in zip(items, cells, strict=True) if isinstance(item, Example)]
         if is_first:
             sys.stdout.write(table.header_row())
             is_first = False
-        traces = _decode_empty(table, lines, rows, backend)
-        for line, row, trace in zip(lines, rows, traces, strict=True):
+        decoded = zip(lines, rows, _decode_empty(table, lines, rows, backend), strict=True)
+        for item in items:
+            if isinstance(item, BadLine):
+                table.write_unchanged((bad_rows or {})[item.line])
+                num_bad += 1
+                continue
+            line, row, trace = next(decoded)
             notes.count_line(line, trace)
             sys.stdout.write(table.format_row(table.fill_row(row, trace)))
         sys.stdout.flush()
@@ -225,6 +261,8 @@ def write_filled_table(
             "write to another file"
         )
     print_message(table.describe())
+    if num_bad:
+        print_message(f"{count_noun(num_bad, 'row')} that cannot be read, written as in the input")
 
 
 def _decode_empty(

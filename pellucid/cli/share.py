@@ -12,6 +12,8 @@ from pellucid.decoding.pretrained import CardOptions, HubRequest
 from pellucid.errors import ArgumentError, ConfigError, count_noun
 from pellucid.files import read_bytes
 from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.identity import required_packages
+from pellucid.run_folder.run_files import has_run, load_run_config, member_folders
 
 TextFlag = Annotated[str, arg(metavar="TEXT")]
 ListFlag = Annotated[str, arg(metavar="ID[,ID...]")]
@@ -84,6 +86,9 @@ def main(arguments: list[str]) -> int:
         print_message("the card does not say what the model is for: --intended-use FILE gives it the text")
     for unfinished in find_unfinished(args.run):
         print_message(str(unfinished))
+    first = member_folders(args.run)[0]
+    for text in required_packages(load_run_config(first)) if has_run(first) else ():
+        print_message(f"who uses the model needs {text}, and PyTorch; the card says so")
     if args.to is not None:
         _write(args.run, args.to, card)
     else:

@@ -5,6 +5,7 @@ package, so no code is read from a run folder.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -16,6 +17,8 @@ from pellucid.error_messages import join_choices, suggest_choice
 from pellucid.errors import ArgumentError, ConfigError, abbreviate_reason, quote
 
 ExtensionT = TypeVar("ExtensionT")
+OTHER_MODULES = frozenset({"pellucid", "torch", *sys.stdlib_module_names})
+"""Top-level modules that are no code of another package."""
 MAX_NAME_LENGTH = 100
 """Maximum number of characters of a name."""
 
@@ -69,6 +72,17 @@ def takes_arguments(function: Callable[..., object], num_positional: int, keywor
     return True
 
 
+def own_modules(value: object) -> frozenset[str]:
+    """Return the top-level modules in which a class of another package and its bases are defined, for messages.
+
+    Args:
+        value: Class of another package, or an object of one.
+    """
+    bases = (cast(type, value) if is_class(value) else type(value)).__mro__
+    names = frozenset(_module_name(each).partition(".")[0] for each in bases)
+    return names - OTHER_MODULES
+
+
 class ClassRequirement(NamedTuple):
     """Requirement that the classes of a registry fulfill: it knows their base class, which config/ does not import."""
 
@@ -76,6 +90,8 @@ class ClassRequirement(NamedTuple):
     """The requirement in messages: "a subclass of pellucid.CellSpec without arguments"."""
     accepts: Callable[[Any], bool]
     """Function that returns whether a class fulfills it."""
+    find_fault: Callable[[Any], str] = lambda value: ""
+    """Function that returns an attribute of a class that is wrong, in words; "" for none."""
 
     def is_met(self, value: object) -> bool:
         """Return whether a value is a class that fulfills the requirement; an error of its own code counts as no.
@@ -95,7 +111,24 @@ class ClassRequirement(NamedTuple):
             argument: Argument of the public function that holds the class.
             value: Value of another package.
         """
-        return ArgumentError(f"{argument_error(argument, self.text, value)}{_describe_class(value)}")
+        return ArgumentError(f"{argument_error(argument, self.text, value)}{self.describe_fault(value)}")
+
+    def describe_fault(self, value: object) -> str:
+        """Return what is wrong with a class, as the end of a message: methods, an attribute, or its constructor.
+
+        Args:
+            value: Value of another package.
+        """
+        try:
+            fault = self.find_fault(value) if is_class(value) and not _lacking_methods(value) else ""
+        except Exception:  # the class of another package may raise anything
+            fault = ""
+        return f"; {fault}" if fault else _describe_class(value)
+
+
+def _lacking_methods(value: object) -> list[str]:
+    """Return the names of the methods that a class must define and does not."""
+    return sorted(getattr(value, "__abstractmethods__", ()))
 
 
 def _describe_class(value: object) -> str:
@@ -103,8 +136,7 @@ def _describe_class(value: object) -> str:
     try:
         if not is_class(value):
             return ""
-        lacking = sorted(getattr(value, "__abstractmethods__", ()))
-        if lacking:
+        if lacking := _lacking_methods(value):
             return f"; it lacks {', '.join(f'{name}()' for name in lacking)}"
         parameters = inspect.signature(cast(type, value)).parameters
         return f"; its constructor takes {', '.join(parameters) or 'no arguments'}"
@@ -152,11 +184,40 @@ class ExtensionRegistry(Generic[ExtensionT]):
     @cached_property
     def declared(self) -> Mapping[str, tuple[EntryPoint, ...]]:
         """Entry points of installed packages, by name, without the built-in names; those of one object count once."""
+        return {name: entries for name, entries in self._entries.items() if name not in self.built_in}
+
+    @cached_property
+    def _entries(self) -> Mapping[str, tuple[EntryPoint, ...]]:
+        """Entry points of installed packages, by name; those of one object count once."""
         entries = dict[str, dict[str, EntryPoint]]()
         for entry in entry_points(group=self.group):
-            if entry.name not in self.built_in:
-                entries.setdefault(entry.name, {}).setdefault(entry.value, entry)
+            entries.setdefault(entry.name, {}).setdefault(entry.value, entry)
         return {name: tuple(by_value.values()) for name, by_value in entries.items()}
+
+    def absent_note(self, value: object) -> str:
+        """Return the end of a message about an unknown name: it may be of a package that is not installed.
+
+        Args:
+            value: The unknown value; "" for one that is no valid name, or that is similar to a known one.
+        """
+        if not isinstance(value, str) or not is_valid_name(value) or suggest_choice(value, self.names()):
+            return ""
+        return f"; the {self.kind} of another package is known once that package is installed"
+
+    def unused_note(self, key: str, name: str) -> str:
+        """Return a sentence if an installed package declares a built-in name, which stays the built-in one; else "".
+
+        Args:
+            key: Full key of the setting.
+            name: Value of the setting.
+        """
+        entries = self._entries.get(name, ()) if name in self.built_in else ()
+        if not entries:
+            return ""
+        return (
+            f"{key} = {quote(name)} is the built-in {self.kind}: the entry point of this name of "
+            f"{' and '.join(sorted(map(_describe_entry_point, entries)))} is not used; give it another name"
+        )
 
     def names(self) -> tuple[str, ...]:
         """Return all names: built in, registered in this process, and declared by installed packages."""
@@ -248,7 +309,7 @@ class ExtensionRegistry(Generic[ExtensionT]):
         """
         value = self.get(name)
         if not requirement.is_met(value):
-            reason = _describe_class(value)
+            reason = requirement.describe_fault(value)
             raise ConfigError(f"the class of the {self.kind} {quote(name)} is not {requirement.text}{reason}")
         return value
 

@@ -107,13 +107,14 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     """Column of groups, such as speakers or documents, for a validation set that is held out of the training file: all
     examples of a group are held out, or none; a name, or a number from 1; empty to hold out sources one by one."""
     source_symbols: str = "characters"
-    """Symbols of sources: characters (code points), words (between white space), subwords (byte-pair encoding), whole
-    (the text is one symbol), or parts between a separator such as "+"."""
+    """Symbols of sources: characters (code points), ipa (phones of IPA: letters with their marks, as t͡ʃ and aː), words
+    (between white space), subwords (byte-pair encoding), whole (the text is one symbol), or parts between a separator
+    such as "+"."""
     target_symbols: str = "characters"
     """Symbols of targets: as for sources, or position (the number of a source symbol). task = "classify" sets whole,
     task = "point" sets position."""
     features_symbols: str = ";"
-    """Symbols of features: characters, words, whole, or parts between a separator; not subwords."""
+    """Symbols of features: characters, ipa, words, whole, or parts between a separator; not subwords."""
     context_words: ContextWords = 0
     """Number of words before and after a source that the encoder reads as features of it, in lower case: the
     neighboring lines of a file in the order of running text. A blank line, or a row with an empty source, ends a
@@ -206,17 +207,19 @@ class AttentionConfig(Settings, frozen=True, kw_only=True):
     """The attention of the decoder over the encoder states."""
 
     type: AttentionName = "additive"
-    """Attention score: additive, location (location-sensitive), monotonic, dot, general, scaled-dot, or none. task =
-    "tag" has no attention."""
+    """Attention score: additive, location (location-sensitive), monotonic, dot, general, scaled-dot, none, or that of
+    another package, which may read every setting of this section. task = "tag" has no attention."""
     size: Count
-    """Attention units of the additive, location and monotonic scores; the others ignore it."""
+    """Attention units of the additive, location and monotonic scores; the other built-in ones ignore it."""
     filters: Count = 10
-    """Number of convolution filters over the previous attention weights (location score only)."""
+    """Number of convolution filters over the previous attention weights (of the built-in scores, only location
+    has them)."""
     filter_radius: Radius = 7
-    """Positions that such a filter covers on either side of its center: 7 gives a width of 15 (location score only)."""
+    """Positions that such a filter covers on either side of its center: 7 gives a width of 15 (of the built-in
+    scores, only location reads it)."""
     num_heads: Count = 1
-    """Number of attention heads (additive score only); the attention units are split across the heads, so it must
-    divide attention.size."""
+    """Number of attention heads (of the built-in scores, only additive has several); the attention units are split
+    across the heads, so it must divide attention.size."""
 
 
 class DecoderConfig(Settings, frozen=True, kw_only=True):

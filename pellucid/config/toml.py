@@ -187,6 +187,16 @@ def _extension_settings() -> Mapping[str, tuple[ExtensionRegistry[Any], bool]]:
     return {key: (registry, takes_list) for key, (registry, takes_list) in found.items() if registry is not None}
 
 
+def unused_extension_notes(config: Config) -> list[str]:
+    """Return a sentence for each built-in name of a configuration that an installed package declares too.
+
+    Args:
+        config: Configuration of a training.
+    """
+    named = named_extensions(msgspec.to_builtins(config))
+    return list(dict.fromkeys(filter(None, (registry.unused_note(key, name) for key, registry, name in named))))
+
+
 def _extension_advice(prefix: str, section: Mapping[Any, Any]) -> str:
     """Return what to do in place of an unknown key if a section names an extension; "" if it names none."""
     types = (str, list, tuple)  # of names; mappings may contain themselves
@@ -196,6 +206,10 @@ def _extension_advice(prefix: str, section: Mapping[Any, Any]) -> str:
             return (
                 f"; the {registry.kind} {quote(name)} cannot add settings: make the value a class attribute, and give "
                 f"{key} the name of a subclass for each value"
+                + (
+                    ", or let the class read a setting of the section, such as attention.filter_radius"
+                    * (prefix == "attention.")
+                )
             )
     return ""
 
@@ -484,7 +498,12 @@ def convert_value(key: str, value: object, kind: object) -> Any:  # noqa: ANN401
     if get_origin(kind) is tuple:
         choice: Any = Literal[registry.names()]
         return convert_setting(key, value, tuple[choice, ...])
-    return value if type(value) is str and value in registry else convert_setting(key, value, Literal[registry.names()])
+    if type(value) is str and value in registry:
+        return value
+    try:
+        return convert_setting(key, value, Literal[registry.names()])
+    except ConfigError as error:
+        raise ConfigError(f"{error}{registry.absent_note(value)}") from None
 
 
 def extension_registry(kind: object) -> ExtensionRegistry[Any] | None:

@@ -132,7 +132,7 @@ REQUIREMENTS: Sequence[Requirement] = (
     ),
     Requirement(
         "encoder.characters",
-        "sources that are cut into words: data.source_symbols = 'words', 'subwords' or a separator",
+        "sources that are cut into words: data.source_symbols = 'words', 'subwords', 'ipa' or a separator",
         lambda c: c.data.source_symbols not in ("characters", *UNSPLIT_SYMBOLS),
     ),
     Requirement(

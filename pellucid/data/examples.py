@@ -622,6 +622,21 @@ def describe_used_columns(path: str | Path, config: DataConfig) -> str:
 
 
 @check_arguments
+def read_column_names(path: str | Path, config: DataConfig) -> list[str]:
+    """Return the names of the columns of a TSV or CSV file with a header; none of another format or another file.
+
+    Args:
+        path: The file.
+        config: The data settings.
+
+    Raises:
+        DataError: The file cannot be read.
+        ConfigError: A configured column is invalid.
+    """
+    return list(_first_row(Path(path), config).fields) if config.header is True else []
+
+
+@check_arguments
 def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> tuple[ExampleFile, list[str]]:
     """Read the examples of a file, and the group of each from a further column.
 
@@ -752,6 +767,24 @@ def read_sources(
     """
     path = Path(path)
     yield from _checked_sources(_file_records(path, config, input_format, source_columns(config)), config, str(path))
+
+
+@check_arguments
+def read_first_lines(path: str | Path, config: DataConfig, input_format: InputFormat = FILE_FORMAT) -> Iterator[int]:
+    """Yield the number of the first line of each record that `read_sources` reads.
+
+    Args:
+        path: The file.
+        config: The data settings of the run.
+        input_format: Format of the file, where the user specifies it.
+
+    Raises:
+        DataError: As in `read_sources`.
+        HeaderError: As in `read_sources`.
+        ConfigError: As in `read_sources`.
+    """
+    for record in _file_records(Path(path), config, input_format, source_columns(config)):
+        yield record.line
 
 
 @check_arguments

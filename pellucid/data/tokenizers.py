@@ -1,4 +1,4 @@
-"""Tokenizers: text to symbols and back, by characters, words, separators or byte-pair encoding (BPE)."""
+"""Tokenizers: text to symbols and back, by characters, phones, words, separators or byte-pair encoding (BPE)."""
 
 import json
 from collections import Counter
@@ -21,6 +21,7 @@ from pellucid.argument_checks import (
     convert_struct_fields,
 )
 from pellucid.config.settings import Count, DataConfig, Normalization
+from pellucid.data.ipa_phones import find_combined_phones, split_phones
 from pellucid.data.normalization import normalize_text
 from pellucid.errors import ConfigError, quote, suggest
 
@@ -189,7 +190,7 @@ def _import_tokenizers() -> ModuleType:
 
 UNSPLIT_KINDS = ("whole", "position")
 """Kinds of tokenizers for which the whole text is one symbol."""
-TOKENIZER_KINDS = ("characters", "words", "subwords", *UNSPLIT_KINDS)
+TOKENIZER_KINDS = ("characters", "ipa", "words", "subwords", *UNSPLIT_KINDS)
 """Names of kinds; any other kind is a separator."""
 Kind = Annotated[str, Meta(min_length=1)]
 """Name of a kind, or a separator."""
@@ -199,9 +200,9 @@ Kind = Annotated[str, Meta(min_length=1)]
 class Tokenizer(CheckedFields):
     """Tokenizer of one column: splits texts into symbols, and joins symbols to texts.
 
-    `kind` is "characters" (code points), "words" (separated by white space), "subwords", "whole" or "position" (the
-    text is one symbol), or a separator. A text is split at every occurrence of a separator. `join` is the inverse of
-    `split`, except for Unicode normalization and the white space between words.
+    `kind` is "characters" (code points), "ipa" (phones, see `split_phones`), "words" (separated by white space),
+    "subwords", "whole" or "position" (the text is one symbol), or a separator. A text is split at every occurrence of a
+    separator. `join` is the inverse of `split`, except for Unicode normalization and the white space between words.
 
     Raises:
         ArgumentError: A field does not match its annotation.
@@ -234,6 +235,8 @@ class Tokenizer(CheckedFields):
             return self.subwords.split(text)
         if self.kind in ("characters", "subwords"):
             return list(text)
+        if self.kind == "ipa":
+            return split_phones(text)
         if self.kind == "words":
             return text.split()
         if self.kind in UNSPLIT_KINDS:
@@ -267,6 +270,8 @@ class Tokenizer(CheckedFields):
             symbol = convert_argument("symbol", symbol, str)
         if self.kind == "characters":
             return len(symbol) == 1
+        if self.kind == "ipa":
+            return split_phones(symbol) == [symbol]
         if self.kind == "words":
             return symbol.split() == [symbol]
         if self.kind in TOKENIZER_KINDS:
@@ -327,7 +332,7 @@ class Tokenizer(CheckedFields):
     @property
     def _separator(self) -> str:
         """Text between two symbols."""
-        if self.kind in ("characters", "subwords"):
+        if self.kind in ("characters", "ipa", "subwords"):
             return ""
         if self.kind in UNSPLIT_KINDS:
             return "\t"  # never between symbols of `split`, which returns one
@@ -363,7 +368,7 @@ def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) ->
         ConfigError: A kind of tokenizer is empty, a misspelled name, or not possible for its column.
     """
     if config.features_symbols == "subwords":
-        raise ConfigError("data.features_symbols: expected characters, words or a separator, got 'subwords'")
+        raise ConfigError("data.features_symbols: expected characters, ipa, words or a separator, got 'subwords'")
     source = _build_tokenizer("data.source_symbols", config.source_symbols, config.source_normalization)
     target = _build_tokenizer("data.target_symbols", config.target_symbols, config.target_normalization)
     features = _build_tokenizer("data.features_symbols", features_kind(config), config.source_normalization)
@@ -387,6 +392,36 @@ def find_spaced_symbols(texts: Sequence[str]) -> str:
     return spaced[0] if sum(map(len, symbols)) <= MAX_SPACED_LENGTH * len(symbols) else ""
 
 
+def symbol_kind_warnings(sources: Sequence[str], targets: Sequence[str], config: DataConfig) -> Iterator[str]:
+    """Yield a warning for each side whose texts seem to have other symbols than those of the settings.
+
+    Such texts have spaces between short symbols; or they look like IPA, are split into characters, and are not aligned
+    position by position.
+
+    Args:
+        sources: Sources.
+        targets: Targets.
+        config: Data settings.
+
+    Yields:
+        Sentences.
+    """
+    units = {"characters": "characters", "ipa": "IPA phones"}
+    for side, texts, kind in (
+        ("source", sources, config.source_symbols),
+        ("target", targets, config.target_symbols),
+    ):
+        if kind not in units:
+            continue
+        if spaced := find_spaced_symbols(texts):
+            yield (
+                f"{side}s such as {quote(spaced)} seem to be symbols between spaces, but they are split into "
+                f"{units[kind]}, of which the space is one: consider --{side}-symbols words"
+            )
+        elif kind == "characters" and not config.aligned and (phones := find_combined_phones(texts)):
+            yield f"the {side}s look like IPA: --{side}-symbols ipa keeps {' and '.join(phones)} together"
+
+
 def features_kind(config: DataConfig) -> str:
     """Return the kind of the tokenizer of features: that of the settings, or "words" for contexts.
 
@@ -401,14 +436,14 @@ def _build_tokenizer(key: str, kind: str, normalization: Normalization) -> Token
     separator.
     """
     if not kind:
-        raise ConfigError(f"{key}: expected characters, words, subwords or a separator, got an empty string")
+        raise ConfigError(f"{key}: expected characters, ipa, words, subwords or a separator, got an empty string")
     if kind not in TOKENIZER_KINDS and len(kind) > 1 and kind.isalpha():
         raise ConfigError(
-            f"{key}: expected characters, words, subwords or a separator, got {quote(kind)}"
-            f"{suggest(kind, TOKENIZER_KINDS)}"
+            f"{key}: expected characters, ipa, words, subwords or a separator, got {quote(kind)}"
+            f"{suggest(kind.lower(), TOKENIZER_KINDS)}"
         )
     if kind == "position" and key != "data.target_symbols":
         raise ConfigError(
-            f"{key}: expected characters, words or a separator, got 'position', which is for targets only"
+            f"{key}: expected characters, ipa, words or a separator, got 'position', which is for targets only"
         )
     return Tokenizer(kind, normalization)

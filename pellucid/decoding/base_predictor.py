@@ -188,11 +188,11 @@ class BasePredictor(ABC):
     def lowest_for_unknown(self) -> bool:
         """True if outputs for sources with unknown symbols have the lowest confidence.
 
-        They do if symbols are characters, all of the training set are known, and none is copied: the network has then
-        never seen an unknown symbol. An unknown word in a sentence leaves the others.
+        They do if symbols are characters or phones, all of the training set are known, and none is copied: the network
+        has then never seen an unknown symbol. An unknown word in a sentence leaves the others.
         """
         data = self.config.data
-        return data.source_symbols == "characters" and data.min_count == 1 and not self._copies
+        return data.source_symbols in ("characters", "ipa") and data.min_count == 1 and not self._copies
 
     @property
     def max_length(self) -> int:

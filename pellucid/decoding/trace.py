@@ -88,6 +88,11 @@ class Trace:
 
     T steps: the decoder steps, including EOS if decoding reached it; for other tasks, one for each tag, class or
     position. S source positions, including features, which come first; k candidates per step.
+
+    Read most often: `text` and `output`, source and output as text; `source` and `target`, their symbols; `score`, the
+    natural log-probability of the output, whose exp is its probability; `log_probabilities`, that of each symbol;
+    `attention`, the weights, of shape (T, S); `confidence`, the estimated probability that the output is correct; and
+    `finished`. `probability` is not exp(score), but the share of an output in a list of several; None for a single one.
     """
 
     text: str
@@ -121,7 +126,8 @@ class Trace:
     """Rank among the outputs of its source, or number of the sample, from 1."""
     probability: float | None = None
     """In an n-best list: share of the output, exp(s) normalized over the list, where s is the score that ranked it
-    (`search_score` if given, else `score`); for a sample from a lexicon, 1 / number of entries; else None."""
+    (`search_score` if given, else `score`); for a sample from a lexicon, 1 / number of entries; else None.
+    The probability of a single output is exp(`score`), as in the column "probability" of `predict`."""
     search_score: float | None = None
     """Score that ranked the output, if the settings normalize it by length or by coverage, or if a pair n-gram model
     took part; else None."""

@@ -160,8 +160,21 @@ def _is_metric_class(value: type) -> bool:
     return has_types and has_best and takes_arguments(value, 0)
 
 
+def _find_fault(value: Any) -> str:  # noqa: ANN401 (a class whose attributes are read)
+    """Return a property of a class of metrics that has a wrong type, in words; "" for none."""
+    if not issubclass(value, Metric):
+        return ""
+    if not isinstance(value.higher_is_better, bool):
+        return f"higher_is_better must be True or False, not {describe_value(value.higher_is_better)}"
+    if not isinstance(value.unit, str):
+        return f"unit must be a string, not {describe_value(value.unit)}"
+    if not (value.best_value is None or isinstance(value.best_value, int | float)):
+        return f"best_value must be a number or None, not {describe_value(value.best_value)}"
+    return ""
+
+
 METRIC_REQUIREMENT = ClassRequirement(
-    "a subclass of pellucid.Metric or pellucid.RatioMetric without arguments", _is_metric_class
+    "a subclass of pellucid.Metric or pellucid.RatioMetric without arguments", _is_metric_class, _find_fault
 )
 """Requirement of the classes of other packages."""
 
@@ -242,8 +255,9 @@ def _compute_value(name: MetricName, metric: Metric, examples: Sequence[Evaluate
     value = _call(name, lambda: metric.compute(examples))
     if value is None:
         return None
+    is_number = not isinstance(value, bool | np.bool_ | str | bytes)
     try:
-        number = float(value)
+        number = float(value) if is_number else math.nan
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):

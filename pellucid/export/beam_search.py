@@ -21,8 +21,14 @@ import onnxruntime
 
 BOS, EOS, UNK = 1, 2, 3
 FORMAT, VERSION = "pellucid-onnx", 1
-JOINED_BY = {"characters": "", "subwords": "", "words": " ", "whole": "\t", "position": "\t"}
+JOINED_BY = {"characters": "", "ipa": "", "subwords": "", "words": " ", "whole": "\t", "position": "\t"}
 """Text between two symbols, by their kind; any other kind is a separator."""
+TIE_BARS = "\u035c\u0361"
+"""Combining marks that join two letters of the International Phonetic Alphabet (IPA) to one phone."""
+BOUNDARY_MARKS = "ˈˌ\ua71b\ua71c\ua71d\ua71e"
+"""Modifier letters of Unicode that precede a syllable, and belong to no letter."""
+MODIFIER_RANGES = (("ʰ", "\u02ff"), ("⁰", "ⁿ"), ("\ua700", "\ua71f"), ("꞉", "꞉"), ("²", "³"), ("¹", "¹"))
+"""First and last characters of ranges that modify a letter, beside the modifier letters of Unicode."""
 Values = dict[str, np.ndarray]
 
 
@@ -260,11 +266,30 @@ def _split(text: str, column: Mapping[str, Any]) -> list[str]:
     text = text if normalization == "none" else unicodedata.normalize(normalization.upper(), text)
     if kind == "characters":
         return list(text)
+    if kind == "ipa":
+        return _split_phones(text)
     if kind == "words":
         return text.split()
     if not text:
         return []
     return [text] if kind == "whole" else text.split(kind)
+
+
+def _split_phones(text: str) -> list[str]:
+    """Return the phones of a text in IPA: letters with their marks and modifiers; a tie bar joins two letters."""
+    phones, has_letter, is_tied = list[str](), False, False
+    for character in text:
+        category, is_boundary = unicodedata.category(character), character in BOUNDARY_MARKS
+        in_range = any(first <= character <= last for first, last in MODIFIER_RANGES)
+        is_modifier = not is_boundary and (category == "Lm" or in_range)
+        is_letter = not is_boundary and not is_modifier and category[0] == "L"
+        if phones and (category[0] == "M" or (has_letter and (is_modifier or (is_letter and is_tied)))):
+            phones[-1] += character
+            is_tied = has_letter and not is_letter and (is_tied or character in TIE_BARS)
+        else:
+            phones.append(character)
+            has_letter, is_tied = is_letter or is_modifier, False
+    return phones
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ and only then is `score_params` needed.
 
 import inspect
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple, cast
@@ -27,12 +28,12 @@ from torch import Tensor, nn
 
 from pellucid.argument_checks import convert_argument
 from pellucid.config.attention_types import ATTENTION_TYPES, is_custom_attention
-from pellucid.config.extensions import ClassRequirement, takes_arguments
+from pellucid.config.extensions import ClassRequirement, own_modules, takes_arguments
 from pellucid.config.settings import AttentionConfig, Count
-from pellucid.errors import ArgumentError, ConfigError, InputError, abbreviate_reason
+from pellucid.errors import ArgumentError, ConfigError, InputError, describe_failure, quote
 from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.model.attention_check import CheckedAttention, check_attention_module
+from pellucid.model.attention_check import CheckedAttention, check_attention_module, unused_parameters
 from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
 from pellucid.model.requests import kind_of, request_of
 from pellucid.shapes import Bool, Float
@@ -720,6 +721,41 @@ def _is_attention_class(value: type) -> bool:
     )
 
 
+BUILT_IN_CLASSES = (
+    *(AdditiveAttention, LocationSensitiveAttention, MonotonicAttention, DotAttention, GeneralAttention),
+    *(ScaledDotAttention, NoAttention, MultiHeadAttention),
+)
+"""The classes of the built-in attentions."""
+KERNEL_BASES: Mapping[str, type] = {
+    "additive": AdditiveAttention,
+    "location": LocationSensitiveAttention,
+    "dot": DotProductAttention,
+    "general": DotProductAttention,
+    "scaled-dot": DotProductAttention,
+}
+"""The class whose `forward` and `scores` a kernel computes, by the kind that a class declares."""
+
+
+def _check_kind(attention_class: type[Attention]) -> None:
+    """Raise `ConfigError` for a class that declares a `kind` whose kernel does not compute the class."""
+    kind = vars(attention_class).get("kind")
+    if kind is None:
+        return
+    base = KERNEL_BASES.get(kind) if isinstance(kind, str) else None
+    if base is None:
+        kinds = " or ".join(map(quote, KERNEL_BASES))
+        raise ConfigError(f"{attention_class.__name__}.kind: expected None, {kinds}, got {quote(kind)}")
+    changed = [
+        name for name in ("scores", "forward") if getattr(attention_class, name, None) is not getattr(base, name, None)
+    ]
+    if changed or not issubclass(attention_class, base):
+        raise ConfigError(
+            f"{attention_class.__name__}.kind = {quote(kind)}: the kernel of this kind computes scores() and forward() "
+            f"of {base.__name__}, and would ignore those of this class: remove kind, with which PyTorch computes the "
+            f"class, or derive from {base.__name__} without changing them"
+        )
+
+
 ATTENTION_REQUIREMENT = ClassRequirement(
     "a subclass of pellucid.Attention that takes config, query_size and memory_size", _is_attention_class
 )
@@ -794,13 +830,42 @@ def check_attention(
     sizes = [
         convert_argument(name, size, Count) for name, size in (("query_size", query_size), ("memory_size", memory_size))
     ]
-    _build_checked(attention_class, config, *sizes)
+    attention = _build_checked(attention_class, config, *sizes)
+    for name in unused_parameters(cast(CheckedAttention, attention), *sizes):
+        warnings.warn(unused_parameter_note(attention_class.__name__, name), stacklevel=2)
+
+
+def unused_parameter_note(class_name: str, name: str) -> str:
+    """Return a sentence about a parameter of an attention that its outputs do not depend on.
+
+    Args:
+        class_name: Name of the class.
+        name: Name of the parameter.
+    """
+    return f"{class_name}.{name} has no gradient: the outputs do not depend on this parameter, so it is not trained"
+
+
+def attention_notes(network: nn.Module, query_size: int, memory_size: int) -> list[str]:
+    """Return a sentence for each parameter of an attention of another package that a training would not change.
+
+    Args:
+        network: Network of a training.
+        query_size: Hidden units of the decoder.
+        memory_size: Units of an encoder state.
+    """
+    return [
+        unused_parameter_note(type(module).__name__, name)
+        for module in network.modules()
+        if isinstance(module, Attention) and type(module) not in BUILT_IN_CLASSES
+        for name in unused_parameters(cast(CheckedAttention, module), query_size, memory_size)
+    ]
 
 
 def _build_checked(
     attention_class: type[Attention], config: AttentionConfig, query_size: int, memory_size: int
 ) -> Attention:
     """Return a new attention of a class of another package, after its check."""
+    _check_kind(attention_class)
     build = cast(Callable[..., Attention], attention_class)
     try:
         attention = build(config=config, query_size=query_size, memory_size=memory_size)
@@ -809,6 +874,7 @@ def _build_checked(
         raise
     except Exception as error:  # the code of another package may raise anything
         advice = "; does its __init__ call super().__init__() first?" if isinstance(error, AttributeError) else ""
-        raise ConfigError(f"{attention_class.__name__} cannot be built: {abbreviate_reason(error)}{advice}") from error
+        failure = describe_failure(error, own_modules(attention_class))
+        raise ConfigError(f"{attention_class.__name__} cannot be built: {failure}{advice}") from error
     check_attention_module(cast(CheckedAttention, attention), query_size, memory_size)
     return attention

@@ -6,16 +6,19 @@ Networks call it when they are built, and `pellucid.check_attention` calls it fo
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from pellucid.errors import ConfigError, InputError, abbreviate_reason
+from pellucid.config.extensions import own_modules
+from pellucid.errors import ConfigError, InputError, describe_failure, quote
 from pellucid.model.memory import AttentionOutput, DecoderCache, DecoderState, Memory
 
 LENGTHS = (3, 5)
 """Lengths of the two sources; the first has padding."""
+LONG_LENGTHS = (40,)
+"""Length of a longer source, at which a table of positions may end."""
 NUM_QUERIES = 2
 """K, as in a beam search with two hypotheses."""
 QUERY_SCALES = (1.0, 5.0)
@@ -24,6 +27,15 @@ MAX_SUM = 1 + 1e-4
 """Maximum sum of a row of weights, with rounding."""
 MIN_WEIGHT = 1e-6
 """Weight that counts as zero."""
+MAX_DEPTH = 5
+"""Maximum depth of lists, tuples, sets and dicts within each other that are searched for parameters."""
+CONTAINERS = ("_parameters", "_modules")
+"""Attributes of a module of PyTorch that hold its registered parameters and modules."""
+STATE_ADVICE = (
+    "; attention_state is None because initial_weights returns None: define initial_weights(memory), the state of the "
+    "first step, if forward reads attention_state"
+)
+"""What to do if `forward` fails without a state."""
 STATES = "the states of the encoder"
 """Name of the states beside those of parameters, in messages."""
 
@@ -51,6 +63,9 @@ class CheckedAttention(Protocol):
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Return the parameters."""
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Return the module itself and those within it, by name."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Return the parameters by name."""
@@ -81,24 +96,100 @@ def check_attention_module(attention: CheckedAttention, query_size: int, memory_
     Raises:
         ConfigError: A method fails; a result has a wrong shape, or numbers that are not finite; equal calls differ;
             weights are negative or sum to more than 1; results depend on padding or on other rows; a masked position
-            has weight; forced weights have no effect; or no parameter has a gradient.
+            has weight; forced weights have no effect; no parameter has a gradient; or a tensor or module with
+            parameters is not registered, so that it would be neither trained nor saved.
     """
-    parameters = list(attention.parameters())
-    if any(parameter.is_meta for parameter in parameters):
+    if any(parameter.is_meta for parameter in attention.parameters()):
         return
-    device = parameters[0].device if parameters else torch.device("cpu")
-    check = _AttentionCheck(attention, Sizes(query_size, memory_size), device)
+    check = _new_check(attention, query_size, memory_size)
+    _check_registration(attention)
+    with _unchanged(attention, check.device):
+        attention.train(False)
+        with torch.no_grad():
+            check.check_results()
+        attention.train()
+        if not any(parameter.is_inference() for parameter in attention.parameters()):
+            check.check_gradients()
+
+
+def unused_parameters(attention: CheckedAttention, query_size: int, memory_size: int) -> list[str]:
+    """Return the names of the trainable parameters that have no gradient in two small steps.
+
+    Args:
+        attention: An attention of another package that passes the check, on the CPU or a GPU.
+        query_size: H.
+        memory_size: D.
+    """
+    check = _new_check(attention, query_size, memory_size)
+    with _unchanged(attention, check.device):
+        attention.train()
+        gradients = check.compute_gradients()
+    return [name for name, gradient in gradients.items() if gradient is None and name != STATES]
+
+
+def _new_check(attention: CheckedAttention, query_size: int, memory_size: int) -> "_AttentionCheck":
+    """Return the check of an attention on the device of its parameters."""
+    device = next((parameter.device for parameter in attention.parameters()), torch.device("cpu"))
+    return _AttentionCheck(attention, Sizes(query_size, memory_size), device)
+
+
+@contextmanager
+def _unchanged(attention: CheckedAttention, device: torch.device) -> Iterator[None]:
+    """Restore the mode, the parameters and buffers, and the random numbers of PyTorch after the block."""
     was_training = attention.training
+    kept = {name: value.detach().clone() for name, value in attention.state_dict().items()}
     try:
         with torch.inference_mode(False), torch.random.fork_rng([device] if device.type == "cuda" else []):
-            attention.train(False)
-            with torch.no_grad():
-                check.check_results()
-            attention.train()
-            if not any(parameter.is_inference() for parameter in attention.parameters()):
-                check.check_gradients()
+            yield
     finally:
         attention.train(was_training)
+        with torch.no_grad():
+            for name, value in attention.state_dict().items():
+                if name in kept and not torch.equal(value, kept[name]):
+                    value.copy_(kept[name])
+
+
+def _check_registration(attention: CheckedAttention) -> None:
+    """Refuse tensors that require a gradient, and modules with parameters, that the module does not register."""
+    modules = dict(attention.named_modules())
+    registered = {id(each) for each in (*attention.parameters(), *modules.values())}
+    for prefix, module in modules.items():
+        for attribute, value in list(vars(module).items()):
+            if attribute in CONTAINERS:
+                continue
+            for path, found in _trainable_values(attribute, value, MAX_DEPTH):
+                if id(found) not in registered:
+                    name = f"{prefix}.{path}" if prefix else path
+                    raise _registration_error(type(attention).__name__, name, found)
+
+
+def _trainable_values(path: str, value: object, depth: int) -> Iterator[tuple[str, object]]:
+    """Yield leaf tensors that require a gradient, and modules with parameters, in a value, with their paths."""
+    if isinstance(value, Tensor):
+        if value.requires_grad and value.is_leaf:
+            yield path, value
+    elif isinstance(value, nn.Module):
+        if any(parameter.requires_grad for parameter in value.parameters()):
+            yield path, value
+    elif depth and type(value) in (list, tuple, set, dict):
+        items = value.items() if isinstance(value, dict) else enumerate(cast(Iterable[object], value))
+        for key, item in items:
+            yield from _trainable_values(path if path == "_buffers" else f"{path}[{quote(key)}]", item, depth - 1)
+
+
+def _registration_error(class_name: str, name: str, found: object = None) -> ConfigError:
+    """Return the error for a tensor or module that would be neither trained nor saved."""
+    if isinstance(found, nn.Module):
+        remedy = "assign the module to an attribute of its own, or keep modules in nn.ModuleList or nn.ModuleDict"
+        return ConfigError(
+            f"{class_name}.{name} is a {type(found).__name__} that PyTorch does not register, so its parameters would "
+            f"be neither trained nor saved: {remedy}"
+        )
+    return ConfigError(
+        f"{class_name}.{name} is a tensor with requires_grad that is no nn.Parameter, so it would be neither trained "
+        "nor saved: assign nn.Parameter(...) to an attribute of its own, or keep parameters in nn.ParameterList (a "
+        "fixed tensor: register_buffer)"
+    )
 
 
 class _AttentionCheck:
@@ -108,7 +199,8 @@ class _AttentionCheck:
         """Draw the numbers of two memories, which share one source in another row, and of the queries of all steps."""
         self.attention = attention
         self.name = type(attention).__name__
-        self.sizes = sizes
+        self.sizes, self.device = sizes, device
+        self.modules = own_modules(attention)
         dtype = next((each.dtype for each in attention.parameters() if each.is_floating_point()), None)
         generator = torch.Generator("cpu").manual_seed(1)
 
@@ -117,17 +209,20 @@ class _AttentionCheck:
             numbers = torch.randn(shape, generator=generator, device="cpu", dtype=dtype or torch.get_default_dtype())
             return numbers.to(device)
 
-        first, second, other = (draw(length, sizes.memory) for length in (*LENGTHS, LENGTHS[1]))
+        first, second, other, *long = (draw(length, sizes.memory) for length in (*LENGTHS, LENGTHS[1], *LONG_LENGTHS))
         self.memory, self.other_memory = _build_memory([first, second]), _build_memory([other, first])
         num_rows = len(LENGTHS) * NUM_QUERIES
         self.queries = [scale * draw(num_rows, sizes.query) for scale in QUERY_SCALES]
+        self.long_memory = _build_memory(long)
 
     def check_results(self) -> None:
         """Check everything that needs no gradient, errors and shapes first."""
         outputs = self._take_steps(self.memory, self.queries)
         self._check_repetition(outputs)
+        long_outputs = self._take_steps(self.long_memory, [query[:NUM_QUERIES] for query in self.queries])
         if self.attention.has_weights:
-            self._check_weights(outputs)
+            self._check_weights(self.memory, outputs)
+            self._check_weights(self.long_memory, long_outputs)
         for memory in (self.memory, self.other_memory):
             together = self._take_steps(memory, self.queries)
             lengths = memory.lengths.tolist()
@@ -157,7 +252,7 @@ class _AttentionCheck:
         for query in queries:
             if state is initial and initial is not None:
                 state = initial.repeat_interleave(len(query) // num_sources, dim=0)
-            with self._named_errors("forward", memory):
+            with self._named_errors("forward", memory, is_stateless=state is None):
                 for _ in range(repeats):
                     output = self.attention(query, cache, state, override)
             self._check_output(output, initial, (len(query), num_positions))
@@ -166,16 +261,21 @@ class _AttentionCheck:
         return outputs
 
     @contextmanager
-    def _named_errors(self, method: str, memory: Memory) -> Iterator[None]:
-        """Convert any error of the attention in the block to a `ConfigError` that names the method."""
+    def _named_errors(self, method: str, memory: Memory, *, is_stateless: bool = False) -> Iterator[None]:
+        """Convert any error of the attention in the block to a `ConfigError` that names the method.
+
+        `is_stateless` says that the method gets None as `attention_state`, which it may not expect.
+        """
         num_sources, num_positions = memory.states.shape[:2]
         try:
             yield
         except InputError:
             raise
         except Exception as error:  # the code of another package may raise anything
+            failure = describe_failure(error, self.modules)
+            advice = STATE_ADVICE if is_stateless and _is_about_none(error) else ""
             raise ConfigError(
-                f"{self.name}.{method} failed for B = {num_sources} and S = {num_positions}: {abbreviate_reason(error)}"
+                f"{self.name}.{method} failed for B = {num_sources} and S = {num_positions}: {failure}{advice}"
             ) from error
 
     def _check_output(self, output: object, initial: Tensor | None, rows: tuple[int, int]) -> None:
@@ -223,17 +323,17 @@ class _AttentionCheck:
                 "and draw random numbers only if self.training"
             )
 
-    def _check_weights(self, outputs: list[AttentionOutput]) -> None:
+    def _check_weights(self, memory: Memory, outputs: list[AttentionOutput]) -> None:
         """Check that weights are not negative, sum to at most 1, and are zero at padding."""
         weights = torch.cat([output.weights for output in outputs])
         least, greatest_sum = float(weights.min()), float(weights.sum(dim=-1).max())
         if least < -MIN_WEIGHT or greatest_sum > MAX_SUM:
-            got = f"a weight of {least:.4g}" if least < -MIN_WEIGHT else f"a sum of {greatest_sum:.4g}"
+            got = f"a weight of {least:.4g}" if least < -MIN_WEIGHT else f"a sum of {greatest_sum:.6g}"
             raise ConfigError(
                 f"{self.name}: expected weights of at least 0 whose sum over the positions is at most 1, got {got}: "
                 "divide the weights of each row by their sum, or by a number that is at least their sum"
             )
-        padding = ~self.memory.mask().repeat_interleave(NUM_QUERIES, dim=0).repeat(len(outputs), 1)
+        padding = ~memory.mask().repeat_interleave(NUM_QUERIES, dim=0).repeat(len(outputs), 1)
         if bool((weights[padding] > MIN_WEIGHT).any()):
             raise ConfigError(
                 f"{self.name}: positions of padding have weight: expected 0 where memory.attention_mask() is false"
@@ -294,14 +394,8 @@ class _AttentionCheck:
             )
 
     def check_gradients(self) -> None:
-        """Check that some parameter has a gradient, and that gradients are finite; parameters and buffers are kept."""
-        kept = {name: value.detach().clone() for name, value in self.attention.state_dict().items()}
-        try:
-            gradients = self._gradients()
-        finally:
-            with torch.no_grad():
-                for name, value in self.attention.state_dict().items():
-                    value.copy_(kept[name])
+        """Check that some parameter has a gradient, and that gradients are finite."""
+        gradients = self.compute_gradients()
         parameters = [gradient for name, gradient in gradients.items() if name != STATES]
         if parameters and all(gradient is None for gradient in parameters):
             raise ConfigError(
@@ -315,8 +409,12 @@ class _AttentionCheck:
                     "a root has no finite gradient"
                 )
 
-    def _gradients(self) -> dict[str, Tensor | None]:
-        """Return the gradients of trainable parameters and of the states by a sum of all contexts and weights."""
+    def compute_gradients(self) -> dict[str, Tensor | None]:
+        """Return the gradients of trainable parameters and of the states by a sum of all contexts and weights.
+
+        Raises:
+            ConfigError: A tensor with a gradient is not registered, so that it would be neither trained nor saved.
+        """
         inputs: dict[str, Tensor] = {
             name: each for name, each in self.attention.named_parameters() if each.requires_grad
         }
@@ -328,9 +426,40 @@ class _AttentionCheck:
             total = torch.stack([(part * factor).sum() for part, factor in zip(parts, factors, strict=True)]).sum()
             if not total.requires_grad:
                 return dict.fromkeys(inputs)
+            known = {id(each) for each in (*self.attention.parameters(), states)}
+            if unknown := next((leaf for leaf in _leaf_tensors(total) if id(leaf) not in known), None):
+                raise _registration_error(self.name, _attribute_name(self.attention, unknown))
             with self._named_errors("forward, its gradient,", self.memory):
                 gradients = torch.autograd.grad(total, [*inputs.values()], allow_unused=True)
         return dict(zip(inputs, gradients, strict=True))
+
+
+def _leaf_tensors(value: Tensor) -> Iterator[Tensor]:
+    """Yield the tensors with a gradient from which a value was computed."""
+    nodes, seen = [value.grad_fn], set[object]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes.extend(each for each, _ in node.next_functions)
+        leaf = getattr(node, "variable", None)  # of the nodes that add to the gradient of a tensor
+        if isinstance(leaf, Tensor):
+            yield leaf
+
+
+def _attribute_name(attention: CheckedAttention, tensor: Tensor) -> str:
+    """Return the name of the class variable that holds a tensor, or else its shape."""
+    for each in type(attention).__mro__:
+        for name, value in vars(each).items():
+            if any(found is tensor for _, found in _trainable_values(name, value, MAX_DEPTH)):
+                return name
+    return f"forward: a tensor of the shape {tuple(tensor.shape)}"
+
+
+def _is_about_none(error: Exception) -> bool:
+    """Return whether an error is that of a value None where another was expected."""
+    return "None" in str(error) or isinstance(error, AssertionError)
 
 
 def _build_memory(sources: list[Tensor]) -> Memory:

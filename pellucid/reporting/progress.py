@@ -44,7 +44,7 @@ from pellucid.training.events import (
 
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
-MAX_LISTED_LINES = 5
+MAX_LISTED_BAD_LINES = 5
 """Maximum number of listed bad lines."""
 MAX_SILENCE = 30.0
 """Maximum number of seconds without a line, if the stream is not a terminal."""
@@ -332,12 +332,11 @@ class ProgressReporter:
         blank = f", {count_noun(event.num_blank_lines, 'blank line')} skipped" if event.num_blank_lines else ""
         bad = f", {count_noun(len(event.bad_lines), 'bad line')} skipped" if event.bad_lines else ""
         self._print_line(f"{event.path}: {count_noun(event.examples, 'example')}{blank}{bad}")
-        for line in event.bad_lines[:MAX_LISTED_LINES]:
+        for line in event.bad_lines[:MAX_LISTED_BAD_LINES]:
             self._print_line(f"  {line}")
-        if len(event.bad_lines) > MAX_LISTED_LINES:
-            self._print_line(
-                f"  … and {len(event.bad_lines) - MAX_LISTED_LINES:,} more; log.jsonl of the run lists the first ones"
-            )
+        if len(event.bad_lines) > MAX_LISTED_BAD_LINES:
+            num_others = len(event.bad_lines) - MAX_LISTED_BAD_LINES
+            self._print_line(f"  … and {num_others:,} more; log.jsonl of the run lists the first ones")
         for note in filter(None, [event.texts, event.note]):
             self._print_line(f"  note: {note}")
 

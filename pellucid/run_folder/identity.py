@@ -6,13 +6,14 @@ the snapshots hold too. Files of earlier versions record nothing, and are not co
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from pellucid.config.extensions import ExtensionRegistry
+from pellucid.config.extensions import ExtensionRegistry, PackageVersion
 from pellucid.config.settings import Config
 from pellucid.config.toml import flatten_config, named_extensions
 from pellucid.data.vocabulary import Vocabularies
@@ -22,7 +23,7 @@ from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.log import RunLog, other_log_error
 from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, UPDATE, VERSIONS, VOCABULARY_DIGEST
 from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, VOCABULARY
-from pellucid.run_folder.tensor_file import open_tensors
+from pellucid.run_folder.tensor_file import MISFIT, open_tensors
 from pellucid.version import __version__
 
 TOKEN_SETTINGS = (
@@ -75,6 +76,29 @@ def find_versions(config: Config, of_training: bool = False) -> dict[str, str]:
     return {PACKAGE: __version__, **{package.name: package.version for package in packages}}
 
 
+def required_packages(config: Config) -> list[str]:
+    """Return what a machine needs besides Pellucid to use a run: the packages of its extensions, with their versions.
+
+    Args:
+        config: Configuration of a run.
+
+    Returns:
+        "`my-attention` 1.2, which provides the attention type 'cosine'"; of an extension that no installed package
+        provides, "the class of the attention type 'cosine', registered with pellucid.register_attention(name, class)".
+    """
+    texts = []
+    for _, registry, name in named_extensions(msgspec.to_builtins(config)):
+        if registry.is_training_only or name in registry.built_in:
+            continue
+        package, extension = registry.find_package(name), f"the {registry.kind} {quote(name)}"
+        texts.append(
+            f"`{package.name}` {package.version}, which provides {extension}"
+            if package
+            else f"the class of {extension}, registered with {registry.register_call}"
+        )
+    return list(dict.fromkeys(texts))
+
+
 def format_versions(versions: Mapping[str, str]) -> str:
     """Return versions as one text: "pellucid 0.1.0, my-attention 1".
 
@@ -122,6 +146,43 @@ class ModelIdentity(NamedTuple):
         if trained in ({}, installed):
             return ""
         return f"with {quote(format_versions(trained))}, and is used with {quote(format_versions(installed))}"
+
+    @contextmanager
+    def explain_misfit(self, config: Config) -> Iterator[None]:
+        """Begin the message about parameters that do not fit with the packages of extensions of another version.
+
+        Args:
+            config: Configuration in the folder.
+
+        Raises:
+            RunError: As in the block; if a package has another version than that which trained the model, the message
+                names both first.
+        """
+        try:
+            yield
+        except RunError as error:
+            differing = [] if MISFIT not in str(error) else self._differing_packages(config)
+            if not differing:
+                raise
+            trained, installed = (
+                " and ".join(quote(str(each)) for each in side) for side in zip(*differing, strict=True)
+            )
+            reason = str(error).partition(f"; {RESTORE_OR_TRAIN}")[0]
+            raise RunError(
+                f"{self.folder} was trained with {trained}, and {installed} is installed: install the version that "
+                f"trained it, or train the model again; {reason}"
+            ) from error
+
+    def _differing_packages(self, config: Config) -> list[tuple[PackageVersion, PackageVersion]]:
+        """Return the packages of extensions whose versions differ: as they trained the model, and as installed."""
+        with suppress(msgspec.MsgspecError, RecursionError):
+            trained = msgspec.json.decode(self.metadata.get(VERSIONS, "{}"), type=dict[str, str])
+            return [
+                (PackageVersion(name, trained[name]), PackageVersion(name, version))
+                for name, version in find_versions(config).items()
+                if name != PACKAGE and trained.get(name, version) != version
+            ]
+        return []
 
     def check_config(self, config: Config) -> None:
         """Check that the configuration is of the run of the model; settings without effect on outputs may differ.

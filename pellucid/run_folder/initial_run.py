@@ -48,6 +48,8 @@ OTHER_INHERITED = (
 """Other settings of the data that are inherited, and that a fine-tuning may change."""
 COLUMN_SETTINGS = ("source_column", "target_column")
 """Settings of the data that are inherited if they are names that the new file has (`columns_of_initial_run`)."""
+OF_SOME_TYPES = ("filters", "filter_radius", "num_heads")
+"""Settings of the attention that only some of its types have."""
 MAX_CHAIN = 100
 """Number of initial runs of initial runs that are searched for a cycle."""
 
@@ -234,7 +236,16 @@ def settings_over_initial_run(settings: Mapping[str, Any], initial: str | Path, 
         ConfigError: As in `inherited_settings`.
     """
     given = {key: value for key, value in settings.items() if (key, value) != ("size", AUTO_SIZE)}
-    return overlay_settings(inherited_settings(initial, run), given)
+    inherited, attention = inherited_settings(initial, run), given.get("attention")
+    if (
+        isinstance(attention, Mapping)
+        and attention.get("type", inherited["attention"]["type"]) != inherited["attention"]["type"]
+    ):
+        # The message about another type names the types, not a setting of the inherited one.
+        inherited["attention"] = {
+            name: value for name, value in inherited["attention"].items() if name not in OF_SOME_TYPES
+        }
+    return overlay_settings(inherited, given)
 
 
 def columns_of_initial_run(initial: str | Path, run: str | Path, train: Path, data: DataConfig) -> dict[str, Any]:

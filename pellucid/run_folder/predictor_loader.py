@@ -149,7 +149,8 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tupl
     config, vocabularies, identity = read_run_settings(folder, log, check_task_vocabularies)
     # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
-    check_header(folder / MODEL, meta_network.state_dict())
+    with identity.explain_misfit(config):
+        check_header(folder / MODEL, meta_network.state_dict())
     check_memory(config, meta_network, "load", device)
     network = build_network(config, vocabularies)
     load_parameters(folder / MODEL, network)

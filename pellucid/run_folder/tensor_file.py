@@ -34,6 +34,8 @@ MAX_DAMAGE_LENGTH = 300
 """Maximum length of a message about a damaged header, which may quote it."""
 ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "F64": 8, "I64": 8}
 """Bytes per number of each supported tensor type."""
+MISFIT = "does not fit the run's configuration and vocabulary"
+"""Words of the message about a file with the parameters of another network."""
 TYPE_NAMES: Mapping[str, str] = {
     **{"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32"},
     **{"uint8": "U8", "bool": "BOOL"},
@@ -308,4 +310,4 @@ def _check_names(stored: TensorFile, expected: Iterable[str]) -> None:
 
 def _mismatch_error(stored: TensorFile, reason: str) -> RunError:
     """Return the error for a file of another network."""
-    return RunError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")
+    return RunError(f"{stored.path} {MISFIT}: {reason}")

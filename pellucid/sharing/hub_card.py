@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pellucid.config.settings import DataConfig, reads_features
+from pellucid.config.settings import Config, DataConfig, reads_features
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.confidence import ConfidenceModel
@@ -15,6 +15,8 @@ from pellucid.errors import replace_controls
 from pellucid.evaluation.risk_control import MAX_ERRORS, conformal_threshold
 from pellucid.model.network import parameter_count
 from pellucid.reporting.display_text import visible_text
+from pellucid.run_folder.identity import required_packages
+from pellucid.runtime.support import unsupported_settings
 from pellucid.sharing.manifest import PICTURE, ScoreFact, TrainingFacts
 from pellucid.sharing.training_facts import accuracy_of_confidence
 from pellucid.tasks.registry import get_task
@@ -160,7 +162,7 @@ def _use(contents: CardContents) -> list[str]:
     lines = [
         "## Use",
         "",
-        f"Requires the Python package `pellucid`, version {__version__} or later. PyTorch is not needed.",
+        _requirements(contents.model.config),
         "",
     ]
     lines += ["```python", "import pellucid", ""]
@@ -172,6 +174,17 @@ def _use(contents: CardContents) -> list[str]:
         commands = [f"pellucid download {shell_name} --revision COMMIT --out model", "pellucid predict model FILE"]
     lines[-1] += "On the command line:"
     return [*lines, "", "```sh", *commands, "```"]
+
+
+def _requirements(config: Config) -> str:
+    """Return the packages that the model needs, as sentences."""
+    required = required_packages(config)
+    packages = "".join(f" It also needs {text}." for text in required)
+    torch = "PyTorch is not needed."
+    if reasons := unsupported_settings(config):
+        extra = "PyTorch is needed (`pip install 'pellucid[train]'`)"
+        torch = f"{extra}: the runtime without PyTorch does not support `{'`, `'.join(reasons)}` of this model."
+    return f"Requires the Python package `pellucid`, version {__version__} or later.{packages} {torch}"
 
 
 def _python_list(text: str) -> str:
@@ -227,7 +240,7 @@ def _columns(data: DataConfig) -> str:
 
 def _describe_symbols(vocabulary: Vocabulary, kind: str) -> str:
     """Return the number and the kind of the symbols of one side: "39 (words, separated by spaces)"."""
-    explanation = ", separated by spaces" if kind == "words" else ""
+    explanation = {"words": ", separated by spaces", "ipa": ", letters with their marks"}.get(kind, "")
     return f"{len(vocabulary.symbols):,} ({_one_line(kind)}{explanation})"
 
 

@@ -39,8 +39,17 @@ def _is_callback_class(value: Any) -> bool:  # noqa: ANN401 (a class whose metho
     )
 
 
+def _find_fault(value: Any) -> str:  # noqa: ANN401 (a class whose methods are read)
+    """Return the wrong method of a class of callbacks, in words; "" for none."""
+    if value is TrainingCallback or not callable(method := getattr(value, "on_event", None)):
+        return "it lacks on_event(self, folder, event)"
+    if not takes_arguments(method, 3):
+        return f"its on_event takes {', '.join(inspect.signature(method).parameters)}"
+    return ""
+
+
 CALLBACK_REQUIREMENT = ClassRequirement(
-    "a class with the method on_event(folder, event), built without arguments", _is_callback_class
+    "a class with the method on_event(folder, event), built without arguments", _is_callback_class, _find_fault
 )
 """Requirement of the classes of other packages."""
 

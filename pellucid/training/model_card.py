@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
+from pellucid.config.attention_types import is_custom_attention
 from pellucid.config.settings import Config
 from pellucid.config.training_types import BUILT_IN_OPTIMIZERS, METRIC_TYPES, format_metric, is_custom_metric
 from pellucid.errors import count_noun, quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
 from pellucid.run_folder.advice import REMOVE_CARD, add_advice
-from pellucid.run_folder.identity import PACKAGE
+from pellucid.run_folder.identity import PACKAGE, required_packages
 from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
@@ -55,6 +56,7 @@ def build_model_card(state: TrainingState, log: RunLog) -> str:
             "## Use",
             "",
             "`pellucid predict DIR FILE`, or `pellucid.load(DIR).predict([...])`, where DIR is this folder.",
+            *(f"Needs {text}; it computes in PyTorch." for text in required_packages(state.config)),
             "`config.toml` contains every setting; a batch size or a number of epochs of 0 there is derived from the",
             f"data, as above. Written by Pellucid {__version__}.",
             "",
@@ -155,7 +157,14 @@ def _methods(config: Config) -> list[str]:
         optimizer = f"{name} (β₁ = {BETA_1}, β₂ = {BETA_2}, ε = {EPSILON:g}{decay})"
     clipping = f"gradients clipped to the norm {training.clip_norm:g}" if training.clip_norm else "no clipping by norm"
     search = f"* Search: beam size {config.search.beam_size}, length normalization {config.search.length_normalization}"
+    attention = config.attention
+    sizes = (
+        f"size {attention.size}, filters {attention.filters}, filter_radius {attention.filter_radius}, num_heads "
+        f"{attention.num_heads}"
+    )
+    custom = f"* Attention: {attention.type} of another package, which may read: {sizes}"
     return [
+        *([custom] if is_custom_attention(attention) else []),
         f"* Optimizer: {optimizer}, peak learning rate {training.learning_rate:g} after a linear warmup over "
         f"{100 * training.warmup_ratio:g} % of the updates, then {training.lr_schedule}; {clipping}",
         f"* Regularization: dropout {encoder.dropout:g} in the encoder and {decoder.dropout:g} in the decoder, label "

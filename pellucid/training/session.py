@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.settings import Config
-from pellucid.config.toml import validate_config
+from pellucid.config.extension_errors import named_extension_errors
+from pellucid.config.settings import Config, memory_size
+from pellucid.config.toml import unused_extension_notes, validate_config
 from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
@@ -27,6 +28,7 @@ from pellucid.errors import MEMORY_ADVICE, ConfigError, OutOfMemoryError, RunErr
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
+from pellucid.model.attention import attention_notes
 from pellucid.model.device import (
     check_gradients,
     check_precision,
@@ -180,7 +182,7 @@ def train_run(
             validation examples equal the training examples, no synthetic pair can be made, or a file of pretrained
             embeddings is malformed.
         ConfigError: Settings contradict each other or the data, a device, an extension or an optional library is
-            missing, or memory does not suffice.
+            missing, memory does not suffice, or the attention or cell of another package fails.
         RunError: Another thread of this process is training; torch's default type is not float32, its default device is
             "meta", or it computes no gradients; or the folder holds other files, is in use, holds a run
             with other settings or data, is damaged, or cannot be written.
@@ -191,7 +193,12 @@ def train_run(
     check_torch_defaults()
     check_gradients()
     start = time.monotonic() if started_at is None else started_at
-    with one_training_thread(), _name_memory_errors(Path(folder)), connected_workers() as workers:
+    with (
+        one_training_thread(),
+        named_extension_errors(),
+        _name_memory_errors(Path(folder)),
+        connected_workers() as workers,
+    ):
         if workers is not None and workers.rank:
             serve_updates(workers)
             return
@@ -207,14 +214,7 @@ def _yield_events(
 ) -> Generator[RunEvent]:
     """Yield the events of a training, new or resumed."""
     unresolved_data = config.data
-    config = msgspec.structs.replace(config, data=resolve_auto_settings(files, unresolved_data))
-    # The run folder records the device that was found. A training resumes only on such a device.
-    device = find_device(config.device)
-    check_precision(device, config.precision)
-    config = validate_config(msgspec.structs.replace(config, device=device.type))
-    check_training_folder(folder)
-    config = resolve_initial_run(config, folder)
-    check_same_config(folder, config)  # before the data is read, which may take long
+    config = _resolve_config(files, folder, config)
     use_threads(config.threads)
     use_determinism(config)
     initial = _load_initial_run(config, folder)
@@ -238,25 +238,16 @@ def _yield_events(
         corpus, validation_file = encode_training_data(training_data, config, known), training_data.validation_file
         validation_lines = training_data.validation_lines
         del training_data  # frees the texts of a large file; training needs only the ids
-        try:
-            state, fingerprint, log, model_built = _open_training(
-                folder, config, TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial)
-            )
-        except OtherDataError as error:
-            if is_mapped and prepared_folder(files) is None:
-                raise RunError(
-                    f"{corpus_path} does not hold the examples of {folder / run_files.CHECKPOINT}: remove it, and give "
-                    "the command again, which reads the training files"
-                ) from error
-            changed = "; ".join(["", *_changed_files(load_run_log(folder), reads)])
-            raise RunError(f"{error}{changed}") from error
+        contents = TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial)
+        with _explain_other_data(folder, reads, is_mapped and prepared_folder(files) is None):
+            state, fingerprint, log, model_built = _open_training(folder, config, contents)
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
             write_atomic(folder / run_files.VALIDATION, validation_file)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or added):
             state.encoded_training_examples = save_corpus(
                 folder / run_files.CORPUS, corpus, files, unresolved_data
             ).encoded
-        del corpus
+        del corpus, contents
         yield from (*reads, *added, model_built) if is_resumed else (model_built,)
         if model_built.compiles:
             _append(log, {"event": "compiling"})
@@ -271,6 +262,37 @@ def _yield_events(
         if workers is not None:
             start_workers(state, workers)
         yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], started_at)
+
+
+def _resolve_config(files: TrainingInputs, folder: Path, config: Config) -> Config:
+    """Return the checked configuration of a training, as its run folder records it.
+
+    This precedes the reading of the data, which may take long.
+    """
+    config = msgspec.structs.replace(config, data=resolve_auto_settings(files, config.data))
+    # The run folder records the device that was found. A training resumes only on such a device.
+    device = find_device(config.device)
+    check_precision(device, config.precision)
+    config = validate_config(msgspec.structs.replace(config, device=device.type))
+    check_training_folder(folder)
+    config = resolve_initial_run(config, folder)
+    check_same_config(folder, config)
+    return config
+
+
+@contextmanager
+def _explain_other_data(folder: Path, reads: Sequence[FileRead], is_saved_corpus: bool) -> Iterator[None]:
+    """Add the cause to the error for a checkpoint of other data: a corpus of the run folder, or changed files."""
+    try:
+        yield
+    except OtherDataError as error:
+        if is_saved_corpus:
+            raise RunError(
+                f"{folder / run_files.CORPUS} does not hold the examples of {folder / run_files.CHECKPOINT}: remove "
+                "it, and give the command again, which reads the training files"
+            ) from error
+        changed = "; ".join(["", *_changed_files(load_run_log(folder), reads)])
+        raise RunError(f"{error}{changed}") from error
 
 
 def _load_kernels(config: Config) -> None:
@@ -382,9 +404,14 @@ def _open_training(
         check_same_vocabularies(folder, vocabularies, config.data)
     log, messages = _repair_folder(state, folder, fingerprint)
     damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
-    damage += [] if state.progress.finished else _version_note(log, config)
+    damage += [] if state.progress.finished else [*_version_note(log, config), *unused_extension_notes(config)]
     compiles = not state.progress.finished and config.device == "cpu" and will_compile()
     frozen = () if initialized is None else frozen_part_warnings(config, initialized)
+    damage += (
+        []
+        if state.progress.finished
+        else attention_notes(network, config.decoder.hidden_size, memory_size(config.encoder))
+    )
     warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *damage)
     parameters = parameter_count(network)
     model_built = ModelBuilt(

@@ -41,7 +41,7 @@ from pellucid.data.prepared_data import (
     resolve_prepared_settings,
 )
 from pellucid.data.readers import BadLine, resolve_format
-from pellucid.data.tokenizers import Tokenizers, build_tokenizers, find_spaced_symbols
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers, symbol_kind_warnings
 from pellucid.data.validation_split import (
     format_validation_file,
     normalize_sources,
@@ -52,7 +52,7 @@ from pellucid.data.validation_split import (
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
-from pellucid.errors import ConfigError, DataError, RunError, count_noun, quote
+from pellucid.errors import ConfigError, DataError, RunError, count_noun, list_lines, quote
 from pellucid.files import FileDigest, digest_bytes, digest_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.run_folder.run_files import pair_file_config
@@ -63,8 +63,6 @@ from pellucid.training.loop import num_drawn
 
 MIN_CHECKED_LINES = 20
 """Minimum number of lines of a file for the check that most of them are examples."""
-MAX_LISTED_LINES = 3
-"""Maximum number of line numbers in a note."""
 
 
 def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
@@ -95,10 +93,11 @@ def data_warnings(
     """Yield warnings about data on which a training cannot succeed, or hardly, or on which a setting gains nothing.
 
     All training examples of a classification have one label; a side is split into characters, but has spaces between
-    short symbols, as phones have; or validation targets cannot be produced. A target cannot be produced if it has a
-    symbol outside the vocabulary, other than the ignored tag; a pointer-generator is not checked, since it may copy the
-    symbol from the source. A sampled softmax gains nothing if it samples half of the target symbols or more. A training
-    that begins from another run without its pairs may forget them, which a small validation set does not show.
+    short symbols, as phones have, or looks like IPA; or validation targets cannot be produced. A target cannot be
+    produced if it has a symbol outside the vocabulary, other than the ignored tag; a pointer-generator is not checked,
+    since it may copy the symbol from the source. A sampled softmax gains nothing if it samples half of the target
+    symbols or more. A training that begins from another run without its pairs may forget them, which a small validation
+    set does not show.
 
     Args:
         predictor: The model, for its configuration, vocabularies and tokenizers.
@@ -112,7 +111,8 @@ def data_warnings(
     if (noun := get_task(config.task).labels.constant_output_noun) and len(target_symbols) == 1:
         only = quote(next(iter(target_symbols)))
         yield f"every training example has the same {noun}, {only}: there is nothing to learn"
-    yield from spaced_symbol_warnings(validation_examples, config.data)
+    sources, targets = ([getattr(example, side) for example in validation_examples] for side in ("source", "target"))
+    yield from symbol_kind_warnings(sources, targets, config.data)
     if config.training.initial_run and not config.training.mix_in and len(validation_examples) < MIN_FORGETTING_CHECK:
         yield (
             f"the model may forget earlier pairs, and {count_noun(len(validation_examples), 'validation example')} may "
@@ -141,40 +141,6 @@ def data_warnings(
                 f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason} "
                 f"({places} of the validation file){advice}"
             )
-
-
-def spaced_symbol_warnings(examples: Sequence[Example], data: DataConfig) -> Iterator[str]:
-    """Yield a warning for each side that is split into characters, but has spaces between short symbols.
-
-    Args:
-        examples: Examples.
-        data: Data settings.
-
-    Yields:
-        Sentences.
-    """
-    for side, mode in (("source", data.source_symbols), ("target", data.target_symbols)):
-        spaced = find_spaced_symbols([getattr(example, side) for example in examples]) if mode == "characters" else ""
-        if spaced:
-            yield (
-                f"{side}s such as {quote(spaced)} seem to be symbols between spaces, but they are split into "
-                f"characters, of which the space is one: consider --{side}-symbols words"
-            )
-
-
-def list_lines(numbers: Sequence[int], unit: str = "line") -> str:
-    """Return the first line numbers for a message: "line 17", "lines 17 and 203", "lines 17, 203, 540, ...".
-
-    Args:
-        numbers: The numbers, at least one, in order.
-        unit: Noun of a row; "line" by default.
-    """
-    shown = [f"{number:,}" for number in numbers[:MAX_LISTED_LINES]]
-    if len(numbers) == 1:
-        return f"{unit} {shown[0]}"
-    if len(numbers) == 2:
-        return f"{unit}s {shown[0]} and {shown[1]}"
-    return f"{unit}s {', '.join(shown)}{', ...' if len(numbers) > len(shown) else ''}"
 
 
 def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies) -> tuple[EmbeddingCoverage, ...]:
@@ -455,58 +421,92 @@ def read_files(
             corpus = map_corpus(corpus_path, key, reads_features(config))
         except CorpusError as error:
             note = f"{corpus_path} is not used, for {error}"
-    if corpus is None:
-        train_file, _ = read_training_examples(files, config)
-        training_examples, bad, blank = train_file.examples, train_file.bad_lines, train_file.num_blank_lines
-    else:
-        training_examples, bad, blank = [], list(corpus.report.bad), corpus.report.blank
+    train_file = None if corpus is not None else read_training_examples(files, config)[0]
     valid_file = read_validation_file(files, config)
-    validation_examples = valid_file.examples
-    num_shared = (
-        _count_shared(training_examples, validation_examples, files, config) if corpus is None else corpus.report.shared
+    if corpus is not None:
+        training = _TrainingSet([], corpus.encoded.source.num_sequences, corpus.report, "", 0)
+    else:
+        assert train_file is not None
+        training = _describe_training_set(files, config, train_file, valid_file.examples)
+    overlap = _overlap_note(training.report.shared, len(valid_file.examples), str(files.train))
+    valid_read, content = _validation_read(files, config, valid_file, overlap, digests, validation_path)
+    train_read = FileRead(
+        path=_path_or_name(files.train),
+        examples=training.num_examples,
+        bad_lines=list(training.report.bad),
+        num_blank_lines=training.report.blank,
+        note="; ".join(filter(None, [note, training.note])),
+        target=files.train_target,
+        digest=digests[0],
+        target_digest=digests[2],
+        texts=training.report.texts,
     )
-    overlap = _overlap_note(num_shared, len(validation_examples), str(files.train))
-    count = len(training_examples) if corpus is None else corpus.encoded.source.num_sequences
-    header = _header_note(training_examples, validation_examples, files, config) if corpus is None else ""
-    ignored = _describe_columns(files, config) if corpus is None else ""
-    texts = _text_note(train_file, config, "trained on", _unit(files.train)) if corpus is None else corpus.report.texts
-    train_note = "; ".join(filter(None, [note, header, ignored]))
-    train_digest, valid_digest, train_target_digest, valid_target_digest = digests
-    num_valid, bad_valid, blank_valid = len(validation_examples), valid_file.bad_lines, valid_file.num_blank_lines
-    valid_path, content = _path_or_name(files.valid), b""
-    if isinstance(files.valid, InMemoryTable) and validation_path is not None:
-        # The run folder keeps the examples, so that later commands find them.
-        valid_path, content = validation_path, format_validation_file(validation_examples)
-        valid_digest = digest_bytes(content)
-        overlap = "; ".join(filter(None, [f"copy of {files.valid}", overlap]))
-    path = _path_or_name(files.train)
-    reads = (
-        FileRead(path, count, bad, blank, train_note, files.train_target, train_digest, train_target_digest, texts),
-        FileRead(
-            valid_path,
-            num_valid,
-            bad_valid,
-            blank_valid,
-            overlap,
-            files.valid_target,
-            valid_digest,
-            valid_target_digest,
-            _text_note(valid_file, config, "scored", _unit(files.valid)),
-        ),
-    )
-    columns = _count_columns(files, config) if corpus is None else 0
-    lines = range(1, num_valid + 1) if isinstance(files.valid, InMemoryTable) else valid_file.line_numbers
+    num_valid = len(valid_file.examples)
     return TrainingData(
-        key,
-        ReadingReport(tuple(bad), blank, num_shared, texts),
-        training_examples,
-        corpus,
-        validation_examples,
-        reads,
-        columns,
-        content,
-        lines,
+        key=key,
+        report=training.report,
+        training_examples=training.examples,
+        corpus=corpus,
+        validation_examples=valid_file.examples,
+        reads=(train_read, valid_read),
+        columns=training.columns,
+        validation_file=content,
+        validation_lines=range(1, num_valid + 1) if isinstance(files.valid, InMemoryTable) else valid_file.line_numbers,
     )
+
+
+class _TrainingSet(NamedTuple):
+    """Training set, as texts or as the ids of a saved corpus."""
+
+    examples: Sequence[Example]
+    """Training examples as texts; empty for a corpus."""
+    num_examples: int
+    report: ReadingReport
+    note: str
+    """Note about the first line and the columns; empty for a corpus."""
+    columns: int
+    """As in `TrainingData`."""
+
+
+def _describe_training_set(
+    files: TrainingInputs, config: DataConfig, train_file: ExampleFile, validation_examples: Sequence[Example]
+) -> _TrainingSet:
+    """Return a training set that was read as texts, with the notes about it."""
+    examples = train_file.examples
+    num_shared = _count_shared(examples, validation_examples, files, config)
+    notes = (_header_note(examples, validation_examples, files, config), _describe_columns(files, config))
+    texts = _text_note(train_file, config, "trained on", _unit(files.train))
+    report = ReadingReport(tuple(train_file.bad_lines), train_file.num_blank_lines, num_shared, texts)
+    return _TrainingSet(examples, len(examples), report, "; ".join(filter(None, notes)), _count_columns(files, config))
+
+
+def _validation_read(
+    files: TrainingInputs,
+    config: DataConfig,
+    valid_file: ExampleFile,
+    overlap: str,
+    digests: Sequence[FileDigest | None],
+    validation_path: Path | None,
+) -> tuple[FileRead, bytes]:
+    """Return the event for a validation set, and the content of its copy in the run folder, if it is in memory."""
+    assert files.valid is not None
+    read = FileRead(
+        path=_path_or_name(files.valid),
+        examples=len(valid_file.examples),
+        bad_lines=valid_file.bad_lines,
+        num_blank_lines=valid_file.num_blank_lines,
+        note=overlap,
+        target=files.valid_target,
+        digest=digests[1],
+        target_digest=digests[3],
+        texts=_text_note(valid_file, config, "scored", _unit(files.valid)),
+    )
+    if not isinstance(files.valid, InMemoryTable) or validation_path is None:
+        return read, b""
+    # The run folder keeps the examples, so that later commands find them.
+    content = format_validation_file(valid_file.examples)
+    note = "; ".join(filter(None, [f"copy of {files.valid}", overlap]))
+    return read._replace(path=validation_path, note=note, digest=digest_bytes(content)), content
 
 
 def _overlap_note(num_shared: int, num_examples: int, training_set: str) -> str:
@@ -558,7 +558,7 @@ def _text_note(reading: ExampleFile, config: DataConfig, treatment: str, unit: s
     num_repeated = len(examples) - len(set(examples))
     if num_repeated:
         are = "example repeats" if num_repeated == 1 else "examples repeat"
-        places = list_lines(_repeated_lines(reading), unit)
+        places = list_lines(_repeated_lines(reading), unit=unit)
         notes.append(f"{num_repeated:,} {are} an earlier one exactly ({places}): each is {treatment}")
     for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
         texts = ((line, getattr(example, side)) for line, example in zip(reading.line_numbers, examples, strict=True))
@@ -574,10 +574,8 @@ def _text_note(reading: ExampleFile, config: DataConfig, treatment: str, unit: s
 def _space_note(side: str, lines: Sequence[int], unit: str, kept: str) -> str:
     """Return a note about the texts of some lines, which begin or end with a space."""
     begin = f"{side} begins or ends" if len(lines) == 1 else f"{side}s begin or end"
-    return (
-        f"{len(lines):,} {begin} with a space, which {kept} ({list_lines(lines, unit)}): remove such spaces if "
-        "they mean nothing"
-    )
+    places = list_lines(lines, unit=unit)
+    return f"{len(lines):,} {begin} with a space, which {kept} ({places}): remove such spaces if they mean nothing"
 
 
 def _repeated_lines(reading: ExampleFile) -> list[int]:

@@ -168,12 +168,12 @@ def symbol_separator(predictor: Predictor, side: str) -> str:
         side: "encoder" for source symbols, "decoder" for target symbols.
 
     Returns:
-        "" for characters (of sources without features), else a space.
+        "" for characters and phones (of sources without features), else a space.
     """
     tokenizers = predictor.tokenizers
     kind = tokenizers.source.kind if side == "encoder" else tokenizers.target.kind
     features = side == "encoder" and reads_features(predictor.config.data)
-    return "" if kind == "characters" and not features else " "
+    return "" if kind in ("characters", "ipa") and not features else " "
 
 
 def state_point(symbols: Sequence[str], position: int, page_index: int, separator: str) -> StatePoint:

@@ -3,14 +3,19 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from audited_pairs import ERRORS, audited_errors
 from chromium import OpenPage
 from playwright.sync_api import Page, expect
 
+from pellucid.auditing.audit import record_bad_row
 from pellucid.auditing.decisions import Decision, read_decisions
-from pellucid.auditing.types import AuditRecord, Reason
+from pellucid.auditing.text_checks import check_column
+from pellucid.auditing.types import AuditRecord, ModelScore, Reason
 from pellucid.auditing.worklist_page import worklist_page
+from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example, OtherColumns
+from pellucid.data.tokenizers import build_tokenizers
 
 SPACE = Reason("surrounding_space", "the source begins with a space", "source", 1)
 HOSTILE = '</script><img src=x onerror="alert(1)"> & "q", \u202e'
@@ -208,3 +213,118 @@ def test_the_page_can_make_no_requests(open_page: OpenPage, tmp_path: Path, page
     assert page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'answered', error => error.name)") == "TypeError"
     assert any("Content Security Policy" in message for message in page_errors)
     page_errors.clear()
+
+
+IPA_TARGETS = ["ˈat͡ʃa", "d͡ʒˌaˈd"] * 1_200
+"""Targets of a dictionary, to which new targets are compared."""
+TOKENIZERS = build_tokenizers(DataConfig())
+SOURCES = ["chaged", "adach", "jagd", "hagac"] * 600
+CHECKS = [check_column(SOURCES, TOKENIZERS.source), check_column(IPA_TARGETS, TOKENIZERS.target)]
+
+
+def ipa_record(line: int, source: str, target: str, output: str, *reasons: Reason) -> AuditRecord:
+    """Return a record with a pronunciation."""
+    score = ModelScore(output, 3.0)
+    return AuditRecord(line, "", Example(source, target), 3.0, score, None, None, reasons, ())
+
+
+def open_records(open_page: OpenPage, tmp_path: Path, *records: AuditRecord) -> Page:
+    path = tmp_path / "worklist.html"
+    path.write_text(worklist_page(records, "words.csv", 500, checks=CHECKS), encoding="utf-8")
+    return open_page(path.as_uri())
+
+
+MIXED = Reason("mixed_scripts", "the source mixes scripts", "source", 4, characters="а")
+LOOK_ALIKE = Reason("look_alike", "the target has a look-alike", "target", 1, characters="'")
+
+
+def test_letters_of_another_script_and_look_alikes_have_signs(open_page: OpenPage, tmp_path: Path) -> None:
+    """Regression test: a Cyrillic letter looked like any other letter of its word."""
+    page = open_records(open_page, tmp_path, ipa_record(2, "chаg", "'at͡ʃ", "ˈat͡ʃ", MIXED, LOOK_ALIKE))
+    cells = page.locator("tbody td")
+    for place, text, sign in ((1, "а", "U+0430"), (2, "'", "U+0027")):
+        expect(cells.nth(place).locator(".sign")).to_have_text(text)
+        assert cells.nth(place).locator(".sign").get_attribute("data-sign") == sign
+    assert cells.nth(3).locator(".sign").count() == 0
+    page.keyboard.press("c")  # the field of the source has the focus
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_have_text(
+        "line 2: source and target are unchanged, no decision is made; 0 of 1 rows decided"
+    )
+
+
+@pytest.mark.parametrize("text", ["ˈat͡ʃ", "ˈQt͡ʃ", "'at͡ʃ", "͡ʃa", "at͡", "d͡ad", "dˈˈˌa", "aˈ", " a", "ˈαt͡ʃ"])
+def test_warnings_beside_the_fields_are_those_of_apply(text: str, open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_records(open_page, tmp_path, ipa_record(2, "chag", "ˈad", text))
+    expected = [f"target with {phrase}" for phrase in CHECKS[1].warnings(text, "ˈad")]
+    assert page.locator("td:nth-child(4) .warning").all_text_contents() == expected
+    page.keyboard.press("c")
+    assert page.locator("#target-note .warning").count() == 0, "the target itself is not judged"
+    page.get_by_role("textbox", name="New target of chag").fill(text)
+    assert page.locator("#target-note .warning").all_text_contents() == expected
+    page.keyboard.press("Escape")
+    page.keyboard.press("a")
+    assert page.locator(".decision .warning").all_text_contents() == expected
+    assert ("⚠ line 2: new target with" in (page.get_by_role("status").text_content() or "")) == bool(expected)
+
+
+def test_a_new_source_that_still_mixes_scripts_has_a_warning(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_records(open_page, tmp_path, ipa_record(2, "chаg", "ˈad", "ˈad", MIXED))
+    page.keyboard.press("c")
+    page.get_by_role("textbox", name="New source of chаg").fill("chаgd")
+    warning = "source with letters of two scripts: 'а' (U+0430, Cyrillic) among Latin letters"
+    assert warning in page.locator("#source-note .warning").all_text_contents()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text(f"⚠ line 2: new {warning.split(':')[0].split(' with')[0]} with")
+    expect(page.locator(".decision")).to_contain_text(warning)
+
+
+def test_keys_work_after_a_menu_or_a_check_box_was_used(open_page: OpenPage, tmp_path: Path) -> None:
+    """Regression test: r chose the reason "rare_symbol" in the menu, and did nothing after the box was ticked."""
+    records = [ipa_record(line, f"chag{line}", "ˈad", "ˈada", LOOK_ALIKE) for line in range(2, 8)]
+    page = open_records(open_page, tmp_path, *records)
+    rows, status = page.locator("tbody tr"), page.get_by_role("status")
+    page.get_by_label("Reason").select_option("look_alike")
+    expect(rows.first).to_be_focused()
+    page.keyboard.press("r")
+    expect(status).to_contain_text("1 of 6 rows decided")
+    page.get_by_label("only rows without a decision").click()
+    page.keyboard.press("x")
+    expect(status).to_contain_text("2 of 6 rows decided")
+    page.get_by_label("Reason").focus()
+    page.keyboard.press("r")
+    expect(status).to_contain_text("3 of 6 rows decided")
+    expect(page.get_by_label("Reason")).to_have_value("look_alike")
+    page.get_by_label("Search").focus()
+    page.keyboard.press("r")
+    expect(page.get_by_label("Search")).to_have_value("r")
+    expect(status).to_contain_text("3 of 6 rows decided")
+
+
+def test_headings_stay_visible(open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_records(open_page, tmp_path, *(ipa_record(line, "chag", "ˈad", "ˈada") for line in range(2, 202)))
+    page.mouse.wheel(0, 3_000)
+    page.wait_for_function("scrollY > 1000")
+    header, heading = (page.locator(name).first.bounding_box() for name in ("header", "thead th"))
+    assert header is not None and heading is not None
+    assert abs(heading["y"] - (header["y"] + header["height"])) < 2
+    for _ in range(60):
+        page.keyboard.press("ArrowDown")
+    for _ in range(50):
+        page.keyboard.press("ArrowUp")
+    row, heading = page.locator("tr:focus").bounding_box(), page.locator("thead th").first.bounding_box()
+    assert row is not None and heading is not None and row["y"] >= heading["y"] + heading["height"] - 1
+
+
+def test_rows_that_cannot_be_read_are_listed_without_decisions(open_page: OpenPage, tmp_path: Path) -> None:
+    bad = record_bad_row(17, "expected 6 columns, got 3", "00016;ab;no")
+    page = open_records(open_page, tmp_path, bad, ipa_record(2, "chag", "ˈad", "ˈada"))
+    first = page.locator("tbody tr").first
+    expect(first).to_contain_text("the row cannot be read: expected 6 columns, got 3; its text is '00016;ab;no'")
+    assert first.get_by_role("button").count() == 0
+    for key in "acrx":
+        page.keyboard.press(key)
+    expect(page.get_by_role("status")).to_have_text(
+        "This line cannot be read: change it in an editor; 0 of 1 rows decided"
+    )
+    assert page.get_by_label("Reason").locator("option").all_text_contents() == ["all", "bad_row (1)"]

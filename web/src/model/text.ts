@@ -23,17 +23,28 @@ export interface EncodedSource {
 /** White space of Python, at which words are separated. */
 const WHITE_SPACE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/u;
 
+/** Marks of stress, upstep and downstep: modifier letters of Unicode that precede a syllable, and belong to no letter. */
+const NO_BOUNDARY = "(?![ˈˌ\\ua71b-\\ua71e])";
+const MODIFIER = `${NO_BOUNDARY}[\\p{Lm}\\u02b0-\\u02ff\\u2070-\\u207f\\ua700-\\ua71f\\ua789\\u00b2\\u00b3\\u00b9]`;
+const LETTER = `${NO_BOUNDARY}\\p{L}`;
+const TIE_BAR = "[\\u035c\\u0361]";
+/** Marks and modifiers of a letter, other than tie bars. */
+const UNTIED = `(?:(?!${TIE_BAR})(?:\\p{M}|${MODIFIER}))*`;
+/** Phone in the International Phonetic Alphabet, as pellucid/data/ipa_phones.py: a letter with its marks and modifiers, a tie bar with the next letter; or another character with its marks. */
+const PHONE = new RegExp(`(?:${LETTER}|${MODIFIER})${UNTIED}(?:${TIE_BAR}(?:\\p{M}|${MODIFIER})*(?:${LETTER})?${UNTIED})*|[^]\\p{M}*`, "gu");
+
 /** Symbols of a text. */
 export function splitText(kind: string, text: string): string[] {
   if (text === "") return [];
   if (kind === "characters") return [...text];
+  if (kind === "ipa") return text.match(PHONE) ?? [];
   if (kind === "words") return text.split(WHITE_SPACE).filter((word) => word !== "");
   return kind === "whole" ? [text] : text.split(kind);
 }
 
 /** Text of symbols. */
 export function joinSymbols(kind: string, symbols: readonly string[]): string {
-  const separator = { characters: "", subwords: "", words: " ", whole: "\t", position: "\t" }[kind];
+  const separator = { characters: "", ipa: "", subwords: "", words: " ", whole: "\t", position: "\t" }[kind];
   return symbols.join(separator ?? kind);
 }
 
