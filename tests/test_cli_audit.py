@@ -160,6 +160,13 @@ def test_a_pipe_has_no_ids_which_is_said(tmp_path: Path) -> None:
     assert "only once" not in audit(path, *FLAGS).err
 
 
+def test_a_file_without_decisions_is_named(tmp_path: Path) -> None:
+    path, decisions = write_words(tmp_path), tmp_path / "empty.csv"
+    decisions.write_text("")
+    result = audit(path, *FLAGS[:4], "--apply", decisions, "--output", tmp_path / "new.csv")
+    assert result.code == 0 and f"note: there is no decision in {decisions}" in result.err
+
+
 def test_json_lines_are_audited(tmp_path: Path) -> None:
     path = tmp_path / "words.jsonl"
     path.write_text("".join(json.dumps({"s": pair.source, "t": pair.target}) + "\n" for pair in spelled_pairs(40)))

@@ -27,6 +27,13 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
         check_output_file("--html", tmp_path / "pipe.html")
 
 
+@pytest.mark.parametrize(("name", "message"), [("-", "name one"), ("words.tsv.gz", "leave .gz out")])
+def test_standard_output_and_compressed_files_are_refused(name: str, message: str) -> None:
+    """Regression test: audit wrote a file named "-", and plain text to a file named .gz, which no reader accepts."""
+    with pytest.raises(InputError, match=message):
+        check_output_file("--output", Path(name))
+
+
 def test_another_name_of_an_input_is_recognized(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text(TABLE)
     os.link(tmp_path / "data.csv", tmp_path / "link.csv")

@@ -123,6 +123,8 @@ def test_a_run_does_not_begin_from_itself_or_from_its_own_successor(tmp_path: Pa
     files = copy_task_run().files
     base = copy_run_folder(copy_task_run().run, tmp_path / "base")
     refuse(files, base, small_config(base), "a training cannot begin from its own folder")
+    refuse(files, base / "sub", small_config(base), "a run cannot be in the folder of another one")
+    assert not (base / "sub").exists()
     train_to_end(files, tmp_path / "next", small_config(base))
     train_to_end(files, tmp_path / "last", small_config(tmp_path / "next"))
     shutil.rmtree(base)

@@ -241,7 +241,10 @@ def _apply(args: AuditArguments) -> None:
     from pellucid.auditing.decisions import apply_decisions, read_all_decisions
 
     assert args.output is not None
-    counts = apply_decisions(args.file, args.data, read_all_decisions(args.apply), args.output)
+    decisions = read_all_decisions(args.apply)
+    if not decisions:
+        print_message(f"note: there is no decision in {', '.join(map(str, args.apply))}")
+    counts = apply_decisions(args.file, args.data, decisions, args.output)
     for warning in counts.warnings:
         print_message(f"warning: {warning}")
     sources = f"{count_noun(counts.new_sources, 'source')} replaced, " if counts.new_sources else ""

@@ -20,14 +20,18 @@ def check_output_file(flag: str, path: Path | None, inputs: Iterable[Path | None
         ending: Ending that its name must have, such as ".html"; "" for any.
 
     Raises:
-        InputError: The name has another ending, or the path is a device, a pipe or a socket, a file that the subcommand
-            reads, or a file of a run.
+        InputError: The name has another ending, or that of a compressed file; or the path is "-", a device, a pipe or a
+            socket, a file that the subcommand reads, or a file of a run.
         RunError: The file cannot be written.
     """
     if path is None:
         return
     if ending and path.suffix != ending:
         raise InputError(f"{flag} takes a file that ends with {ending}, got {quote(path)}")
+    if str(path) == "-":
+        raise InputError(f"{flag} -: a file is written, not standard output: name one")
+    if path.suffix.lower() == ".gz":
+        raise InputError(f"{flag} {path}: the file is not compressed: leave .gz out")
     check_writable(path)
     with wrap_os_errors("write", path):
         is_special = path.exists() and not path.is_file()

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from pellucid.config.toml import read_toml
+from pellucid.error_messages import translate_expectation
 from pellucid.errors import ConfigError, InputError, abbreviate_reason, quote, suggest
 from pellucid.files import FileDigest, digest_bytes, has_digest
 
@@ -29,6 +30,10 @@ Checksum = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 """SHA-256 in hexadecimal."""
 FileSize = Annotated[int, Meta(ge=1, le=2**30)]
 """Size in bytes."""
+
+
+PLAIN_NAMES = "letters, digits, '_', '-' and '.', not '.' first, with '/' between the parts of a path"
+"""Description of `DataSetName` and `SafePath`."""
 
 
 class DataArchive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,14 +136,27 @@ def load_registry(path: Path | None = None) -> Mapping[str, PublishedDataSet]:
 
 def _check_registry(path: Path, is_own: bool) -> Mapping[str, PublishedDataSet]:
     """Return the data sets of a registry; `ConfigError` if it is invalid."""
-    try:
-        registry = msgspec.convert(read_toml(path), dict[DataSetName, PublishedDataSet])
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {abbreviate_reason(error)}") from error
+    registry = dict[str, PublishedDataSet]()
+    for name, table in read_toml(path).items():
+        try:
+            registry[msgspec.convert(name, DataSetName)] = msgspec.convert(table, PublishedDataSet)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"{path}: {quote(name)}: {_describe_mismatch(abbreviate_reason(error))}") from error
     for name, data_set in registry.items():
         for fault in _find_faults(data_set, is_own):
             raise ConfigError(f"{path}: {name}: {fault}")
     return registry
+
+
+def _describe_mismatch(reason: str) -> str:
+    """Return a message of msgspec in plain words, after the key: "files[0].size: expected a whole number, got ..."."""
+    message, _, place = reason.partition(" - at `$")
+    expected, _, given = message.partition(", got ")
+    key = place.rstrip("`").removeprefix(".")
+    if "matching regex" in expected:
+        expected = "Expected " + ("64 hexadecimal digits" if key.endswith("sha256") else PLAIN_NAMES)
+    given = f", got {translate_expectation(given)}" if given else ""
+    return f"{key}: {translate_expectation(expected)}{given}".removeprefix(": ")
 
 
 def _find_faults(data_set: PublishedDataSet, is_own: bool) -> Iterator[str]:

@@ -429,9 +429,12 @@ def _coverage_table(assessment: Assessment) -> Table:
         "errors in the remainder",
         f"{'confidence' if by_confidence else 'probability'} threshold",
     )
-    for point in assessment.best_calibration.coverage_points:
+    points = assessment.best_calibration.coverage_points
+    has_errors = any(point.accuracy < 1 or point.error_recall < 1 for point in points)
+    for point in points:
         if point.coverage in REVIEW_COVERAGES:
-            cells = (f"{100 * point.accuracy:.1f}", f"{100 * point.error_recall:.0f} %", f"{point.probability:.3f}")
+            errors = f"{100 * point.error_recall:.0f} %" if has_errors else "–"
+            cells = (f"{100 * point.accuracy:.1f}", errors, f"{point.probability:.3f}")
             table.add_row(f"{100 * point.coverage:.0f} %", *cells)
     return table
 
@@ -446,7 +449,7 @@ def _acceptance_table(accepted: Sequence[AcceptedOutputs]) -> Table:
         "accepted and wrong",
         "errors among accepted",
         caption="bound on the expected share of all outputs that are accepted and wrong, for pairs like those of the "
-        "validation set",
+        "validation set; it does not bound the errors among the accepted outputs",
     )
     for row in accepted:
         missing = "one per run" if row.accepted else "none suffices"

@@ -315,8 +315,13 @@ def _model_digest(initial: Path, folder: Path) -> str:
 
 
 def _check_chain(initial: Path, folder: Path) -> None:
-    """Raise `RunError` if the initial run is the run folder itself, or began from it through other runs."""
+    """Raise `RunError` if the initial run is the run folder itself, holds it, or began from it through other runs."""
     own, run = realpath(folder), initial  # Path.resolve raises a RuntimeError for a link to itself
+    if Path(realpath(initial)) in Path(own).parents:
+        raise RunError(
+            f"--run {folder} and --from {initial}: a run cannot be in the folder of another one, whose files it would "
+            "change; name a new folder for --run"
+        )
     for number in range(MAX_CHAIN):
         if realpath(run) == own:
             reason = (
