@@ -60,6 +60,18 @@ def test_lengths_count_words() -> None:
     assert "3 symbols and the target has 2" in find_pair_error(data, "play some jazz", "O O")
 
 
+def test_the_error_of_texts_with_spaces_advises_words_where_they_agree() -> None:
+    """Regression test: nothing said that the tags between spaces were split into characters."""
+    advice = "; with --target-symbols words (data.target_symbols) they agree"
+    data = make_task_config("tag-and-classify", data={"source_symbols": "words"}).data
+    assert find_pair_error(data, "play jazz", "Play O B-genre").endswith("for each source symbol" + advice)
+    assert not find_pair_error(data, "play jazz", "Play O B-genre I-genre").endswith("agree")
+    both = (
+        "with --source-symbols words (data.source_symbols) and --target-symbols words (data.target_symbols) they agree"
+    )
+    assert find_pair_error(make_task_config("tag").data, "play some jazz", "O O B-genre").endswith(both)
+
+
 def test_a_bad_line_is_reported_with_file_and_number(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("ab\tCC\nabc\tCC\n")

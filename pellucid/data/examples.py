@@ -1282,27 +1282,32 @@ def _position_error(target: str, positions: int) -> str:
 def _alignment_error(source: str, target: str, tokenizers: Tokenizers, class_first: bool) -> str:
     """Return why source and target symbols do not correspond one to one, or "" if they do."""
     num_source_symbols, target_symbols = len(tokenizers.source.split(source)), tokenizers.target.split(target)
-    if class_first:
-        return _class_and_tags_error(num_source_symbols, target_symbols, tokenizers.target.ignored_tag)
-    if num_source_symbols != len(target_symbols):
+    if num_source_symbols + class_first != len(target_symbols):
+        needs = (
+            "class_first needs a class, and a tag for each source symbol"
+            if class_first
+            else "aligned needs equal numbers"
+        )
         return (
             f"the source has {count_noun(num_source_symbols, 'symbol')} and the target has {len(target_symbols)}: "
-            "data.aligned needs equal numbers"
+            f"data.{needs}{_word_advice(source, target, tokenizers, class_first)}"
         )
     ignored_tag = tokenizers.target.ignored_tag
-    if ignored_tag and all(symbol == ignored_tag for symbol in target_symbols):
+    if class_first and ignored_tag and target_symbols[0] == ignored_tag:
+        return f"the class equals data.ignored_tag = {quote(ignored_tag)}, which is a tag"
+    if not class_first and ignored_tag and all(symbol == ignored_tag for symbol in target_symbols):
         return f"no symbol of the target is scored: all equal data.ignored_tag = {quote(ignored_tag)}"
     return ""
 
 
-def _class_and_tags_error(num_source_symbols: int, target_symbols: Sequence[str], ignored_tag: str) -> str:
-    """Return why a target is not a class and a tag for each source symbol, or "" if it is."""
-    label, *tags = target_symbols
-    if num_source_symbols != len(tags):
-        return (
-            f"the source has {count_noun(num_source_symbols, 'symbol')} and the target has {len(target_symbols)}: "
-            "data.class_first needs a class, and a tag for each source symbol"
-        )
-    if ignored_tag and label == ignored_tag:
-        return f"the class equals data.ignored_tag = {quote(ignored_tag)}, which is a tag"
+def _word_advice(source: str, target: str, tokenizers: Tokenizers, class_first: bool) -> str:
+    """Return which sides, of several words, should have words as symbols for the numbers to agree; "" if none do."""
+    texts = (("source", source, tokenizers.source), ("target", target, tokenizers.target))
+    words = {side: text.split() for side, text, _ in texts}
+    for sides in (("target",), ("source",), ("source", "target")):
+        symbols = {side: words[side] if side in sides else tokenizer.split(text) for side, text, tokenizer in texts}
+        has_words = all(len(words[side]) > 1 for side in sides)
+        if has_words and len(symbols["source"]) + class_first == len(symbols["target"]):
+            flags = " and ".join(f"--{side}-symbols words (data.{side}_symbols)" for side in sides)
+            return f"; with {flags} they agree"
     return ""
