@@ -95,7 +95,7 @@ def test_positions_and_lines_are_named() -> None:
     assert mixed.position == 3
 
 
-def test_symbols_and_characters_are_rare_in_one_of_2000_rows() -> None:
+def test_symbols_are_rare_in_one_of_2000_rows_and_characters_in_one_of_1000() -> None:
     regular, rare = [Example("ab-c", "A B C")] * 4_000, [Example("aq", "A"), Example('a"', "A"), Example("a1", "A")]
     reasons = apply_rules(make_entries([*regular, *rare, *rare]), TOKENIZERS).reasons[4_000:4_003]
     found = [reason for row in reasons for reason in row if reason.kind.startswith("rare")]
@@ -104,8 +104,9 @@ def test_symbols_and_characters_are_rare_in_one_of_2000_rows() -> None:
         Reason("rare_character", "the source has the character '\"', which is in 2 of 4,006 rows", "source", 2),
         Reason("rare_character", "the source has the digit '1'; digits are in 2 of 4,006 rows", "source", 2),
     ]
-    more = apply_rules(make_entries([*regular, *rare, *rare, *rare]), TOKENIZERS).reasons
-    assert not [reason for row in more for reason in row if reason.kind.startswith("rare")]
+    for number, kinds in ((3, {"rare_character"}), (4, {"rare_character"}), (5, set[str]())):
+        more = apply_rules(make_entries([*regular, *(rare * number)]), TOKENIZERS).reasons
+        assert {reason.kind for row in more for reason in row if reason.kind.startswith("rare")} == kinds
 
 
 def test_a_large_alphabet_has_a_lower_limit() -> None:
@@ -202,3 +203,26 @@ def test_joiners_of_an_orthography_are_no_error(text: str, position: int) -> Non
     rows = make_entries([*spelled_pairs(30), Example(text, "A")])
     reasons = [reason for reason in apply_rules(rows, TOKENIZERS).reasons[-1] if reason.kind == "invisible"]
     assert [reason.position for reason in reasons] == ([position] if position else [])
+
+
+def test_exchanged_columns_are_found_by_their_characters() -> None:
+    assert kinds_of(Example("A B C A", "abca")) >= {("exchanged", "")}
+    assert not {kind for kind, _ in kinds_of(Example("ABCA", "A B C A"))} & {"exchanged"}  # the source alone is odd
+    assert not {kind for kind, _ in kinds_of(Example("A", "a"))} & {"exchanged"}  # too short to tell
+    same = [Example(pair.source, pair.source[::-1]) for pair in PAIRS]
+    findings = apply_rules(make_entries(same), build_tokenizers(DataConfig()))
+    assert not any(reason.kind == "exchanged" for reasons in findings.reasons for reason in reasons)
+
+
+def test_letters_without_their_usual_tie_bar_are_look_alikes() -> None:
+    texts = ["at\u0361\u0283a", "d\u0361\u0292ib"] * 60
+    pairs = [Example("word", text) for text in [*texts, "at\u0283a", "ad\u0292"]]
+    config = DataConfig(target_symbols="ipa")
+    findings = apply_rules(make_entries(pairs), build_tokenizers(config)).reasons
+    reasons = [[reason for reason in found if reason.kind == "look_alike"] for found in findings]
+    assert not any(reasons[:-2]) and [found[0].position for found in reasons[-2:]] == [2, 2]
+    assert reasons[-2][0].text == "the target has 't\u0283'; far more rows have 't\u0361\u0283', with a tie bar"
+    many = [*pairs, *[Example("word", "at\u0283")] * 10]  # the letters also occur as two sounds
+    findings = apply_rules(make_entries(many), build_tokenizers(config)).reasons
+    kinds = [[reason.text for reason in found if reason.kind == "look_alike"] for found in findings[-12:]]
+    assert kinds[0] == [] and kinds[1] and not any(kinds[2:])

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -15,6 +15,10 @@ MIN_PROPER_ROWS = 20
 """Minimum number of rows with the proper character of a look-alike."""
 MIN_PROPER_RATIO = 20
 """Minimum number of rows with the proper character for each row with its look-alike."""
+MIN_TIED_RATIO = 10
+"""Minimum number of rows with two letters that a tie bar joins for each row that has them without."""
+TIED_LETTERS = re.compile("(\\w)[\u035c\u0361](\\w)")
+"""Two letters that a tie bar joins."""
 SCRIPTS = {
     *("LATIN", "CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC", "ETHIOPIC", "CHEROKEE"),
     *("DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "SINHALA"),
@@ -173,6 +177,19 @@ def describe_look_alike(character: str, proper: str) -> str:
         proper: The proper character.
     """
     return f"{quote(character)} ({code_point(character)}), a look-alike of {quote(proper)} ({code_point(proper)})"
+
+
+def find_tied_letters(texts: Sequence[str]) -> dict[str, str]:
+    """Return the pairs of letters that are nearly always joined by a tie bar, with their usual form, such as tʃ: t͡ʃ.
+
+    Args:
+        texts: The texts of a column.
+    """
+    tied = Counter(form for text in texts for form in {match[0] for match in TIED_LETTERS.finditer(text)})
+    usual = {form[0] + form[2]: form for form, number in reversed(tied.most_common()) if number >= MIN_PROPER_ROWS}
+    return {
+        pair: form for pair, form in usual.items() if tied[form] >= MIN_TIED_RATIO * sum(pair in text for text in texts)
+    }
 
 
 class ForeignLetters(NamedTuple):

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
+from math import log
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from pellucid.auditing.characters import (
     code_point,
     describe_look_alike,
     find_look_alikes,
+    find_tied_letters,
     foreign_letters,
     invisible_position,
     is_invisible,
@@ -36,7 +38,11 @@ MAX_SHARE = 0.05
 MIN_ROWS = 20
 """Up to this number of rows with a finding, it is a reason in any file."""
 ROWS_PER_RARE = 2_000
-"""A symbol or character is rare if at most one row in this number has it; in a smaller file, if a single row has it."""
+"""A symbol is rare if at most one row in this number has it; in a smaller file, if a single row has it."""
+ROWS_PER_RARE_CHARACTER = 1_000
+"""The same number for a character that is no letter, a digit or an upper-case letter."""
+MIN_EXCHANGE_GAIN = 10.0
+"""Minimum gain in log-probability, in nats, if source and target are exchanged, for which they seem to be."""
 MAX_COPIED_SHARE = 0.01
 """Maximum share of targets that equal their sources for which this is a reason."""
 MAX_DEVIATION = 6.0
@@ -100,6 +106,7 @@ def _all_findings(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) ->
         yield from _mistaken_characters(texts, column, tokenizer)
         yield from _odd_normal_forms(texts, column)
         yield from _rare_symbols(texts, column, tokenizer)
+    yield from _exchanged_texts(examples)
     yield from _copied_targets(examples)
     yield from _length_outliers(examples, tokenizers)
 
@@ -165,6 +172,7 @@ def _mistaken_characters(texts: Sequence[str], column: Column, tokenizer: Tokeni
     Where symbols are words, a text is one word.
     """
     look_alikes = find_look_alikes(Counter(character for text in texts for character in set(text)))
+    tied = find_tied_letters(texts)
     for row, text in enumerate(texts):
         mixed = foreign_letters(text, is_one_word=tokenizer.kind not in ("characters", "ipa"))
         if mixed is not None:
@@ -178,6 +186,10 @@ def _mistaken_characters(texts: Sequence[str], column: Column, tokenizer: Tokeni
             described = join_first(listed[:MAX_LISTED_LOOK_ALIKES], len(listed))
             sentence = f"the {column} has {described}; far more rows have the latter"
             yield row, Reason("look_alike", sentence, column, positions[0] + 1, characters=found)
+        pair = next((pair for pair in tied if pair in text), "")
+        if pair:
+            sentence = f"the {column} has {quote(pair)}; far more rows have {quote(tied[pair])}, with a tie bar"
+            yield row, Reason("look_alike", sentence, column, text.index(pair) + 1)
 
 
 def _odd_normal_forms(texts: Sequence[str], column: Column) -> Iterator[tuple[int, Reason]]:
@@ -244,7 +256,7 @@ def _rare_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int
     """
     classes = [[_character_class(character) for character in text] for text in texts]
     counts = Counter(each for row_classes in classes for each in set(row_classes))
-    limit = max(1, len(texts) // ROWS_PER_RARE)
+    limit = max(1, len(texts) // ROWS_PER_RARE_CHARACTER)
     for row, row_classes in enumerate(classes):
         position = next((number for number, each in enumerate(row_classes, 1) if each and counts[each] <= limit), 0)
         if position:
@@ -268,6 +280,29 @@ def _character_class(character: str) -> str:
     if category.startswith("N"):
         return "digit"
     return character if category[0] in "PS" or category == "Co" else ""
+
+
+def _exchanged_texts(examples: Sequence[Example]) -> Iterator[tuple[int, Reason]]:
+    """Yield the pairs whose source has the characters of targets, and whose target has those of sources.
+
+    With the relative frequencies of characters in both columns, each text is more probable in the other column, by
+    `MIN_EXCHANGE_GAIN` nats together.
+    """
+    sources = Counter(character for example in examples for character in example.source)
+    targets = Counter(character for example in examples for character in example.target)
+    alphabet = sources.keys() | targets.keys()
+    totals = sources.total() + len(alphabet), targets.total() + len(alphabet)
+    gains = {  # of a character of a source in the column of targets; one occurrence is added to each number
+        character: log((targets[character] + 1) / totals[1]) - log((sources[character] + 1) / totals[0])
+        for character in alphabet
+    }
+    for row, example in enumerate(examples):
+        source_gain, target_gain = (
+            sum(map(gains.__getitem__, example.source)),
+            -sum(map(gains.__getitem__, example.target)),
+        )
+        if min(source_gain, target_gain) > 0 and source_gain + target_gain >= MIN_EXCHANGE_GAIN:
+            yield row, Reason("exchanged", "source and target seem to be exchanged, by their characters")
 
 
 def _copied_targets(examples: Sequence[Example]) -> Iterator[tuple[int, Reason]]:

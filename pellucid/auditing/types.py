@@ -23,6 +23,7 @@ ReasonKind = Literal[
     "duplicate",
     "other_file",
     "bad_row",
+    "exchanged",
     "mixed_scripts",
     "look_alike",
     "normalization",
@@ -36,7 +37,7 @@ ReasonKind = Literal[
 ]
 """Kinds of reasons, in the order in which those of an entry are listed."""
 CHARACTER_KINDS: frozenset[ReasonKind] = frozenset(
-    {"mixed_scripts", "look_alike", "normalization", "invisible", "surrounding_space", "rare_character"}
+    {"exchanged", "mixed_scripts", "look_alike", "normalization", "invisible", "surrounding_space", "rare_character"}
 )
 """Kinds of character-level errors, which are visible without a model; their entries come first."""
 Column = Literal["", "source", "target"]
