@@ -226,3 +226,28 @@ def test_letters_without_their_usual_tie_bar_are_look_alikes() -> None:
     findings = apply_rules(make_entries(many), build_tokenizers(config)).reasons
     kinds = [[reason.text for reason in found if reason.kind == "look_alike"] for found in findings[-12:]]
     assert kinds[0] == [] and kinds[1] and not any(kinds[2:])
+
+
+def test_characters_with_a_known_correction_have_it() -> None:
+    for example, column, expected in (
+        (Example("ab\u0430", "A B A"), "source", (("\u0430", "a"),)),
+        (Example("ab\u200b", "A B"), "source", (("\u200b", ""),)),
+        (Example("ab\u00a0c", "A B C"), "source", (("\u00a0", " "),)),
+        (Example("ab\u0436", "A B"), "source", ()),  # no Latin letter looks like it
+    ):
+        (found,) = reasons_of(example)
+        assert [each.replacements for each in found if each.column == column][:1] == [expected]
+
+
+def test_the_absence_of_a_character_that_nearly_all_rows_have_is_a_reason() -> None:
+    regular = [Example("ab", "A' B")] * 1_000
+    added = [Example("ab", "A B"), Example("ab", "B")]
+    findings = apply_rules(make_entries([*regular, *added]), TOKENIZERS).reasons
+    texts = [[reason.text for reason in found if reason.kind == "missing_character"] for found in findings]
+    assert not any(texts[:1_000])
+    assert texts[1_000:] == [
+        ['the target lacks "\'", which 1,000 of 1,002 rows have'],
+        ["the target lacks 'A', which 1,001 of 1,002 rows have"],
+    ]
+    short = apply_rules(make_entries([*regular[:900], *added]), TOKENIZERS).reasons  # too few rows to tell
+    assert not any(reason.kind == "missing_character" for found in short for reason in found)

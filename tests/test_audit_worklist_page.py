@@ -71,3 +71,17 @@ def test_a_page_with_all_rows_has_no_note_and_marks_the_difference() -> None:
         assert record.difference is not None
         marked = [part for part, is_marked in row["target_parts"] if is_marked]
         assert marked == ([record.difference.given] if record.difference.given else [])
+
+
+def test_a_correction_begins_with_the_known_repairs_of_its_column() -> None:
+    (record,) = audited_errors().records[:1]
+    reasons = (
+        Reason("surrounding_space", "a space", "source", 1),
+        Reason("mixed_scripts", "letters", "source", 2, (), "\u0430", (("\u0430", "a"),)),
+        Reason("look_alike", "no tie bar", "target", 2, replacements=(("t\u0283", "t\u0361\u0283"),)),
+        Reason("invisible", "zero-width", "target", 1, replacements=(("\u200b", ""),)),
+    )
+    record = replace(record, example=Example(" \u0430b", "\u200bt\u0283i"), reasons=reasons)
+    (row,) = page_contents(worklist_page([record], "words.csv", 1))["rows"]
+    assert (row["proposed_source"], row["proposed_target"]) == ("ab", "t\u0361\u0283i")
+    assert (row["source"], row["target"]) == (" \u0430b", "\u200bt\u0283i")

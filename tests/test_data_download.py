@@ -201,7 +201,12 @@ HTML = {"Content-Type": "text/html; charset=utf-8"}
         (b"<html>login</html>", HTML, 200, "expected 300,000 bytes, got 18 bytes, a web page"),
         (LARGE + b"x", {}, 200, "expected 300,000 bytes, got 300001 bytes"),
         (LARGE + b"x", {"Content-Length": ""}, 200, "got more than 300,000 bytes"),
-        (LARGE[:-1], {"Content-Length": ""}, 200, "got 299,999; the same command continues the download"),
+        (
+            LARGE[:-1],
+            {"Content-Length": ""},
+            200,
+            "ended after 299,999 of 300,000 bytes; the same command continues the download",
+        ),
         (gzip.compress(LARGE), {"Content-Encoding": "gzip"}, 200, "got a compressed file"),
         (LARGE, {}, 404, "the server answered 404 Not Found; the file has moved or was removed"),
         (LARGE, {}, 503, "the server answered 503 Service Unavailable"),

@@ -201,6 +201,8 @@ class ForeignLetters(NamedTuple):
     """The different letters with their scripts, and the script of most letters."""
     letters: str
     """The different letters."""
+    replacements: tuple[tuple[str, str], ...]
+    """Letters that look like one of the script of most letters, and that one."""
 
 
 def foreign_letters(text: str, is_one_word: bool) -> ForeignLetters | None:
@@ -221,7 +223,10 @@ def foreign_letters(text: str, is_one_word: bool) -> ForeignLetters | None:
             letters = dict.fromkeys((text[position], script) for position, script in foreign)
             listed = [f"{quote(letter)} (U+{ord(letter):04X}, {script.capitalize()})" for letter, script in letters]
             described = f"{join_first(listed[:MAX_LISTED_LETTERS], len(listed))} among {main.capitalize()} letters"
-            return ForeignLetters(foreign[0][0] + 1, described, "".join(letter for letter, _ in letters))
+            candidates = [(letter, LOOK_ALIKES.get(letter, "")) for letter, _ in letters]
+            own = [(letter, [each for each in similar if script_of(each) == main]) for letter, similar in candidates]
+            replacements = tuple((letter, similar[0]) for letter, similar in own if similar)
+            return ForeignLetters(foreign[0][0] + 1, described, "".join(letter for letter, _ in letters), replacements)
     return None
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from pellucid.auditing.characters import (
     JOINERS,
+    LOOK_ALIKES,
     code_point,
     describe_look_alike,
     find_look_alikes,
@@ -41,6 +42,10 @@ ROWS_PER_RARE = 2_000
 """A symbol is rare if at most one row in this number has it; in a smaller file, if a single row has it."""
 ROWS_PER_RARE_CHARACTER = 1_000
 """The same number for a character that is no letter, a digit or an upper-case letter."""
+MAX_SHARE_WITHOUT = 0.01
+"""Maximum share of the rows that lack a character for which its absence is a reason."""
+MIN_ROWS_FOR_ABSENCE = 1_000
+"""Minimum number of rows for which the absence of a character is a reason."""
 MIN_EXCHANGE_GAIN = 10.0
 """Minimum gain in log-probability, in nats, if source and target are exchanged, for which they seem to be."""
 MAX_COPIED_SHARE = 0.01
@@ -105,6 +110,7 @@ def _all_findings(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) ->
         yield from _odd_characters(texts, column)
         yield from _mistaken_characters(texts, column, tokenizer)
         yield from _odd_normal_forms(texts, column)
+        yield from _missing_characters(texts, column)
         yield from _rare_symbols(texts, column, tokenizer)
     yield from _exchanged_texts(examples)
     yield from _copied_targets(examples)
@@ -163,7 +169,9 @@ def _odd_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int,
         if position:
             character = text[position - 1]
             name = unicodedata.name(character, "a control character").lower()
-            yield row, Reason("invisible", f"the {column} has {name} ({code_point(character)})", column, position)
+            sentence = f"the {column} has {name} ({code_point(character)})"
+            visible = ((character, " " if character.isspace() else ""),)
+            yield row, Reason("invisible", sentence, column, position, replacements=visible)
 
 
 def _mistaken_characters(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
@@ -177,7 +185,8 @@ def _mistaken_characters(texts: Sequence[str], column: Column, tokenizer: Tokeni
         mixed = foreign_letters(text, is_one_word=tokenizer.kind not in ("characters", "ipa"))
         if mixed is not None:
             sentence = f"the {column} mixes scripts, from character {mixed.position} on: {mixed.text}"
-            yield row, Reason("mixed_scripts", sentence, column, mixed.position, characters=mixed.letters)
+            letters, replacements = mixed.letters, mixed.replacements
+            yield row, Reason("mixed_scripts", sentence, column, mixed.position, (), letters, replacements)
         foreign = mixed.letters if mixed is not None else ""
         positions = [position for position in look_alikes_of(text, look_alikes) if text[position] not in foreign]
         if positions:
@@ -185,11 +194,12 @@ def _mistaken_characters(texts: Sequence[str], column: Column, tokenizer: Tokeni
             listed = [describe_look_alike(character, look_alikes[character]) for character in found]
             described = join_first(listed[:MAX_LISTED_LOOK_ALIKES], len(listed))
             sentence = f"the {column} has {described}; far more rows have the latter"
-            yield row, Reason("look_alike", sentence, column, positions[0] + 1, characters=found)
+            replacements = tuple((character, look_alikes[character]) for character in found)
+            yield row, Reason("look_alike", sentence, column, positions[0] + 1, (), found, replacements)
         pair = next((pair for pair in tied if pair in text), "")
         if pair:
             sentence = f"the {column} has {quote(pair)}; far more rows have {quote(tied[pair])}, with a tie bar"
-            yield row, Reason("look_alike", sentence, column, text.index(pair) + 1)
+            yield row, Reason("look_alike", sentence, column, text.index(pair) + 1, replacements=((pair, tied[pair]),))
 
 
 def _odd_normal_forms(texts: Sequence[str], column: Column) -> Iterator[tuple[int, Reason]]:
@@ -215,6 +225,23 @@ def _normal_form(text: str) -> Form:
     if composed and decomposed:
         return "neutral"
     return "composed" if composed else "decomposed" if decomposed else "mixed"
+
+
+def _missing_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int, Reason]]:
+    """Yield the texts without a character that nearly all others have, such as a stress mark, and without a look-alike.
+
+    Spaces do not count.
+    """
+    if len(texts) < MIN_ROWS_FOR_ABSENCE:
+        return
+    counts = Counter(character for text in texts for character in set(text) if not character.isspace())
+    least = (1 - MAX_SHARE_WITHOUT) * len(texts)
+    usual = sorted((each for each in counts if counts[each] >= least), key=lambda each: (-counts[each], each))
+    for row, text in enumerate(texts):
+        missing = next((character for character in usual if character not in text), "")
+        if missing and not any(missing in LOOK_ALIKES.get(character, "") for character in text):
+            share = f"{counts[missing]:,} of {len(texts):,} rows have"
+            yield row, Reason("missing_character", f"the {column} lacks {quote(missing)}, which {share}", column)
 
 
 def _rare_symbols(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:

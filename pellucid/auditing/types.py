@@ -29,6 +29,7 @@ ReasonKind = Literal[
     "normalization",
     "invisible",
     "surrounding_space",
+    "missing_character",
     "rare_character",
     "rare_symbol",
     "copied",
@@ -37,7 +38,10 @@ ReasonKind = Literal[
 ]
 """Kinds of reasons, in the order in which those of an entry are listed."""
 CHARACTER_KINDS: frozenset[ReasonKind] = frozenset(
-    {"exchanged", "mixed_scripts", "look_alike", "normalization", "invisible", "surrounding_space", "rare_character"}
+    {
+        *("exchanged", "mixed_scripts", "look_alike", "normalization", "invisible", "surrounding_space"),
+        *("missing_character", "rare_character"),
+    }
 )
 """Kinds of character-level errors, which are visible without a model; their entries come first."""
 Column = Literal["", "source", "target"]
@@ -89,6 +93,8 @@ class Reason(NamedTuple):
     """First lines of other entries that the reason refers to; the text says how many there are."""
     characters: str = ""
     """Different characters of the column that are mistaken, such as letters of another script."""
+    replacements: tuple[tuple[str, str], ...] = ()
+    """Texts within the column to replace, and what replaces them, where the correction is known."""
 
 
 class TargetDifference(NamedTuple):

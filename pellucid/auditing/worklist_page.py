@@ -51,9 +51,9 @@ class WorklistRow(msgspec.Struct, frozen=True, kw_only=True):
     target_marks: str
     """Characters of the target that a reason calls mistaken."""
     proposed_source: str
-    """Source with which a correction begins: without leading or trailing spaces that are a reason."""
+    """Source with which a correction begins: with the known repairs of the characters that are a reason."""
     proposed_target: str
-    """Target with which a correction begins: without leading or trailing spaces that are a reason."""
+    """Target with which a correction begins: with the known repairs of the characters that are a reason."""
 
 
 class KindCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,8 +213,8 @@ def _page_row(record: AuditRecord, others: OtherColumns) -> WorklistRow:
         has_source_error=record.has_source_error,
         source_marks=_marked_characters(record, "source"),
         target_marks=_marked_characters(record, "target"),
-        proposed_source=_without_surrounding_spaces(record, "source"),
-        proposed_target=_without_surrounding_spaces(record, "target"),
+        proposed_source=_proposed_text(record, "source"),
+        proposed_target=_proposed_text(record, "target"),
     )
 
 
@@ -240,11 +240,13 @@ def _marked_characters(record: AuditRecord, column: Column) -> str:
     return "".join(reason.characters for reason in record.reasons if reason.column == column)
 
 
-def _without_surrounding_spaces(record: AuditRecord, column: Column) -> str:
-    """Return a source or target without leading or trailing spaces, if they are a reason of its row."""
+def _proposed_text(record: AuditRecord, column: Column) -> str:
+    """Return a source or target with the known repairs of the characters that are a reason of its row."""
     text: str = getattr(record.example, column)
-    is_reason = any(reason.kind == "surrounding_space" and reason.column == column for reason in record.reasons)
-    return text.strip() if is_reason else text
+    reasons = [reason for reason in record.reasons if reason.column == column]
+    for mistaken, proper in (replacement for reason in reasons for replacement in reason.replacements):
+        text = text.replace(mistaken, proper)
+    return text.strip() if any(reason.kind == "surrounding_space" for reason in reasons) else text
 
 
 def _target_parts(record: AuditRecord) -> list[tuple[str, bool]]:

@@ -200,7 +200,7 @@ class ExtensionRegistry(Generic[ExtensionT]):
         Args:
             value: The unknown value; "" for one that is no valid name, or that is similar to a known one.
         """
-        if not isinstance(value, str) or not is_valid_name(value) or suggest_choice(value, self.names()):
+        if type(value) is not str or not is_valid_name(value) or suggest_choice(value, self.names()):
             return ""
         return f"; the {self.kind} of another package is known once that package is installed"
 
