@@ -241,7 +241,14 @@ def _missing_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[
         missing = next((character for character in usual if character not in text), "")
         if missing and not any(missing in LOOK_ALIKES.get(character, "") for character in text):
             share = f"{counts[missing]:,} of {len(texts):,} rows have"
-            yield row, Reason("missing_character", f"the {column} lacks {quote(missing)}, which {share}", column)
+            yield (
+                row,
+                Reason(
+                    "missing_character",
+                    f"the {column} lacks {quote(missing)} ({code_point(missing)}), which {share}",
+                    column,
+                ),
+            )
 
 
 def _rare_symbols(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
