@@ -246,8 +246,8 @@ def test_the_absence_of_a_character_that_nearly_all_rows_have_is_a_reason() -> N
     texts = [[reason.text for reason in found if reason.kind == "missing_character"] for found in findings]
     assert not any(texts[:1_000])
     assert texts[1_000:] == [
-        ['the target lacks "\'", which 1,000 of 1,002 rows have'],
-        ["the target lacks 'A', which 1,001 of 1,002 rows have"],
+        ['the target lacks "\'" (U+0027), which 1,000 of 1,002 rows have'],
+        ["the target lacks 'A' (U+0041), which 1,001 of 1,002 rows have"],
     ]
     short = apply_rules(make_entries([*regular[:900], *added]), TOKENIZERS).reasons  # too few rows to tell
     assert not any(reason.kind == "missing_character" for found in short for reason in found)
