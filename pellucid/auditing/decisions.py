@@ -361,7 +361,10 @@ def _check_agreement(path: Path, table: AuditedTable, decisions: Sequence[Decisi
     if errors:
         more = [f"... and {len(errors) - MAX_LISTED_ERRORS:,} more"] if len(errors) > MAX_LISTED_ERRORS else []
         raise DataError(
-            *errors[:MAX_LISTED_ERRORS], *more, "nothing is written; audit the file again, or apply to the audited file"
+            *errors[:MAX_LISTED_ERRORS],
+            *more,
+            "nothing is written; apply to the audited file, with its --source-column and --target-column, or audit "
+            "the file again",
         )
 
 
