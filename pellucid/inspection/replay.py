@@ -67,7 +67,7 @@ def _check_numbers(
     def checked(transducer: Predictor, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         result = function(transducer, *args, **kwargs)
         if not all(is_valid(numbers).all() for numbers in _float_arrays(result)):
-            raise not_finite_error(transducer.name)
+            raise not_finite_error(transducer.name, transducer.config)
         return result
 
     return cast(Inspection[Parameters, Returned], checked)
