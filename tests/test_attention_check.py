@@ -293,7 +293,8 @@ class RunningMean(BilinearAttention):
         scores = super().scores(query, keys)
         if self.training:
             self.mean = 0.9 * self.mean + 0.1 * scores.detach().abs().mean()
-        return scores / self.mean
+        divided: Tensor = scores / self.mean
+        return divided
 
 
 class RunningNumber(RunningMean):
