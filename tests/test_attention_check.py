@@ -281,6 +281,59 @@ class PositionTable(BilinearAttention):
         return super().scores(query, keys) + self.table[: keys.shape[1]]
 
 
+class RunningMean(BilinearAttention):
+    """Scores divided by their running mean, which is neither parameter nor buffer."""
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__(config, query_size, memory_size)
+        self.mean: Any = torch.ones(())
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores divided by their mean."""
+        scores = super().scores(query, keys)
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * scores.detach().abs().mean()
+        divided: Tensor = scores / self.mean
+        return divided
+
+
+class RunningNumber(RunningMean):
+    """The mean is a number of Python."""
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__(config, query_size, memory_size)
+        self.mean = 1.0
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores divided by their mean."""
+        scores = super().scores(query, keys)
+        self.mean = float(self.mean)
+        return scores
+
+
+class RunningBuffer(RunningMean):
+    """The mean is a buffer that is not saved."""
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__(config, query_size, memory_size)
+        del self.mean
+        self.register_buffer("mean", torch.ones(()), persistent=False)
+
+
+class SavedMean(RunningMean):
+    """The mean is a buffer that is saved, and a tensor holds the last scores for its author."""
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__(config, query_size, memory_size)
+        del self.mean
+        self.register_buffer("mean", torch.ones(()))
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores, and keep them."""
+        self.last = super().scores(query, keys).detach()
+        return super().scores(query, keys)
+
+
 class OtherKind(BilinearAttention):
     """A class with the kind of another one."""
 
@@ -342,6 +395,9 @@ REFUSED: dict[str, tuple[type[Attention], str]] = {
         change_scores(lambda self, e: e * MODULE_GAIN),
         r"Changed\.forward: a tensor of the shape \(1,\) is a tensor with requires_grad that is no nn\.Parameter",
     ),
+    "running mean": (RunningMean, r'RunningMean\.mean is a tensor that changes .*register_buffer\("mean", \.\.\.\)'),
+    "running number": (RunningNumber, r"RunningNumber: outputs change with steps in training .*register_buffer"),
+    "running buffer": (RunningBuffer, r"RunningBuffer\.mean is a tensor that changes in training, but it is not saved"),
     "position table": (PositionTable, r"forward failed for B = 1 and S = 40: RuntimeError: .*\.py, line \d+\)"),
     "other kind": (OtherKind, r"kind = 'additive': the kernel .* scores\(\) and forward\(\) of AdditiveAttention"),
     "unknown kind": (UnknownKind, r"UnknownKind\.kind: expected None, 'additive' or .*, got 'bilinear'"),
@@ -463,13 +519,14 @@ class UpdatesBuffer(BilinearAttention):
         return scores - average
 
 
-@pytest.mark.parametrize("attention_class", [BilinearAttention, LocalAttention, Mixture, UpdatesBuffer])
+@pytest.mark.parametrize("attention_class", [BilinearAttention, LocalAttention, Mixture, UpdatesBuffer, SavedMean])
 def test_other_classes_pass_the_check(attention_class: type[Attention]) -> None:
     pellucid.check_attention(attention_class)
     pellucid.check_attention(attention_class, AttentionConfig(size=3), query_size=1, memory_size=2)
     attention = attention_class(config=AttentionConfig(size=3), query_size=3, memory_size=2)
     check_attention_module(cast(CheckedAttention, attention), 3, 2)
-    assert not any(float(buffer) for buffer in attention.buffers())
+    expected = attention_class(config=AttentionConfig(size=3), query_size=3, memory_size=2)
+    assert [*map(float, attention.buffers())] == [*map(float, expected.buffers())]
     with torch.device("meta"):
         on_meta = attention_class(config=AttentionConfig(size=3), query_size=3, memory_size=2)
     check_attention_module(cast(CheckedAttention, on_meta), 3, 2)

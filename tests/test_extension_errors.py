@@ -8,12 +8,14 @@ from test_attention_check import BilinearAttention
 from torch import Tensor
 from trained_runs import make_small_config, train_to_end, write_digit_files
 
+import pellucid
 from pellucid.cli import main
 from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.extension_errors import extension_error
 from pellucid.config.settings import AttentionConfig
 from pellucid.config.toml import override_settings
-from pellucid.errors import ConfigError
+from pellucid.data.examples import Example
+from pellucid.errors import ConfigError, DivergenceError, NotFiniteError
 
 PLACE = rf"\({__file__}, line \d+\)"
 MESSAGE = rf"the attention type 'fails' \(Fails\) failed: KeyError: 'size' {PLACE}; correct the class"
@@ -76,3 +78,30 @@ def test_other_errors_are_not_those_of_the_class() -> None:
     except KeyError as caught:
         error_text = str(extension_error(caught))
         assert error_text.startswith("the attention type 'fails' (Fails) failed: KeyError: 'size' (")
+
+
+class NotANumber(BilinearAttention):
+    """A class whose scores are NaN for long sources; with a bound of 0, for more than two sources."""
+
+    longest = 50
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Return the scores, or NaN."""
+        scores = super().scores(query, keys)
+        return scores * torch.nan if keys.shape[1] > self.longest and (self.longest or len(keys) > 2) else scores
+
+
+def test_numbers_that_are_not_finite_may_be_those_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ATTENTION_TYPES.registered, "nan", NotANumber)
+    files = write_digit_files(tmp_path)
+    config = override_settings(make_small_config({"epochs": 1}), {"attention": {"type": "nan"}})
+    note = r"the attention type 'nan' \(NotANumber\) computes them: check the class$"
+    train_to_end(files, tmp_path / "run", config)
+    model = pellucid.load(tmp_path / "run")
+    with pytest.raises(NotFiniteError, match=f"its parameters are damaged, or too large.*; or {note}"):
+        model.predict(["1" * 51])
+    with pytest.raises(NotFiniteError, match=note):
+        model.score_examples([Example("1" * 51, "1")])
+    monkeypatch.setattr(NotANumber, "longest", 0)
+    with pytest.raises(DivergenceError, match=rf"training\.learning_rate .* may help; or {note}"):
+        train_to_end(files, tmp_path / "other", config)

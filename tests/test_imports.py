@@ -35,8 +35,8 @@ ORDER = (
         "cluster",
     ),
     *("config.settings", "config.presets", "config.extensions", "config.attention_types", "config.cell_types"),
-    "config.extension_errors",
     *("config.training_types", "config.task_settings", "config"),
+    "config.extension_errors",
     *(
         "data",
         "kernels",

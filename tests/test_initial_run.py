@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from command_line import run_pellucid
+from torch import Tensor, nn
 from trained_runs import (
     copy_run_folder,
     copy_task_run,
@@ -18,11 +20,14 @@ from trained_runs import (
 )
 
 import pellucid
+from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.presets import PRESETS
-from pellucid.config.settings import Config
+from pellucid.config.settings import AttentionConfig, Config
 from pellucid.config.toml import build_config, load_config, override_settings, to_toml
 from pellucid.errors import ConfigError, RunError
 from pellucid.files import digest_file
+from pellucid.model.attention import ScoredAttention
+from pellucid.model.memory import Memory
 from pellucid.run_folder.initial_run import (
     LEARNING_RATE_FACTOR,
     check_initial_settings,
@@ -31,12 +36,29 @@ from pellucid.run_folder.initial_run import (
     load_initial_run,
     member_configs,
     resolve_initial_run,
+    settings_over_initial_run,
 )
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.training.ensemble_training import plan_ensemble
 from pellucid.training.training_data import TrainingFiles
 
 EPOCH = {"training": {"epochs": 1}}
+
+
+class FilteredAttention(ScoredAttention):
+    """Scores of a key, with a parameter of the shape of two settings of the section."""
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__()
+        self.key_projection = nn.Linear(memory_size, query_size, bias=False)
+        self.filters = nn.Parameter(torch.zeros(config.filters, config.filter_radius))
+
+    def keys(self, memory: Memory) -> Tensor:
+        keys: Tensor = self.key_projection(memory.states)
+        return keys
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        return torch.bmm(query, keys.transpose(1, 2)) * (1 + self.filters.sum())
 
 
 def small_config(run: Path, training: Mapping[str, Any] | None = None) -> Config:
@@ -181,6 +203,33 @@ def test_another_attention_type_is_named_with_that_of_the_run(tmp_path: Path) ->
             *(files.train, files.valid, tmp_path / "run", {"attention": {"type": "additive"}, **settings}),
             init_from=tmp_path / "base",
         )
+    command = ["train", files.train, "--valid", files.valid, "--from", tmp_path / "base", "--run", tmp_path / "run"]
+    result = run_pellucid(*command, "--attention", "additive", "--epochs", 1, "--no-pair-ngram")
+    assert result.code == 2 and "attention.type: 'location' in the run, 'additive' now" in result.err
+
+
+def test_another_class_inherits_the_settings_of_the_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: `init_from` took the defaults of settings that were not given, `--from` those of the run."""
+    files = write_copy_files(tmp_path / "data", 16, 6)
+    settings: dict[str, Any] = {"training": {"epochs": 1, "pair_ngram": False}}
+    for name in ("filters", "filters-wide"):
+        monkeypatch.setitem(ATTENTION_TYPES.registered, name, FilteredAttention)
+    given = {"size": "tiny", "attention": {"type": "filters", "filters": 8, "filter_radius": 3}, **settings}
+    base = tmp_path / "base"
+    pellucid.train(files.train, files.valid, base, given)
+    for name in ("filters", "filters-wide"):
+        other = {"attention": {"type": name}, **settings}
+        called = pellucid.train(files.train, files.valid, tmp_path / f"call-{name}", other, init_from=base)
+        assert called.config.attention.filters == 8 and called.config.attention.filter_radius == 3
+    with pytest.raises(ConfigError) as caught:
+        pellucid.train(
+            *(files.train, files.valid, tmp_path / "other", {"attention": {"type": "additive"}, **settings}),
+            init_from=base,
+        )
+    assert "attention.type: 'filters' in the run, 'additive' now" in str(caught.value)
+    for name, filters in (("filters-wide", 8), ("additive", 10)):  # as a flag gives it
+        inherited = build_config(settings_over_initial_run({}, base, tmp_path / "flags", name), "test")
+        assert inherited.attention.type == "filters" and inherited.attention.filters == filters
 
 
 def test_members_of_an_ensemble_begin_from_the_members_of_another(tmp_path: Path) -> None:

@@ -6,14 +6,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_networks import make_config, make_vocabularies, randomize_parameters
+from torch import Tensor, nn
 from untrained_models import make_traces, make_transducer
 
+from pellucid.config.attention_types import ATTENTION_TYPES
+from pellucid.config.settings import AttentionConfig
 from pellucid.decoding.ensemble import combine_transducers
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import InputError
-from pellucid.inspection.replay import Replay, start_replay
-from pellucid.inspection.score_decomposition import _TraceAttention, decompose_scores, mean_components
+from pellucid.inspection.replay import Replay, build_replays, start_replay
+from pellucid.inspection.score_decomposition import (
+    _scores,
+    _trace_attention,
+    _TraceAttention,
+    decompose_scores,
+    mean_components,
+)
 from pellucid.inspection.states import trace_states
+from pellucid.model.attention import Attention, attend, group_by_source
+from pellucid.model.memory import AttentionOutput, DecoderCache, Memory
 from pellucid.model.network import require_encoder_decoder
+from pellucid.tasks.registry import build_network
 
 SOURCES = ["abc", "cab", "ab", "bbca", "c", "acacb"]
 PAIRS = [(source, target) for source, target in zip(SOURCES, ["vw", "x", "zzy", "v", "w", "xyz"], strict=True)]
@@ -150,6 +164,74 @@ def test_a_linear_network_with_known_components(monkeypatch: pytest.MonkeyPatch)
     actual = decompose_scores(transducer, make_traces(transducer, [(source, "v") for source, _ in rows]))
     total = position**2 + symbol**2 + rest**2
     np.testing.assert_allclose(actual, [position**2 / total, symbol**2 / total, rest**2 / total], atol=1e-9)
+
+
+class StatefulAttention(Attention):
+    """Bilinear scores plus a term of two parts of the state: one per position, and one number of the source.
+
+    The state has the shape (R, 2, S): the sum of the previous weights, and the number of steps.
+    """
+
+    def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(memory_size, query_size, bias=False)
+
+    def keys(self, memory: Memory) -> Tensor:
+        keys: Tensor = self.projection(memory.states)
+        return keys
+
+    def initial_weights(self, memory: Memory) -> Tensor:
+        return memory.states.new_zeros(len(memory.states), 2, memory.states.shape[1])
+
+    def forward(
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+    ) -> AttentionOutput:
+        assert attention_state is not None
+        sums, steps = attention_state.unbind(1)
+        scores = self.query_scores(query, cache) - sums + torch.sin(steps)
+        output = attend(scores, cache.memory, override)
+        return output._replace(attention_state=torch.stack([sums + output.weights, steps + 1], 1))
+
+    def query_scores(self, query: Tensor, cache: DecoderCache) -> Tensor:
+        assert query.shape[0] % len(cache.memory.final.hidden) == 0  # K queries of each source
+        return torch.bmm(group_by_source(query, cache.memory), cache.keys.transpose(1, 2)).flatten(0, 1)
+
+
+class NumbersAttention(StatefulAttention):
+    """Its state has nine numbers per row, of which the last is that of the steps: it turns the scores around."""
+
+    def initial_weights(self, memory: Memory) -> Tensor:
+        return memory.states.new_zeros(len(memory.states), 9)
+
+    def forward(
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+    ) -> AttentionOutput:
+        assert attention_state is not None and attention_state.shape[1] == 9
+        scores = self.query_scores(query, cache) * torch.cos(attention_state[:, -1:])
+        output = attend(scores, cache.memory, override)
+        return output._replace(attention_state=torch.cat([attention_state[:, 1:], attention_state[:, -1:] + 1], 1))
+
+
+@pytest.mark.parametrize("attention", [StatefulAttention, NumbersAttention])
+def test_a_state_of_any_shape_gives_the_scores_of_the_prediction(
+    attention: type[Attention], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ATTENTION_TYPES.registered, "stateful", attention)
+    config, vocabularies = make_config({"attention": {"type": "stateful"}}), make_vocabularies("abc")
+    network = build_network(config, vocabularies).double().eval()
+    randomize_parameters(network, 3)
+    transducer = Transducer(config, vocabularies, network)
+    traces = make_traces(transducer, PAIRS)
+    found = list[int]()
+    for replay in build_replays(transducer, traces, padded=False):
+        with torch.inference_mode():
+            rows = _trace_attention(transducer, replay)
+            for size, row in zip(replay.sizes, rows, strict=True):
+                expected = center_rows(np.log(traces[size.row].attention))
+                np.testing.assert_allclose(_scores(row, row.memory, row.queries)[:, 0], expected, atol=1e-4)
+        found += [size.row for size in replay.sizes]
+    assert sorted(found) == list(range(len(traces)))
+    assert sum(decompose_scores(transducer, traces)) == pytest.approx(1)
 
 
 def test_models_without_softmax_scores_are_refused() -> None:

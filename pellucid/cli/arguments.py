@@ -82,6 +82,8 @@ VALUE_TYPES: Mapping[type, tuple[str, str]] = {
 
 INITIAL_RUN_FLAG = "--training.initial-run"
 """Flag of the initial run of a fine-tuning, for which --from stands."""
+ATTENTION_TYPE_FLAG = "--attention.type"
+"""Flag of the type of the attention, for which --attention stands."""
 NUMBER = re.compile(r"\s*[+-]?([0-9.]+([eE][+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)
 """Syntax of numbers: ASCII digits only, no underscores."""
 
@@ -761,7 +763,8 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         if self.runs is not None:
             from pellucid.run_folder.initial_run import settings_over_initial_run  # imports torch, which takes seconds
 
-            self.settings = settings_over_initial_run(self.settings, *self.runs)
+            attention_type = _flag_value(expanded, ATTENTION_TYPE_FLAG) or ""
+            self.settings = settings_over_initial_run(self.settings, *self.runs, attention_type)
 
     @property
     def is_size_given(self) -> bool:

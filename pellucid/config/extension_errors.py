@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.cell_types import CELL_TYPES
 from pellucid.config.extensions import ExtensionRegistry, own_modules
+from pellucid.config.settings import Config
+from pellucid.config.toml import named_extensions
 from pellucid.errors import ConfigError, InputError, describe_failure, find_place, is_out_of_memory, quote
 
 NETWORK_PARTS: tuple[ExtensionRegistry[Any], ...] = (ATTENTION_TYPES, CELL_TYPES)
@@ -33,13 +37,37 @@ def extension_error(error: Exception) -> ConfigError | None:
         for name, extension in registry.registered.items():
             modules = own_modules(extension)
             if _passes_through(error.__traceback__, extension) and find_place(error, modules):
-                package = registry.find_package(name)
-                origin = f"{extension.__name__}{f' of {package}' if package else ''}"
                 return ConfigError(
-                    f"the {registry.kind} {quote(name)} ({origin}) failed: {describe_failure(error, modules)}; "
+                    f"{_describe_extension(registry, name)} failed: {describe_failure(error, modules)}; "
                     "correct the class, and give the command again"
                 )
     return None
+
+
+def not_finite_note(config: Config) -> str:
+    """Return the end of a message about numbers that are not finite: code of another package may compute them.
+
+    Args:
+        config: Configuration of the network.
+
+    Returns:
+        "; or the attention type 'cosine' (CosineAttention of my-attention 1) computes them: check the class"; "" for a
+        network without an attention or a cell of another package.
+    """
+    named = named_extensions(msgspec.to_builtins(config))
+    parts = dict.fromkeys(
+        _describe_extension(registry, name)
+        for _, registry, name in named
+        if registry in NETWORK_PARTS and name not in registry.built_in
+    )
+    return f"; or {' or '.join(parts)} computes them: check the class" if parts else ""
+
+
+def _describe_extension(registry: ExtensionRegistry[Any], name: str) -> str:
+    """Return an extension with its class and package: "the attention type 'cosine' (CosineAttention of package 1)"."""
+    package, extension = registry.find_package(name), registry.registered.get(name)
+    origin = " of ".join(str(part) for part in (getattr(extension, "__name__", ""), package) if part)
+    return f"the {registry.kind} {quote(name)}{f' ({origin})' if origin else ''}"
 
 
 @contextmanager

@@ -808,7 +808,8 @@ class BasePredictor(ABC):
 
     def _add_traces(self, prepared: PreparedChunk, batch: SourceBatch, hypotheses: Sequence[list[Hypothesis]]) -> None:
         """Add the traces of the outputs of a batch, the best first, after checking that their numbers are finite."""
-        for row, outputs in zip(batch.rows.tolist(), check_finite_outputs(hypotheses, self.name), strict=True):
+        checked = check_finite_outputs(hypotheses, self.name, self.config)
+        for row, outputs in zip(batch.rows.tolist(), checked, strict=True):
             prefix_length = prepared.config.constraints.prefix_length(row)
             prepared.traces[row] = [
                 self._build_trace(prepared.tokenized[row], hypothesis, rank, prefix_length)

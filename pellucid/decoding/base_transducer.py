@@ -215,7 +215,7 @@ class BaseTransducer(BasePredictor):
                 hypotheses = self._run_search(batch, config, fits_kernel)
                 if self._ranks_by_both:
                     # Ranking needs numbers. `_add_traces` checks again: the added outputs have new scores.
-                    checked = check_finite_outputs(hypotheses, self.name)
+                    checked = check_finite_outputs(hypotheses, self.name, self.config)
                     hypotheses = self._rank_by_both(batch, checked, batch_constraints, nbest)
                 self._add_traces(prepared, batch, hypotheses)
         return self._all_traces(prepared)

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.config.extension_errors import not_finite_note
+from pellucid.config.settings import Config
 from pellucid.decoding.outputs import DecodedOutput
 from pellucid.decoding.search_tree import SearchTreeIds
 from pellucid.errors import NotFiniteError
@@ -36,7 +38,7 @@ def hypothesis_of(output: DecodedOutput) -> Hypothesis:
     return Hypothesis(output, float(output.log_probabilities.sum(dtype=np.float64)))
 
 
-def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequence[list[Hypothesis]]:
+def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str, config: Config) -> Sequence[list[Hypothesis]]:
     """Return the outputs of each source unchanged, after checking that the network computed finite numbers.
 
     Non-finite numbers spread from attention, cells or scores to the probabilities of the output, or leave a search
@@ -45,6 +47,7 @@ def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequ
     Args:
         outputs: The outputs of each source.
         name: Run folder of the network, for the message; "" if it has none.
+        config: Configuration of the network, for the message.
 
     Raises:
         NotFiniteError: A score or a log-probability is NaN, or a source has no output.
@@ -57,17 +60,18 @@ def check_finite_outputs(outputs: Sequence[list[Hypothesis]], name: str) -> Sequ
         ]
     )
     if not all(outputs) or np.isnan(numbers).any():
-        raise not_finite_error(name)
+        raise not_finite_error(name, config)
     return outputs
 
 
-def not_finite_error(name: str) -> NotFiniteError:
+def not_finite_error(name: str, config: Config) -> NotFiniteError:
     """Return the error for a network whose results are not finite.
 
     Args:
         name: The run folder of the network; "" if it has none.
+        config: Configuration of the network; the message names an attention or a cell of another package.
     """
     return NotFiniteError(
         f"{name or 'the model'} gives numbers that are not finite: its parameters are damaged, or too large for "
-        "float32; restore the model from a copy of the run, or train it again"
+        f"float32; restore the model from a copy of the run, or train it again{not_finite_note(config)}"
     )

@@ -144,7 +144,7 @@ class LabelingPredictor(Predictor):
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 labels = self.label_distributions(batch)
-                check_finite_outputs(self._rank_labels(batch, labels, 1), self.name)
+                check_finite_outputs(self._rank_labels(batch, labels, 1), self.name, self.config)
                 steps_of_sources = self._steps(batch, labels)
                 for index, (row, steps) in enumerate(zip(batch.rows.tolist(), steps_of_sources, strict=True)):
                     values = labels.log_probabilities[index, :steps]

@@ -67,7 +67,7 @@ def _check_numbers(
     def checked(transducer: Predictor, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         result = function(transducer, *args, **kwargs)
         if not all(is_valid(numbers).all() for numbers in _float_arrays(result)):
-            raise not_finite_error(transducer.name)
+            raise not_finite_error(transducer.name, transducer.config)
         return result
 
     return cast(Inspection[Parameters, Returned], checked)
@@ -112,13 +112,16 @@ class Replay(NamedTuple):
         return [ReplaySize(*size) for size in zip(rows, positions, self.steps, strict=True)]
 
 
-def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> Iterator[Replay]:
+def build_replays(
+    transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]", *, padded: bool = True
+) -> Iterator[Replay]:
     """Yield the traces in batches of similar source length; traces without source or output are left out.
 
     Args:
         transducer: The model.
         traces: Traces of the model, in any order.
         name: Name of a trace in error messages; "{}" is its index.
+        padded: False for batches of equal source length, without padding.
 
     Yields:
         Batches of at most `MAX_REPLAY_POSITIONS` padded source positions, or of one longer source.
@@ -140,10 +143,17 @@ def build_replays(transducer: Predictor, traces: Sequence[Trace], name: str = "t
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
     ]
+    sizes = [(int(sources.lengths[row]), len(traces[row].added)) for row in order]
+    if not padded:
+        order, sizes = [order[index] for index in sorted(range(len(order)), key=sizes.__getitem__)], sorted(sizes)
     start = 0
     while start < len(order):
         stop = start + 1
-        while stop < len(order) and (stop + 1 - start) * int(sources.lengths[order[stop]]) <= MAX_REPLAY_POSITIONS:
+        while (
+            stop < len(order)
+            and (stop + 1 - start) * sizes[stop][0] <= MAX_REPLAY_POSITIONS
+            and (padded or sizes[stop] == sizes[start])
+        ):
             stop += 1
         added = [len(traces[row].added) for row in order[start:stop]]
         yield _replay(transducer, np.array(order[start:stop]), added, encoded)

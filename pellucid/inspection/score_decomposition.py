@@ -26,6 +26,7 @@ from pellucid.inspection.replay import (
     start_replay,
 )
 from pellucid.inspection.states import layer_outputs
+from pellucid.model.attention import Attention
 from pellucid.model.decoder import AttendThenStep
 from pellucid.model.memory import DecoderCache
 from pellucid.model.network import require_encoder_decoder
@@ -46,14 +47,16 @@ class ScoreDecomposition(NamedTuple):
 
 
 class _TraceAttention(NamedTuple):
-    """Attention of one trace: its memory, and at each step the query, the previous symbol and the previous weights."""
+    """Attention of one trace: its memory, and at each step the query, the previous symbol and the previous state."""
 
     inference: SingleModelInference
     memory: Float[Tensor, "S D"]
     source_ids: list[Hashable]
     queries: Float[Tensor, "T H"]
     input_ids: list[Hashable]
-    previous_weights: list[Tensor | None]
+    attention_states: list[Tensor | None]
+    row: int = 0
+    """Row of the source in the batch of the inference."""
 
 
 class MeanComponents(NamedTuple):
@@ -79,8 +82,8 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
 
     Scores are log attention weights, centered per row, since a softmax determines them up to a constant. The components
     are Σ e0 · e, Σ (e1 − e0) · e and Σ (e − e1) · e over Σ e · e, over all rows, positions and heads: covariances
-    divided by the variance. They sum to one; a negative one opposes the attention. A location-sensitive score keeps its
-    previous weights.
+    divided by the variance. They sum to one; a negative one opposes the attention. A score that depends on the
+    previous weights keeps the state that it had at the step.
 
     Args:
         transducer: A single model that decodes symbol by symbol.
@@ -102,7 +105,8 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
     sums, total = np.zeros(3), 0.0
     with torch.inference_mode(), evaluation_context(transducer, len(traces)):
         rows = list[_TraceAttention]()
-        for replay in build_replays(transducer, traces):
+        # The shape of a state is that of its class: only without padding is each row what it is for its source alone.
+        for replay in build_replays(transducer, traces, padded=not _has_state(attention)):
             rows += _trace_attention(transducer, replay)
         memories = mean_components([row.memory for row in rows], [row.source_ids for row in rows])
         queries = mean_components([row.queries for row in rows], [row.input_ids for row in rows])
@@ -155,7 +159,7 @@ def _trace_attention(transducer: Predictor, replay: Replay) -> list[_TraceAttent
     ]
     rows = []
     for row, (_, positions, count) in enumerate(replay.sizes):
-        previous = [step.before.attention_state for step in steps[:count]]
+        before = [step.before.attention_state for step in steps[:count]]
         rows.append(
             _TraceAttention(
                 inference,
@@ -163,10 +167,16 @@ def _trace_attention(transducer: Predictor, replay: Replay) -> list[_TraceAttent
                 replay.batch.source[row, :positions].tolist(),
                 torch.stack([query[row] for query in queries[:count]]),
                 [int(step.symbols[row]) for step in steps[:count]],
-                [None if weights is None else weights[row, :positions] for weights in previous],
+                [None if state is None else state[row] for state in before],
+                row,
             )
         )
     return rows
+
+
+def _has_state(attention: Attention) -> bool:
+    """Return whether an attention may have a state, which the next step reads."""
+    return type(attention).initial_weights is not Attention.initial_weights
 
 
 def _scores(
@@ -175,9 +185,10 @@ def _scores(
     """Return log attention weights, centered per row; all T queries of one source together."""
     lengths = torch.tensor([len(states)], device=states.device)
     memory = trace.inference.cache.memory
-    memory = memory._replace(states=states[None], lengths=lengths, source=None, masked=None)
-    weights_before = [weights for weights in trace.previous_weights if weights is not None]
-    before = None if trace.previous_weights[0] is None else torch.stack(weights_before)
+    final = memory.final.index_select(torch.tensor([trace.row], device=states.device))
+    memory = memory._replace(states=states[None], lengths=lengths, final=final, source=None, masked=None)
+    states_before = [state for state in trace.attention_states if state is not None]
+    before = torch.stack(states_before) if states_before else None
     attention = trace.inference.decoder.attention
     attended = attention(queries, DecoderCache(memory, attention.keys(memory)), before, None)
     weights = attended.weights[:, None] if attended.heads is None else attended.heads

@@ -114,7 +114,7 @@ class Attention(nn.Module, ABC):
         self,
         query: Float[Tensor, "R H"],
         cache: DecoderCache,
-        attention_state: Float[Tensor, "R S"] | None,
+        attention_state: Float[Tensor, "R ..."] | None,
         override: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
         """Return the attention weights and the context of each query.
@@ -122,8 +122,8 @@ class Attention(nn.Module, ABC):
         Args:
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
-            attention_state: Weights of the previous step, at the first step `initial_weights`; None if the attention
-                reads none.
+            attention_state: The state that the previous step returned, such as its weights, one row per query; at the
+                first step `initial_weights`. None if the attention has no state.
             override: Weights that replace α; None for the weights of the attention.
         """
 
@@ -143,8 +143,11 @@ class Attention(nn.Module, ABC):
         """
         return DecoderCache(memory, self.keys(memory))
 
-    def initial_weights(self, memory: Memory) -> Float[Tensor, "B S"] | None:
-        """Return `attention_state` of the first step; None if no step depends on the previous weights.
+    def initial_weights(self, memory: Memory) -> Float[Tensor, "B ..."] | None:
+        """Return `attention_state` of the first step; None if the attention has no state.
+
+        It may have any shape with one row per source, such as (B, S) for weights or (B, M) for M numbers; all steps
+        have the same.
 
         Args:
             memory: Encoder output.

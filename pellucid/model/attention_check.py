@@ -96,8 +96,9 @@ def check_attention_module(attention: CheckedAttention, query_size: int, memory_
     Raises:
         ConfigError: A method fails; a result has a wrong shape, or numbers that are not finite; equal calls differ;
             weights are negative or sum to more than 1; results depend on padding or on other rows; a masked position
-            has weight; forced weights have no effect; no parameter has a gradient; or a tensor or module with
-            parameters is not registered, so that it would be neither trained nor saved.
+            has weight; forced weights have no effect; no parameter has a gradient; a tensor or module with
+            parameters is not registered, so that it would be neither trained nor saved; or a step in training changes
+            a value on which outputs depend and that is not saved.
     """
     if any(parameter.is_meta for parameter in attention.parameters()):
         return
@@ -107,6 +108,7 @@ def check_attention_module(attention: CheckedAttention, query_size: int, memory_
         attention.train(False)
         with torch.no_grad():
             check.check_results()
+            check.check_training_state()
         attention.train()
         if not any(parameter.is_inference() for parameter in attention.parameters()):
             check.check_gradients()
@@ -175,6 +177,30 @@ def _trainable_values(path: str, value: object, depth: int) -> Iterator[tuple[st
         items = value.items() if isinstance(value, dict) else enumerate(cast(Iterable[object], value))
         for key, item in items:
             yield from _trainable_values(path if path == "_buffers" else f"{path}[{quote(key)}]", item, depth - 1)
+
+
+def _unsaved_tensors(attention: CheckedAttention) -> dict[str, Tensor]:
+    """Return copies of the tensors on a module and those within it that are neither parameters nor saved buffers."""
+    found = dict[str, Tensor]()
+    for prefix, module in attention.named_modules():
+        for attribute, value in list(vars(module).items()):
+            if attribute in CONTAINERS:
+                continue
+            if attribute == "_buffers":
+                value = {name: value[name] for name in module._non_persistent_buffers_set if name in value}
+            for path, tensor in _plain_tensors(attribute, value, MAX_DEPTH):
+                found[f"{prefix}.{path}" if prefix else path] = tensor.detach().clone()
+    return found
+
+
+def _plain_tensors(path: str, value: object, depth: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in a value with their paths."""
+    if isinstance(value, Tensor):
+        yield path, value
+    elif depth and type(value) in (list, tuple, dict):
+        items = value.items() if isinstance(value, dict) else enumerate(cast(Iterable[object], value))
+        for key, item in items:
+            yield from _plain_tensors(str(key) if path == "_buffers" else f"{path}[{quote(key)}]", item, depth - 1)
 
 
 def _registration_error(class_name: str, name: str, found: object = None) -> ConfigError:
@@ -391,6 +417,33 @@ class _AttentionCheck:
             raise ConfigError(
                 f"{self.name}: forced attention does not change the context: expected the context of the weights "
                 "`override` where it is given"
+            )
+
+    def check_training_state(self) -> None:
+        """Check that steps in training change no value that is not saved and on which later outputs depend.
+
+        A tensor that only keeps numbers of the last call, which no output depends on, may change.
+        """
+        tensors, outputs = _unsaved_tensors(self.attention), self._take_steps(self.memory, self.queries)
+        with _unchanged(self.attention, self.device):
+            self.attention.train()
+            self._take_steps(self.memory, self.queries)
+        others = self._take_steps(self.memory, self.queries)
+        if all(torch.equal(output.weights, other.weights) for output, other in zip(outputs, others, strict=True)):
+            return
+        after = _unsaved_tensors(self.attention)
+        changed = [name for name, value in after.items() if name not in tensors or not value.equal(tensors[name])]
+        if changed:
+            raise ConfigError(
+                f"{self.name}.{changed[0]} is a tensor that changes in training, but it is not saved with the "
+                "parameters, so a saved model would have other outputs than the trained one: register it in __init__ "
+                f'with register_buffer("{changed[0].rpartition(".")[2]}", ...)'
+            )
+        if not _are_close(outputs, others):
+            raise ConfigError(
+                f"{self.name}: outputs change with steps in training although the parameters do not, so a saved model "
+                "would have other outputs than the trained one: keep a number that training changes in a tensor, "
+                "registered in __init__ with register_buffer(name, tensor)"
             )
 
     def check_gradients(self) -> None:

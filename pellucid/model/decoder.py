@@ -66,7 +66,7 @@ class UnstackedState(NamedTuple):
 
     layers: list[LayerState]
     """State of each layer, from the bottom."""
-    attention_state: Float[Tensor, "R S"] | None = None
+    attention_state: Float[Tensor, "R ..."] | None = None
     input_feed: Float[Tensor, "R F"] | None = None
 
     def stack(self) -> DecoderState:

@@ -22,8 +22,9 @@ class DecoderState(NamedTuple):
     """c of cells with a cell state, such as the LSTM."""
     input_feed: Float[Tensor, "B F"] | None = None
     """The attentional state of the previous step, in decoders with input feeding."""
-    attention_state: Float[Tensor, "B S"] | None = None
-    """The attention weights of the previous step, zero beyond a row's length; None if attention does not read them."""
+    attention_state: Float[Tensor, "B ..."] | None = None
+    """The state of the attention after the previous step, such as its weights, which are zero beyond a row's length;
+    None if the attention has none."""
 
     def index_select(self, rows: Int[Tensor, " R"]) -> "DecoderState":
         """Return the state of some rows.
@@ -161,8 +162,8 @@ class AttentionOutput(NamedTuple):
     context: Float[Tensor, "R D"]
     weights: Float[Tensor, "R S"]
     """Weights of each query; they sum to one, or to zero without attention."""
-    attention_state: Float[Tensor, "R S"] | None = None
-    """The weights that the next step reads; None if it reads none."""
+    attention_state: Float[Tensor, "R ..."] | None = None
+    """The state that the next step reads, such as the weights, one row per query; None if it reads none."""
     heads: Float[Tensor, "R N S"] | None = None
     """The weights of each head, of which `weights` are the mean; None for a single head."""
 

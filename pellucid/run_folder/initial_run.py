@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
+from pellucid.config.attention_types import BUILT_IN_TYPES
 from pellucid.config.columns import column_number
 from pellucid.config.presets import AUTO_SIZE, PRESETS
 from pellucid.config.settings import Config, DataConfig
@@ -48,8 +49,8 @@ OTHER_INHERITED = (
 """Other settings of the data that are inherited, and that a fine-tuning may change."""
 COLUMN_SETTINGS = ("source_column", "target_column")
 """Settings of the data that are inherited if they are names that the new file has (`columns_of_initial_run`)."""
-OF_SOME_TYPES = ("filters", "filter_radius", "num_heads")
-"""Settings of the attention that only some of its types have."""
+TYPES_OF_SETTINGS = {"filters": "location", "filter_radius": "location", "num_heads": "additive"}
+"""Built-in type of each setting of the attention that only one of them has; classes of other packages may have all."""
 MAX_CHAIN = 100
 """Number of initial runs of initial runs that are searched for a cycle."""
 
@@ -223,13 +224,19 @@ def member_configs(config: Config, folders: Sequence[Path]) -> list[Config]:
     ]
 
 
-def settings_over_initial_run(settings: Mapping[str, Any], initial: str | Path, run: str | Path) -> dict[str, Any]:
+def settings_over_initial_run(
+    settings: Mapping[str, Any], initial: str | Path, run: str | Path, attention_type: str = ""
+) -> dict[str, Any]:
     """Return settings over those that a fine-tuning inherits from its initial run; the size "auto" is not given.
+
+    Settings that the given type of attention does not have are not inherited, so that the message about another type
+    names the types.
 
     Args:
         settings: Given settings, nested like a configuration.
         initial: Run folder of the initial run, or folder of an ensemble.
         run: Run folder of the new run, or folder of the new ensemble, which need not exist.
+        attention_type: Type of the attention that is given elsewhere, such as by a flag; "" for that of the settings.
 
     Raises:
         RunError: As in `inherited_settings`.
@@ -237,13 +244,12 @@ def settings_over_initial_run(settings: Mapping[str, Any], initial: str | Path, 
     """
     given = {key: value for key, value in settings.items() if (key, value) != ("size", AUTO_SIZE)}
     inherited, attention = inherited_settings(initial, run), given.get("attention")
-    if (
-        isinstance(attention, Mapping)
-        and attention.get("type", inherited["attention"]["type"]) != inherited["attention"]["type"]
-    ):
-        # The message about another type names the types, not a setting of the inherited one.
+    new_type = attention_type or (attention.get("type") if isinstance(attention, Mapping) else None)
+    if isinstance(new_type, str) and new_type in BUILT_IN_TYPES and new_type != inherited["attention"]["type"]:
         inherited["attention"] = {
-            name: value for name, value in inherited["attention"].items() if name not in OF_SOME_TYPES
+            name: value
+            for name, value in inherited["attention"].items()
+            if TYPES_OF_SETTINGS.get(name, new_type) == new_type
         }
     return overlay_settings(inherited, given)
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from pellucid.config.durations import parse_duration
+from pellucid.config.extension_errors import not_finite_note
 from pellucid.config.settings import Config, MetricName, TrainingConfig
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.training_types import best_rank, is_custom_metric, metric_sign
@@ -530,6 +531,7 @@ def divergence_error(state: TrainingState, reason: str) -> DivergenceError:
     return DivergenceError(
         f"training diverged at update {update}: {reason}; "
         f"a lower training.learning_rate (now {config.learning_rate:g}) or training.clip_norm may help"
+        f"{not_finite_note(state.config)}"
     )
 
 
