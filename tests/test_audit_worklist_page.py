@@ -85,3 +85,10 @@ def test_a_correction_begins_with_the_known_repairs_of_its_column() -> None:
     (row,) = page_contents(worklist_page([record], "words.csv", 1))["rows"]
     assert (row["proposed_source"], row["proposed_target"]) == ("ab", "t\u0361\u0283i")
     assert (row["source"], row["target"]) == (" \u0430b", "\u200bt\u0283i")
+
+
+def test_exchanged_texts_are_proposed_in_the_other_column() -> None:
+    (record,) = audited_errors().records[:1]
+    record = replace(record, example=Example("A B", "ab"), reasons=(Reason("exchanged", "exchanged"),))
+    (row,) = page_contents(worklist_page([record], "words.csv", 1))["rows"]
+    assert (row["proposed_source"], row["proposed_target"], row["has_source_error"]) == ("ab", "A B", True)

@@ -172,8 +172,11 @@ class AuditRecord:
 
     @property
     def has_source_error(self) -> bool:
-        """True if the source has a character-level error, which no other target corrects."""
-        return any(reason.kind in CHARACTER_KINDS and reason.column == "source" for reason in self.reasons)
+        """True if the source has a character-level error, or is that of the target: no other target corrects it."""
+        return any(
+            reason.kind == "exchanged" or (reason.kind in CHARACTER_KINDS and reason.column == "source")
+            for reason in self.reasons
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -241,7 +241,12 @@ def _marked_characters(record: AuditRecord, column: Column) -> str:
 
 
 def _proposed_text(record: AuditRecord, column: Column) -> str:
-    """Return a source or target with the known repairs of the characters that are a reason of its row."""
+    """Return a source or target with the known repairs of the characters that are a reason of its row.
+
+    Exchanged texts are proposed in the other column.
+    """
+    if "exchanged" in record.kinds:
+        return record.example.target if column == "source" else record.example.source
     text: str = getattr(record.example, column)
     reasons = [reason for reason in record.reasons if reason.column == column]
     for mistaken, proper in (replacement for reason in reasons for replacement in reason.replacements):
