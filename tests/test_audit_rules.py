@@ -251,3 +251,10 @@ def test_the_absence_of_a_character_that_nearly_all_rows_have_is_a_reason() -> N
     ]
     short = apply_rules(make_entries([*regular[:900], *added]), TOKENIZERS).reasons  # too few rows to tell
     assert not any(reason.kind == "missing_character" for found in short for reason in found)
+
+
+def test_an_html_code_is_named_with_its_character() -> None:
+    (found,) = reasons_of(Example("ab", "&#601; B &amp; &nocode;"))
+    (reason,) = [each for each in found if each.kind == "rare_character"]
+    assert reason.text == "the target has the HTML code '&#601;' of 'ə'" and reason.position == 1
+    assert reason.replacements == (("&#601;", "ə"), ("&amp;", "&"))

@@ -4,10 +4,12 @@ A finding that more than `MAX_SHARE` of the rows have is a property of the file,
 transcriptions: it is one note, and no reason of a row.
 """
 
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from html import unescape
 from itertools import islice
 from math import log
 from typing import Literal, NamedTuple
@@ -56,6 +58,8 @@ MIN_SPREAD = 0.1
 """Minimum robust standard deviation, so that pairs of equal lengths make no outlier of a small difference."""
 MAX_LISTED_LOOK_ALIKES = 3
 """Maximum number of different look-alikes in the text of a reason."""
+HTML_CODE = re.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
+"""A character as HTML writes it."""
 SOURCE: Column = "source"
 TARGET: Column = "target"
 Form = Literal["composed", "decomposed", "mixed", "neutral"]
@@ -286,12 +290,19 @@ def rare_limit(rarest: Sequence[int]) -> int:
 def _rare_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int, Reason]]:
     """Yield the texts with a rare character that is a punctuation mark or the like, a digit, or an upper-case letter.
 
-    Digits are counted together, and so are upper-case letters: one of them is rare where hardly any row has one.
+    Digits are counted together, and so are upper-case letters: one of them is rare where hardly any row has one. Also
+    yield the texts with an HTML code of a character.
     """
     classes = [[_character_class(character) for character in text] for text in texts]
     counts = Counter(each for row_classes in classes for each in set(row_classes))
     limit = max(1, len(texts) // ROWS_PER_RARE_CHARACTER)
     for row, row_classes in enumerate(classes):
+        if codes := [code for code in HTML_CODE.findall(texts[row]) if unescape(code) != code]:
+            sentence = f"the {column} has the HTML code {quote(codes[0])} of {quote_visibly(unescape(codes[0]))}"
+            replacements = tuple((code, unescape(code)) for code in dict.fromkeys(codes))
+            position = texts[row].index(codes[0]) + 1
+            yield row, Reason("rare_character", sentence, column, position, replacements=replacements)
+            continue
         position = next((number for number, each in enumerate(row_classes, 1) if each and counts[each] <= limit), 0)
         if position:
             name, character = row_classes[position - 1], quote_visibly(texts[row][position - 1])
