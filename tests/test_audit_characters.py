@@ -126,3 +126,12 @@ def test_symbols_are_listed_the_rarest_first() -> None:
     assert rows[0]["lines"] == "1 2 3 4 5" and "\r\n" in symbols_csv(symbols, line_end="\r\n")
     (only,) = count_symbols([(7, "xx")], TOKENIZERS.source)
     assert only == ("x", 1, (7,))
+
+
+@pytest.mark.parametrize("kind", ["characters", "ipa"])
+def test_spaces_separate_words_where_symbols_are_parts_of_words(kind: str) -> None:
+    """Regression test: with symbols of kind ipa, words of two scripts were one word with letters of two."""
+    tokenizer = build_tokenizers(DataConfig(target_symbols=kind)).target
+    checks = check_column(["a", "b", "\u0436", " "] * 30, tokenizer)
+    assert list(checks.warnings("ab \u0436\u0436")) == []
+    assert any("letters of two scripts" in warning for warning in checks.warnings("ab\u0436"))

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from pellucid.data.ipa_phones import TIE_BARS
+from pellucid.data.tokenizers import Tokenizer
 from pellucid.errors import join_first, quote
 
 MAX_LISTED_LETTERS = 5
@@ -17,8 +19,7 @@ MIN_PROPER_RATIO = 20
 """Minimum number of rows with the proper character for each row with its look-alike."""
 MIN_TIED_RATIO = 10
 """Minimum number of rows with two letters that a tie bar joins for each row that has them without."""
-TIED_LETTERS = re.compile("(\\w)[\u035c\u0361](\\w)")
-"""Two letters that a tie bar joins."""
+_TIED = re.compile(f"(?=(.[{TIE_BARS}].))", re.DOTALL)
 SCRIPTS = {
     *("LATIN", "CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC", "ETHIOPIC", "CHEROKEE"),
     *("DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "SINHALA"),
@@ -185,11 +186,29 @@ def find_tied_letters(texts: Sequence[str]) -> dict[str, str]:
     Args:
         texts: The texts of a column.
     """
-    tied = Counter(form for text in texts for form in {match[0] for match in TIED_LETTERS.finditer(text)})
+    tied = Counter(form for text in texts for form in set(tied_letters(text)))
     usual = {form[0] + form[2]: form for form, number in reversed(tied.most_common()) if number >= MIN_PROPER_ROWS}
     return {
         pair: form for pair, form in usual.items() if tied[form] >= MIN_TIED_RATIO * sum(pair in text for text in texts)
     }
+
+
+def tied_letters(text: str) -> list[str]:
+    """Return the pairs of letters of a text with a tie bar between them.
+
+    Args:
+        text: The text.
+    """
+    return [match.group(1) for match in _TIED.finditer(text)]
+
+
+def is_single_word(tokenizer: Tokenizer) -> bool:
+    """Return whether white space in a text separates the symbols of one word, and not words.
+
+    Args:
+        tokenizer: Tokenizer of the column.
+    """
+    return tokenizer.kind not in ("characters", "ipa")
 
 
 class ForeignLetters(NamedTuple):
@@ -221,7 +240,7 @@ def foreign_letters(text: str, is_one_word: bool) -> ForeignLetters | None:
             main = counts.most_common(1)[0][0]
             foreign = [(position, script) for position, script in scripts if script and script != main]
             letters = dict.fromkeys((text[position], script) for position, script in foreign)
-            listed = [f"{quote(letter)} (U+{ord(letter):04X}, {script.capitalize()})" for letter, script in letters]
+            listed = [f"{quote(letter)} ({code_point(letter)}, {script.capitalize()})" for letter, script in letters]
             described = f"{join_first(listed[:MAX_LISTED_LETTERS], len(listed))} among {main.capitalize()} letters"
             candidates = [(letter, LOOK_ALIKES.get(letter, "")) for letter, _ in letters]
             own = [(letter, [each for each in similar if script_of(each) == main]) for letter, similar in candidates]

@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pellucid.auditing.characters import (
-    JOINERS,
     LOOK_ALIKES,
     code_point,
     describe_look_alike,
@@ -25,7 +24,7 @@ from pellucid.auditing.characters import (
     find_tied_letters,
     foreign_letters,
     invisible_position,
-    is_invisible,
+    is_single_word,
     look_alikes_of,
     quote_visibly,
 )
@@ -112,9 +111,10 @@ def _all_findings(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) ->
         (TARGET, [example.target for example in examples], tokenizers.target),
     ):
         yield from _odd_characters(texts, column)
-        yield from _mistaken_characters(texts, column, tokenizer)
+        num_rows = Counter(character for text in texts for character in set(text))
+        yield from _mistaken_characters(texts, column, tokenizer, num_rows)
         yield from _odd_normal_forms(texts, column)
-        yield from _missing_characters(texts, column)
+        yield from _missing_characters(texts, column, num_rows)
         yield from _rare_symbols(texts, column, tokenizer)
     yield from _exchanged_texts(examples)
     yield from _copied_targets(examples)
@@ -167,9 +167,7 @@ def _odd_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int,
         if text[:1].isspace() or text[-1:].isspace():
             verb, position = ("begins", 1) if text[:1].isspace() else ("ends", len(text))
             yield row, Reason("surrounding_space", f"the {column} {verb} with a space", column, position)
-        position = next((number for number, character in enumerate(text, 1) if is_invisible(character)), 0)
-        if position and JOINERS.intersection(text):
-            position = invisible_position(text)
+        position = invisible_position(text)
         if position:
             character = text[position - 1]
             name = unicodedata.name(character, "a control character").lower()
@@ -178,15 +176,17 @@ def _odd_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int,
             yield row, Reason("invisible", sentence, column, position, replacements=visible)
 
 
-def _mistaken_characters(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
+def _mistaken_characters(
+    texts: Sequence[str], column: Column, tokenizer: Tokenizer, num_rows: Mapping[str, int]
+) -> Iterator[tuple[int, Reason]]:
     """Yield texts in which a word has letters of two scripts, and texts with other look-alikes.
 
-    Where symbols are words, a text is one word.
+    Where symbols are words, a text is one word. `num_rows` has the number of rows with each character.
     """
-    look_alikes = find_look_alikes(Counter(character for text in texts for character in set(text)))
+    look_alikes = find_look_alikes(num_rows)
     tied = find_tied_letters(texts)
     for row, text in enumerate(texts):
-        mixed = foreign_letters(text, is_one_word=tokenizer.kind not in ("characters", "ipa"))
+        mixed = foreign_letters(text, is_single_word(tokenizer))
         if mixed is not None:
             sentence = f"the {column} mixes scripts, from character {mixed.position} on: {mixed.text}"
             letters, replacements = mixed.letters, mixed.replacements
@@ -231,20 +231,22 @@ def _normal_form(text: str) -> Form:
     return "composed" if composed else "decomposed" if decomposed else "mixed"
 
 
-def _missing_characters(texts: Sequence[str], column: Column) -> Iterator[tuple[int, Reason]]:
+def _missing_characters(
+    texts: Sequence[str], column: Column, num_rows: Mapping[str, int]
+) -> Iterator[tuple[int, Reason]]:
     """Yield the texts without a character that nearly all others have, such as a stress mark, and without a look-alike.
 
-    Spaces do not count.
+    Spaces do not count. `num_rows` has the number of rows with each character.
     """
     if len(texts) < MIN_ROWS_FOR_ABSENCE:
         return
-    counts = Counter(character for text in texts for character in set(text) if not character.isspace())
     least = (1 - MAX_SHARE_WITHOUT) * len(texts)
-    usual = sorted((each for each in counts if counts[each] >= least), key=lambda each: (-counts[each], each))
+    candidates = (each for each in num_rows if num_rows[each] >= least and not each.isspace())
+    usual = sorted(candidates, key=lambda each: (-num_rows[each], each))
     for row, text in enumerate(texts):
         missing = next((character for character in usual if character not in text), "")
         if missing and not any(missing in LOOK_ALIKES.get(character, "") for character in text):
-            share = f"{counts[missing]:,} of {len(texts):,} rows have"
+            share = f"{num_rows[missing]:,} of {len(texts):,} rows have"
             yield (
                 row,
                 Reason(

@@ -12,18 +12,18 @@ from pellucid.auditing.characters import (
     describe_look_alike,
     find_look_alikes,
     foreign_letters,
+    is_single_word,
     look_alikes_of,
     quote_visibly,
+    tied_letters,
 )
 from pellucid.auditing.rules import MAX_SHARE, ROWS_PER_RARE, rare_limit
+from pellucid.data.ipa_phones import TIE_BARS
 from pellucid.data.tokenizers import UNSPLIT_KINDS, Tokenizer
 from pellucid.errors import MAX_LISTED_LINES, count_noun
 
-TIE_BARS = "\u035c\u0361"
-"""Combining characters that join the letters before and after them."""
 STRESS_MARKS = "ˈˌ'"
 """Stress marks, and the apostrophe that replaces one."""
-_TIED = re.compile(f"(?=(.[{TIE_BARS}].))", re.DOTALL)
 _DOUBLED_STRESS = re.compile(f"[{STRESS_MARKS}]{{2,}}")
 
 
@@ -94,7 +94,7 @@ class TextChecks:
     @property
     def is_one_word(self) -> bool:
         """True if white space separates the symbols of one word."""
-        return self.tokenizer.kind != "characters"
+        return is_single_word(self.tokenizer)
 
 
 def check_column(texts: Sequence[str], tokenizer: Tokenizer) -> TextChecks:
@@ -110,7 +110,7 @@ def check_column(texts: Sequence[str], tokenizer: Tokenizer) -> TextChecks:
         counts.update(symbols)
         characters.update(set(text))
         ties.update(set(tied_letters(text)))
-        shapes.update(kind for kind, _ in shape_findings(text, tokenizer.kind != "characters"))
+        shapes.update(kind for kind, _ in shape_findings(text, is_single_word(tokenizer)))
     usual = frozenset(kind for kind, number in shapes.items() if number > MAX_SHARE * len(texts))
     rarest = [min((counts[symbol] for symbol in symbols), default=len(texts)) for symbols in split]
     limit = rare_limit(rarest) if len(texts) >= ROWS_PER_RARE else 0
@@ -144,15 +144,6 @@ def count_symbols(rows: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> list
                 lines[symbol].append(line)
     ordered = sorted(counts, key=lambda symbol: (counts[symbol], symbol))
     return [SymbolCount(symbol, counts[symbol], tuple(lines[symbol])) for symbol in ordered]
-
-
-def tied_letters(text: str) -> list[str]:
-    """Return the pairs of letters of a text with a tie bar between them.
-
-    Args:
-        text: The text.
-    """
-    return [match.group(1) for match in _TIED.finditer(text)]
 
 
 def shape_findings(text: str, is_one_word: bool) -> Iterator[tuple[str, str]]:
