@@ -29,6 +29,8 @@ BUILT_IN_TYPES = {
     "none": BuiltInProperties(has_weights=False, uses_softmax=False),
 }
 """Types of attention that Pellucid has, by their names in `ATTENTIONS` of model/attention.py."""
+TYPE_OF_SETTING = {"filters": "location", "filter_radius": "location", "num_heads": "additive"}
+"""Built-in type of each setting of the attention that only one of them has; classes of other packages may have all."""
 
 
 @runtime_checkable  # for the checks of types in tests

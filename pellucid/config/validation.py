@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.attention_types import has_weights, is_custom_attention
+from pellucid.config.attention_types import TYPE_OF_SETTING, has_weights, is_custom_attention
 from pellucid.config.columns import check_columns
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, SearchConfig, has_characters, memory_size
@@ -69,14 +69,14 @@ def _has_attention(config: Config) -> bool:
     return has_weights(config.attention)
 
 
-def _may_have_heads(config: Config) -> bool:
-    """Return whether the attention may have several heads; a class of another package may use every setting."""
-    return config.attention.type == "additive" or is_custom_attention(config.attention)
+def _attention_requirement(name: str) -> Requirement:
+    """Return the requirement of a setting of `TYPE_OF_SETTING`."""
+    owner = TYPE_OF_SETTING[name]
 
+    def is_met(config: Config) -> bool:
+        return config.attention.type == owner or is_custom_attention(config.attention)
 
-def _may_have_filters(config: Config) -> bool:
-    """Return whether the attention may have filters; a class of another package may use every setting."""
-    return config.attention.type == "location" or is_custom_attention(config.attention)
+    return Requirement(f"attention.{name}", f"attention.type = {quote(owner)}", is_met)
 
 
 def _may_use_gpu(config: Config) -> bool:
@@ -113,7 +113,7 @@ REQUIREMENTS: Sequence[Requirement] = (
         "encoder.features = 'prefix': a sum of words has no order",
         lambda c: c.encoder.features == "prefix",
     ),
-    Requirement("attention.num_heads", "attention.type = 'additive'", _may_have_heads),
+    _attention_requirement("num_heads"),
     Requirement(
         "decoder.input_feeding",
         "decoder.order = 'step-then-attend': in the other order the context is an input anyway",
@@ -234,8 +234,8 @@ USE_CONDITIONS: Sequence[Requirement] = (
         "decoder.recurrent_dropout above 0",
         lambda c: c.decoder.recurrent_dropout > 0,
     ),
-    Requirement("attention.filters", "attention.type = 'location'", _may_have_filters),
-    Requirement("attention.filter_radius", "attention.type = 'location'", _may_have_filters),
+    _attention_requirement("filters"),
+    _attention_requirement("filter_radius"),
     Requirement(
         "training.sampling_probability",
         "training.scheduled_sampling: linear, exponential or inverse-sigmoid",

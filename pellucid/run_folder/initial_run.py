@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.attention_types import BUILT_IN_TYPES
+from pellucid.config.attention_types import BUILT_IN_TYPES, TYPE_OF_SETTING
 from pellucid.config.columns import column_number
 from pellucid.config.presets import AUTO_SIZE, PRESETS
 from pellucid.config.settings import Config, DataConfig
@@ -49,8 +49,6 @@ OTHER_INHERITED = (
 """Other settings of the data that are inherited, and that a fine-tuning may change."""
 COLUMN_SETTINGS = ("source_column", "target_column")
 """Settings of the data that are inherited if they are names that the new file has (`columns_of_initial_run`)."""
-TYPES_OF_SETTINGS = {"filters": "location", "filter_radius": "location", "num_heads": "additive"}
-"""Built-in type of each setting of the attention that only one of them has; classes of other packages may have all."""
 MAX_CHAIN = 100
 """Number of initial runs of initial runs that are searched for a cycle."""
 
@@ -249,7 +247,7 @@ def settings_over_initial_run(
         inherited["attention"] = {
             name: value
             for name, value in inherited["attention"].items()
-            if TYPES_OF_SETTINGS.get(name, new_type) == new_type
+            if TYPE_OF_SETTING.get(name, new_type) == new_type
         }
     return overlay_settings(inherited, given)
 
