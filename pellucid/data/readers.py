@@ -1,12 +1,11 @@
 """Readers of TSV, CSV, JSON lines, Parquet and parallel text: records with the selected columns."""
 
-import csv
 import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import accumulate, chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -15,6 +14,7 @@ import msgspec
 from pellucid.argument_checks import check_arguments
 from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Delimiter, Format, Header
+from pellucid.data.csv_parser import CsvError, csv_reader
 from pellucid.data.delimiters import (
     DELIMITER_NAMES,
     DELIMITERS,
@@ -531,8 +531,6 @@ MAX_COLUMNS = 2**20
 220 bytes for each."""
 MAX_PARSED_JSON = 2**22
 """Maximum length of a JSON line whose values are all parsed, in bytes: Python needs up to 24 times its memory."""
-MAX_CSV_FIELD = 2**31 - 1
-"""Maximum field size that the csv module accepts on every system."""
 PARQUET_BATCH_ROWS = 2**13
 """Maximum number of Parquet rows in memory at once."""
 PARQUET_NESTED_ROWS = 2**8
@@ -773,7 +771,7 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             names = _parquet_columns(named, columns, str(path))
             nullable = columns.nullable_columns
             first = 1
-            chunks = _column_chunks(table, content, names)
+            chunks = _column_chunks(table, content, names, str(path))
             dictionaries = _dictionary_columns(chunks)
             unexpanded = ParquetFile(
                 content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
@@ -846,7 +844,7 @@ def _check_unpacked_columns(table: Any, content: io.BufferedIOBase, name: str) -
 
     kinds = {field.name: str(field.type) for field in table.schema_arrow}
     texts = [column for column, kind in kinds.items() if _is_text(kind)]
-    chunks = _column_chunks(table, content, texts)
+    chunks = _column_chunks(table, content, texts, name)
     dictionaries = _dictionary_columns(chunks)
     unexpanded = ParquetFile(
         content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
@@ -874,15 +872,24 @@ def _dictionary_columns(chunks: list[dict[str, Any]]) -> list[str]:
     return sorted({path for path, column in columns if column.has_dictionary_page} - prefixed)
 
 
-def _column_chunks(table: Any, content: io.BufferedIOBase, names: Sequence[str]) -> list[dict[str, Any]]:  # noqa: ANN401
+def _column_chunks(
+    table: Any,  # noqa: ANN401 (pyarrow has no types)
+    content: io.BufferedIOBase,
+    names: Sequence[str],
+    name: str,
+) -> list[dict[str, Any]]:
     """Return the metadata of the selected columns in each row group, by their paths in the schema.
 
     For damaged metadata pyarrow's `column` aborts the process, where reading a row raises an `OSError`. So the first
     row of each row group is read before `column` is called, in small pieces.
+
+    Raises:
+        DataError: A selected column has the path of another one.
     """
     from pyarrow.parquet import ParquetFile
 
-    metadata = table.metadata
+    metadata, selected = table.metadata, frozenset(names)
+    _check_column_paths(table, selected, name)
     first_rows = ParquetFile(
         content, metadata=metadata, buffer_size=PARQUET_PROBE_BYTES, page_checksum_verification=True
     )
@@ -891,8 +898,27 @@ def _column_chunks(table: Any, content: io.BufferedIOBase, names: Sequence[str])
     for index in range(metadata.num_row_groups):
         next(first_rows.iter_batches(1, row_groups=[index], columns=names, use_threads=False), None)
         group = metadata.row_group(index)
-        chunks.append({path: group.column(column) for column, path in enumerate(paths) if path in names})
+        chunks.append({path: group.column(column) for column, path in enumerate(paths) if path in selected})
     return chunks
+
+
+def _check_column_paths(table: Any, selected: frozenset[str], name: str) -> None:  # noqa: ANN401
+    """Raise `DataError` if pyarrow would read a second column in place of a selected one, or with it.
+
+    A column is found by its path, in which dots separate the fields of structs: "a.b" is also the field b of a.
+    """
+    structs = {field.name for field in table.schema_arrow if field.type.num_fields}
+    paths = set[str]()
+    for index in range(table.metadata.num_columns):
+        column = table.metadata.schema.column(index)
+        if column.path in selected and column.path in paths and column.name == column.path:
+            raise DataError(f"{name}: several columns are named {quote(column.path)}: rename all but one")
+        paths.add(column.path)
+        is_field, starts = False, accumulate(column.path.split("."), "{}.{}".format)
+        for start in starts if column.name != column.path else ():
+            if is_field and start in selected:
+                raise DataError(f"{name}: {quote(start)} is a column and a field of a struct: rename one of them")
+            is_field = is_field or start in structs
 
 
 def _parquet_batches(
@@ -975,19 +1001,15 @@ def _split_rows(lines: Iterable[bytes], name: str, split: Callable[[str], list[s
 def _csv_rows(lines: Iterable[bytes], name: str, delimiter: Delimiter) -> Records:
     """Yield all columns of each CSV record."""
     record = _CsvRecord(name, DELIMITERS[delimiter].encode())
-    reader = csv.reader(_csv_lines(lines, record), delimiter=DELIMITERS[delimiter], strict=True)
+    reader = csv_reader(_csv_lines(lines, record), DELIMITERS[delimiter])
     while True:
         start = record.begin(reader.line_num + 1)
-        # The limit is global to the process: it is raised for one record and then restored.
-        limit = csv.field_size_limit(MAX_CSV_FIELD)
         try:
             fields = next(reader)
         except StopIteration:
             return
-        except csv.Error as error:
+        except CsvError as error:
             record.error = record.error or _csv_error_text(abbreviate_reason(error), start, reader.line_num)
-        finally:
-            csv.field_size_limit(limit)
         if record.error:
             yield BadLine(name, start, record.error)
         else:
