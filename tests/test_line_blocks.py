@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
 
+import msgspec
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -19,6 +20,9 @@ from trained_runs import digits_run, write_pairs
 
 from pellucid.cli import backend, evaluate, evaluation_blocks, line_blocks
 from pellucid.cli.backend import BackendChoice, ChosenBackends, PredictionBackend
+from pellucid.cli.line_blocks import FinishedLines, WrittenBlocks, join_line_blocks
+from pellucid.cli.score import PairScorer
+from pellucid.cluster.block_folder import BlockFolder, BlockNumbers
 from pellucid.cluster.block_pool import BlockJob
 from pellucid.cluster.ray_connection import ClusterError
 from pellucid.config.settings import Device, TaskName
@@ -161,7 +165,7 @@ def test_the_same_command_continues_after_it_died_and_another_one_is_refused(
         run_main(*command)
     assert not output.exists() and cluster.computed == [2]
     for flags in (("--beam-size", "3"), ("--on-bad-line", "skip")):
-        message = r"out.blocks has the finished blocks of another command \(different: the flags\)"
+        message = r"out.blocks has the blocks of another command \(different: the flags\)"
         with pytest.raises(RunError, match=message):
             run_main(*command, *flags)
     with pytest.raises(RunError, match="different: the input"):
@@ -340,6 +344,17 @@ def test_an_ensemble_decodes_on_a_cluster(
     expected = capsys.readouterr().out
     run_main(*command, "--on", "ray", "--output", tmp_path / "out")
     assert (tmp_path / "out").read_text("utf-8") == expected
+
+
+def test_output_is_written_through_a_link(tmp_path: Path) -> None:
+    """Regression test: the link was replaced by a file, and the file to which it leads kept its content."""
+    file, link, scorer = tmp_path / "file", tmp_path / "link", PairScorer("text", None)
+    file.write_text("earlier\n")
+    link.symlink_to(file)
+    folder = BlockFolder(tmp_path)
+    folder.write_output(0, msgspec.msgpack.encode(FinishedLines(b"-0.1\n", scorer.notes.counts())))
+    join_line_blocks(folder, WrittenBlocks(1, 0, BlockNumbers()), scorer, link)
+    assert link.is_symlink() and file.read_text() == "-0.1\n"
 
 
 def test_output_without_ray_is_a_file(

@@ -181,9 +181,8 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
 
     Yields:
         Records of the selected columns; with `single_column`, of the source alone for a row of one column, unless a
-        header names another column first. A row with
-        too few columns, more than `max_columns`, or another number than the header or the first row is a `BadLine`.
-        Bad and blank rows pass unchanged.
+        header names another column first. A row with too few columns, more than `max_columns`, or another number than
+        the header or the first row is a `BadLine`. Bad and blank rows pass unchanged.
 
     Raises:
         DataError: The header line cannot be read, or lacks a selected column or has it twice.
