@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import msgspec
 
@@ -83,6 +83,9 @@ class TableCells:
     The reader fills it, one row per record; whoever uses the records removes the rows.
     """
 
+    MAX_CHARACTERS: ClassVar[int] = 2**24
+    """Number of characters of the cells of a chunk of records from which the chunk ends."""
+
     names: Sequence[str] = ()
     """Names of the columns, as in the header; empty without header."""
     delimiter: Delimiter = ","
@@ -91,15 +94,27 @@ class TableCells:
     """Position of the source among the columns, from 0."""
     rows: deque[Sequence[str]] = field(default_factory=deque)
     """Cells of each record; none for a blank or unreadable line."""
+    has_rows: bool = True
+    """Whether the reader keeps the rows; False if only the names are needed."""
+    num_characters: int = 0
+    """Number of characters of the rows that were added since the last chunk (`begin_chunk`)."""
 
-    def remove_rows(self, count: int) -> None:
-        """Remove the first rows.
+    def add_row(self, row: Sequence[str]) -> None:
+        """Add the cells of the next record.
 
         Args:
-            count: Their number; all rows if there are fewer, as with an input that is no table.
+            row: The cells.
         """
-        for _ in range(min(count, len(self.rows))):
-            self.rows.popleft()
+        self.rows.append(row)
+        self.num_characters += sum(map(len, row))
+
+    def begin_chunk(self) -> None:
+        """Begin a chunk of records, with no row of its own yet."""
+        self.num_characters = 0
+
+    def is_full(self) -> bool:
+        """Return whether the chunk of records should end, because its cells have many characters."""
+        return self.num_characters >= self.MAX_CHARACTERS
 
 
 class ColumnSelection(NamedTuple):
@@ -194,7 +209,7 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
     needed = max(positions, default=0) + 1
     if columns.cells is not None:
         columns.cells.source_position = positions[0] if positions else 0
-        rows = _keep_cells(rows, columns.cells)
+        rows = _keep_cells(rows, columns.cells) if columns.cells.has_rows else rows
     # Below a header that names another column first, a single cell is not the source.
     single_column = columns.single_column and not (width.columns and positions[0])
     expected = str(width) if width.columns else count_noun(needed, "column")
@@ -229,7 +244,7 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
 def _keep_cells(rows: Records, cells: TableCells) -> Records:
     """Yield rows, and store the cells of each."""
     for row in rows:
-        cells.rows.append(() if isinstance(row, BadLine) else row.fields)
+        cells.add_row(() if isinstance(row, BadLine) else row.fields)
         yield row
 
 
