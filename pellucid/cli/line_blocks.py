@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from pellucid.argument_checks import replace_surrogates
 from pellucid.cli.backend import BackendChoice, BackendPlan, ChosenBackends, PredictionBackend
 from pellucid.cli.block_progress import process_on_cluster
 from pellucid.cli.csv_output import CsvOutput
@@ -267,7 +268,11 @@ def _line_block(chunk: LineChunk, choice: BackendChoice, table: CsvOutput | None
         cells = BlockCells(table.names, table.cells.delimiter, table.cells.source_position, rows)
     return LineBlock(
         examples=[item if isinstance(item, Example) else None for item in chunk.items],
-        bad_lines={index: item for index, item in enumerate(chunk.items) if isinstance(item, BadLine)},
+        bad_lines={
+            index: item._replace(path=replace_surrogates(item.path))
+            for index, item in enumerate(chunk.items)
+            if isinstance(item, BadLine)
+        },
         first_line=chunk.first_line,
         first_source=chunk.first_source,
         prefixes=chunk.prefixes,
