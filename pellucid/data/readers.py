@@ -751,6 +751,7 @@ def parquet_column_names(path: Path) -> Sequence[str]:
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[tuple[Any, io.BufferedIOBase]]:
     """Open a Parquet file, and its content, for a block; `DataError` for errors of pyarrow at its opening and in it."""
+    # For a damaged file pyarrow raises its own exceptions, C++ exceptions, or a UnicodeDecodeError for a column name.
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -773,37 +774,30 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
         DataError: The file cannot be read, is not Parquet, is damaged, or lacks a selected column, has it twice, or has
             no strings in it.
     """
-    # For a damaged file pyarrow raises its own exceptions, C++ exceptions, or a UnicodeDecodeError for a column name.
-    import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    with open_data_file(path) as file:
-        content = _seekable_content(file, path)
-        try:
-            table = ParquetFile(content, page_checksum_verification=True)
-            named = [(field.name, str(field.type)) for field in table.schema_arrow]
-            names = _parquet_columns(named, columns, str(path))
-            nullable = columns.nullable_columns
-            first = 1
-            chunks = _column_chunks(table, content, names, str(path))
-            dictionaries = _dictionary_columns(chunks)
-            unexpanded = ParquetFile(
-                content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
+    with _open_parquet(path) as (table, content):
+        named = [(field.name, str(field.type)) for field in table.schema_arrow]
+        names = _parquet_columns(named, columns, str(path))
+        nullable = columns.nullable_columns
+        first = 1
+        chunks = _column_chunks(table, content, names, str(path))
+        dictionaries = _dictionary_columns(chunks)
+        unexpanded = ParquetFile(
+            content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
+        )
+        unpacked, packed = 0, content.seek(0, io.SEEK_END)
+        for batch in _parquet_batches(table, unexpanded, chunks, names, str(path)):
+            arrays = [batch.column(name) for name in names]
+            unpacked += sum(map(_text_bytes, arrays))
+            check_unpacked(str(path), unpacked, packed)
+            yield from arrow_records(arrays, names, first, str(path), nullable)
+            first += batch.num_rows
+        if first - 1 != table.metadata.num_rows:
+            raise DataError(
+                f"cannot read {path} as Parquet: it is damaged: it declares {table.metadata.num_rows:,} rows but "
+                f"contains {first - 1:,}"
             )
-            unpacked, packed = 0, content.seek(0, io.SEEK_END)
-            for batch in _parquet_batches(table, unexpanded, chunks, names, str(path)):
-                arrays = [batch.column(name) for name in names]
-                unpacked += sum(map(_text_bytes, arrays))
-                check_unpacked(str(path), unpacked, packed)
-                yield from arrow_records(arrays, names, first, str(path), nullable)
-                first += batch.num_rows
-            if first - 1 != table.metadata.num_rows:
-                raise DataError(
-                    f"cannot read {path} as Parquet: it is damaged: it declares {table.metadata.num_rows:,} rows but "
-                    f"contains {first - 1:,}"
-                )
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
-            raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
 def count_parquet_rows(path: Path) -> int:
@@ -857,7 +851,7 @@ def _check_unpacked_columns(table: Any, content: io.BufferedIOBase, name: str) -
     from pyarrow.parquet import ParquetFile
 
     kinds = {field.name: str(field.type) for field in table.schema_arrow}
-    texts = [column for column, kind in kinds.items() if _is_text(kind)]
+    texts = [column for column, kind in kinds.items() if is_text_type(kind)]
     chunks = _column_chunks(table, content, texts, name)
     dictionaries = _dictionary_columns(chunks)
     unexpanded = ParquetFile(
@@ -874,8 +868,12 @@ def _check_unpacked_columns(table: Any, content: io.BufferedIOBase, name: str) -
         check_unpacked(name, unpacked, packed)
 
 
-def _is_text(kind: str) -> bool:
-    """Return whether a type of Arrow, as text, is one of texts, also with a dictionary."""
+def is_text_type(kind: str) -> bool:
+    """Return whether a type of Arrow is one of texts, also with a dictionary.
+
+    Args:
+        kind: The type as text.
+    """
     return kind.removeprefix("dictionary<values=").partition(",")[0] in TEXT_TYPES
 
 
@@ -1175,7 +1173,7 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
     for column, kind in named:
         if column in selected and names.count(column) > 1:
             raise DataError(f"{name}: {names.count(column)} columns are named {quote(column)}")
-        if column in selected and not _is_text(kind):
+        if column in selected and not is_text_type(kind):
             raise DataError(f"{name}: column {quote(column)} holds {kind}, not strings")
     return selected
 
