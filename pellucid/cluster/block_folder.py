@@ -76,9 +76,9 @@ class BlockNumbers:
             yield number
             number = self._is_member.find(1, number + 1)
 
-    def __contains__(self, number: int) -> bool:
+    def __contains__(self, number: object) -> bool:
         """Return whether a number is in the set."""
-        return number < len(self._is_member) and self._is_member[number] == 1
+        return isinstance(number, int) and number < len(self._is_member) and self._is_member[number] == 1
 
     def add(self, number: int) -> None:
         """Add a number, unless it is in the set.
