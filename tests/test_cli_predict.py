@@ -32,6 +32,7 @@ from pellucid.cli.predict_arguments import PredictArguments
 from pellucid.cli.predict_lines import SourceInput
 from pellucid.cli.sources import DecodingNotes, read_chunks
 from pellucid.config.settings import DataConfig
+from pellucid.data import readers
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
 from pellucid.data.readers import BadLine, TableCells
 from pellucid.data.synthetic import spelled_digits
@@ -570,7 +571,7 @@ def test_many_outputs_per_source_are_decoded_in_small_batches(tmp_path: Path) ->
 
 def test_rows_with_long_cells_are_decoded_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression test: up to 1,024 rows were in memory with all their cells, however long these are."""
-    monkeypatch.setattr(TableCells, "MAX_CHARACTERS", 100)
+    monkeypatch.setattr(readers, "MAX_CELL_CHARACTERS", 100)
     path, data, cells = tmp_path / "a.tsv", DataConfig(header=False), TableCells()
     path.write_text("one\tx\n" * 3 + f"one\t{'x' * 30}\n" * 9 + "one\tx\n" * 9)
     sizes = list[int]()

@@ -488,11 +488,11 @@ def test_data_of_a_search_are_read_without_a_corpus(tmp_path: Path, monkeypatch:
 
 
 def test_search_of_prepared_data_continues_and_refuses_others(tmp_path: Path) -> None:
-    files, config, out = write_copy_files(tmp_path), copy_task_run().config, tmp_path / "out"
+    out, config = tmp_path / "out", make_small_config({"epochs": 3})
     out.mkdir()
     for number in range(2):
-        list(prepare_data(files, tmp_path / f"prepared{number}", config))
-        files.train.write_text(files.train.read_text() + "ab\tab\n")  # the second training set has a pair more
+        (tmp_path / "train.tsv").write_text("".join(f"a{index}\tb{index}\n" for index in range(20 + number)))
+        list(prepare_data(TrainingFiles(tmp_path / "train.tsv", None), tmp_path / f"prepared{number}", config))
 
     def open_search(number: int) -> HyperparameterSearch:
         prepared = TrainingFiles(tmp_path / f"prepared{number}", None)

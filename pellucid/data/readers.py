@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, zip_longest
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -83,9 +83,6 @@ class TableCells:
     The reader fills it, one row per record; whoever uses the records removes the rows.
     """
 
-    MAX_CHARACTERS: ClassVar[int] = 2**24
-    """Number of characters of the cells of a chunk of records from which the chunk ends."""
-
     names: Sequence[str] = ()
     """Names of the columns, as in the header; empty without header."""
     delimiter: Delimiter = ","
@@ -114,7 +111,7 @@ class TableCells:
 
     def is_full(self) -> bool:
         """Return whether the chunk of records should end, because its cells have many characters."""
-        return self.num_characters >= self.MAX_CHARACTERS
+        return self.num_characters >= MAX_CELL_CHARACTERS
 
 
 class ColumnSelection(NamedTuple):
@@ -545,6 +542,8 @@ MAX_COLUMNS = 2**20
 220 bytes for each."""
 MAX_PARSED_JSON = 2**22
 """Maximum length of a JSON line whose values are all parsed, in bytes: Python needs up to 24 times its memory."""
+MAX_CELL_CHARACTERS = 2**24
+"""Number of characters of the cells of a chunk of records from which the chunk ends (`TableCells.is_full`)."""
 PARQUET_BATCH_ROWS = 2**13
 """Maximum number of Parquet rows in memory at once."""
 PARQUET_NESTED_ROWS = 2**8
