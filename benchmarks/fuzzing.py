@@ -232,7 +232,9 @@ def run_mutations(name: str, state: Path, seconds: float, seed: int, limits: Lim
     limit_process(limits)
     outcomes, started = set[str](), time.process_time()
     memory = _peak_memory()
-    queue, written = list(corpus), started
+    failures = {path.read_bytes() for path in folder.failures.glob("*.input")}
+    queue, written = [content for content in corpus if content not in failures], started
+    rng.shuffle(queue)  # after an input that ends the process, the next slice begins with other ones
     while (now := time.process_time()) - started < seconds:
         content = queue.pop() if queue else mutate(rng.choice(corpus), runner.target.structure, rng, corpus[-300:])
         outcome = run_within_limits(content, runner, folder, limits)
@@ -349,6 +351,12 @@ WORKERS: dict[str, Callable[[str, Path, float, int, Limits], None]] = {
 }
 
 
+COUNTED_INPUTS = {"mutation": "inputs", "atheris": "atheris_inputs"}
+"""Name of the count of the inputs of each engine."""
+COUNTED_SECONDS = {"mutation": "seconds", "atheris": "atheris_seconds"}
+"""Name of the count of the CPU seconds of each engine."""
+
+
 def run_slice(name: str, engine: str, args: argparse.Namespace) -> None:
     """Fuzz a target in a process of its own, and keep the input of a process that died.
 
@@ -365,6 +373,7 @@ def run_slice(name: str, engine: str, args: argparse.Namespace) -> None:
     options += ["--time-limit", args.time_limit, "--memory", args.memory]
     command = [sys.executable, __file__, "worker", *map(str, options)]
     folder.current.unlink(missing_ok=True)
+    counted, used = folder.counts()[COUNTED_SECONDS[engine]], _children_seconds()
     with (folder.folder / "stderr").open("w+b") as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         try:
@@ -372,6 +381,20 @@ def run_slice(name: str, engine: str, args: argparse.Namespace) -> None:
         finally:
             process.kill()
             process.wait()
+    if (
+        process.returncode
+    ):  # the process could not count its last input and seconds; else the next slice is the same one
+        counts = folder.counts()
+        counts["deaths"] += 1
+        counts[COUNTED_INPUTS[engine]] += 1
+        counts[COUNTED_SECONDS[engine]] = counted + _children_seconds() - used
+        folder.write_counts(counts)
+
+
+def _children_seconds() -> float:
+    """Return the CPU seconds of all processes that this one has started and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _wait(process: "subprocess.Popen[bytes]", folder: TargetFolder, errors: Any) -> None:  # noqa: ANN401 (a file)
@@ -391,9 +414,6 @@ def _wait(process: "subprocess.Popen[bytes]", folder: TargetFolder, errors: Any)
     places = re.findall(r'File ".*[/\\]pellucid[/\\](.+?)", line \d+ in (\S+)', text)
     signal_name = signal.Signals(-process.returncode).name if process.returncode < 0 else f"code {process.returncode}"
     kind = "takes too long" if signal_name == "SIGPROF" else "killed"
-    counts = folder.counts()
-    counts["deaths"] += 1
-    folder.write_counts(counts)
     folder.add_failure(folder.current.read_bytes(), Failure(f"{kind} {signal_name} {places[:1]}", text))
 
 

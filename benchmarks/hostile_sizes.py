@@ -72,6 +72,19 @@ def read_pairs(path: Path) -> str:
     return f"{len(reading.examples):,} used, {len(reading.bad_lines):,} reported, {reading.num_blank_lines:,} blank"
 
 
+def read_dotted_pairs(path: Path) -> str:
+    """Read a file of pairs whose sources are the column "a.b".
+
+    Args:
+        path: The file.
+    """
+    from pellucid.config.settings import DataConfig
+    from pellucid.data.examples import read_examples
+
+    reading = read_examples(path, DataConfig(on_bad_line="skip", source_column="a.b", target_column="target"))
+    return f"{len(reading.examples):,} used, {len(reading.bad_lines):,} reported"
+
+
 def read_sources(path: Path) -> str:
     """Read the sources of a file, one at a time, as `predict` does.
 
@@ -281,6 +294,22 @@ def write_column_bomb(folder: Path) -> Path:
 
     note = pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int32()), pa.array(["x" * 10**8]))
     columns = {"source": [f"a{number}" for number in range(10_000)], "target": ["b"] * 10_000, "note": note}
+    pq.write_table(pa.table(columns), folder / "bomb.parquet", compression="zstd")
+    return folder / "bomb.parquet"
+
+
+def write_path_bomb(folder: Path) -> Path:
+    """Write Parquet with a value of 100 MB in each row of a column, whose path is also that of a small field.
+
+    Args:
+        folder: The folder.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    numbers = pa.array([0] * 10_000, pa.int32())
+    source, small = pa.DictionaryArray.from_arrays(numbers, pa.array(["x" * 10**8])), pa.array(["x"] * 10_000)
+    columns = {"a.b": source, "target": ["b"] * 10_000, "a": pa.StructArray.from_arrays([small], names=["b"])}
     pq.write_table(pa.table(columns), folder / "bomb.parquet", compression="zstd")
     return folder / "bomb.parquet"
 
@@ -619,6 +648,7 @@ CASES: dict[str, HostileInput] = {
         "read_pairs",
         2 * BOMB_MIB,
     ),
+    "Parquet, a bomb with the path of a field": HostileInput(write_path_bomb, "read_dotted_pairs", BOMB_MIB),
     "Parquet, a bomb in another column, split": HostileInput(write_column_bomb, "split_pairs", BOMB_MIB),
     "TOML, keys of 1,000 parts below such a header": HostileInput(
         plain_file("dots.toml", dotted_keys), "read_settings", 128

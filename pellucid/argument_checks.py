@@ -46,13 +46,22 @@ from pellucid.error_messages import (
 from pellucid.errors import ArgumentError, ConfigError
 
 SURROGATES = re.compile("[\ud800-\udfff]")
-"""Unpaired surrogates, which UTF-8 cannot encode."""
+"""Unpaired surrogates, which UTF-8 cannot encode. Python has them in file names that are not UTF-8."""
 SCALAR_TYPES = (str, bytes, bytearray, memoryview, Mapping)
 """Iterable types that count as a single value."""
 MAX_ITEMS = 2**20
 """Maximum number of items of an iterable without length, and of a mapping other than a dict."""
 MAX_PATHS = 2**12
 """Maximum number of paths in such an iterable; each is looked up in the file system."""
+
+
+def replace_surrogates(text: str) -> str:
+    """Return a text with U+FFFD in place of unpaired surrogates, so that UTF-8 can encode it.
+
+    Args:
+        text: Any text, such as the name of a file.
+    """
+    return SURROGATES.sub("\ufffd", text)
 
 
 class TypeMismatchError(Exception):

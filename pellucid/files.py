@@ -240,10 +240,21 @@ def remove_files(folder: Path, names: Collection[str]) -> None:
         RunError: A file cannot be removed.
     """
     for name in names:
-        path = folder / name
-        with wrap_os_errors("remove", path):
-            _retry_while_busy(partial(path.unlink, missing_ok=True))
+        unlink_file(folder / name)
     remove_temporaries(folder, frozenset(names).__contains__)
+
+
+def unlink_file(path: Path) -> None:
+    """Remove a file, if it exists. Temporary files of its writing stay.
+
+    Args:
+        path: The file.
+
+    Raises:
+        RunError: The file cannot be removed.
+    """
+    with wrap_os_errors("remove", path):
+        _retry_while_busy(partial(path.unlink, missing_ok=True))
 
 
 def remove_temporaries(folder: Path, is_own: Callable[[str], object]) -> None:

@@ -1,7 +1,7 @@
 """Messages about the blocks of a command on a cluster, and the CPUs of its processes, without Ray."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def test_progress_is_printed_by_time(
     """Also while no block is finished; the thread that prints ends with the blocks."""
     printed = list[str]()
 
-    def process_blocks(job: BlockJob, numbers: Sequence[int], num_processes: int) -> Iterator[int]:
+    def process_blocks(job: BlockJob, numbers: Collection[int], num_processes: int) -> Iterator[int]:
         for number in numbers:
             yield number
             for _ in range(3000):
@@ -87,6 +87,23 @@ def test_progress_is_printed_by_time(
     assert printed[0] == "--on ray: 9 blocks, 6 of them finished earlier; 2 processes on a cluster of 3 machines"
     assert "--on ray: 7 of 9 blocks are finished" in printed
     assert capsys.readouterr() == ("", "")
+
+
+def test_blocks_wait_if_the_last_machine_dies_at_the_start(
+    machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: Ray refused zero processes with a traceback."""
+    counts = list[int]()
+
+    def process_blocks(job: BlockJob, numbers: Collection[int], num_processes: int) -> Iterator[int]:
+        counts.append(num_processes)
+        yield from numbers
+
+    monkeypatch.setattr(block_progress, "process_blocks", process_blocks)
+    monkeypatch.setattr(block_progress, "count_slots", lambda resources: 0)  # block_pool still found the machines
+    monkeypatch.setattr(block_progress, "ray_connection", lambda operation: nullcontext(RayCluster("local", 6, 0, 3)))
+    process_on_cluster(BlockJob(BlockFolder(tmp_path), make_processor, JobResources(2)), "cpu", [0, 1], 2)
+    assert counts == [1]
 
 
 def test_long_messages_of_ray_become_a_short_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,7 +49,7 @@ def test_processes_have_the_threads_and_the_variables_of_the_command(
     monkeypatch.setenv(SETTING, "7")
     process_on_cluster(BlockJob(folder, make_reporting_processor), "cpu", [0, 1], 3)
     assert [folder.read_output(number) for number in (0, 1)] == [b"a 1 7", b"b 1 7"]
-    assert folder.finished_numbers() == {0, 1} and folder.started_numbers() == set()
+    assert list(folder.finished_numbers()) == [0, 1] and not folder.has_started_blocks()
     with pytest.raises(InputError, match="the block is bad"):
         process_on_cluster(BlockJob(folder, make_reporting_processor, JobResources(1000)), "cpu", [2], 3)
 

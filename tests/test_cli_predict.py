@@ -29,10 +29,12 @@ from pellucid.cli import sources
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.evaluate import EvaluateArguments
 from pellucid.cli.predict_arguments import PredictArguments
+from pellucid.cli.predict_lines import SourceInput
 from pellucid.cli.sources import DecodingNotes, read_chunks
 from pellucid.config.settings import DataConfig
+from pellucid.data import readers
 from pellucid.data.examples import Example, InputFormat, parse_sources, read_sources
-from pellucid.data.readers import BadLine
+from pellucid.data.readers import BadLine, TableCells
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.streaming import MAX_OUTPUTS
 from pellucid.decoding.text_decoder import WordOutput
@@ -565,6 +567,30 @@ def test_many_outputs_per_source_are_decoded_in_small_batches(tmp_path: Path) ->
     for count, sizes in ((1, [40]), (MAX_OUTPUTS // 16, [16, 16, 8]), (2 * MAX_OUTPUTS, [1] * 40)):
         chunks = read_chunks(tmp_path / "a.txt", DataConfig(), InputFormat(), read_sources, parse_sources, count)
         assert [len(chunk) for chunk in chunks] == sizes
+
+
+def test_rows_with_long_cells_are_decoded_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: up to 1,024 rows were in memory with all their cells, however long these are."""
+    monkeypatch.setattr(readers, "MAX_CELL_CHARACTERS", 100)
+    path, data, cells = tmp_path / "a.tsv", DataConfig(header=False), TableCells()
+    path.write_text("one\tx\n" * 3 + f"one\t{'x' * 30}\n" * 9 + "one\tx\n" * 9)
+    sizes = list[int]()
+    for chunk in read_chunks(path, data, InputFormat(cells=cells), read_sources, parse_sources):
+        sizes.append(len(chunk))
+        assert len(cells.rows) == len(chunk)
+        cells.rows.clear()
+    assert sizes == [6, 4, 11]
+
+
+@pytest.mark.parametrize("output_format", ["text", "csv"])
+def test_cells_are_kept_for_csv_alone(tmp_path: Path, output_format: str) -> None:
+    """Regression test: long cells of other columns filled the memory in every format."""
+    (tmp_path / "a.tsv").write_text("one\tx\n" * 5)
+    arguments = [str(digits_run().run), str(tmp_path / "a.tsv"), "--no-header", "--output-format", output_format]
+    args = parse_arguments(PredictArguments, "predict", arguments)
+    sources = SourceInput(load(digits_run().run), args, tmp_path / "a.tsv")
+    assert [len(chunk.items) for chunk in sources.chunks()] == [5]
+    assert len(sources.cells.rows) == (5 if output_format == "csv" else 0)
 
 
 def test_default_of_a_limit_is_no_limit() -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 from command_line import CommandResult, run_pellucid, usage_error_message
 from trained_runs import digits_run
 
-from pellucid.cli.predict_fill import FilledTable, FillOptions
+from pellucid.cli.predict_fill import FilledTable, FillOptions, RowReader
 from pellucid.data.readers import TableCells
 from pellucid.decoding.trace import Trace
+from pellucid.errors import DataError
 from pellucid.run_folder.predictor_loader import load
 
 ROWS = [
@@ -215,3 +217,28 @@ def test_rows_that_cannot_be_read_are_written_as_they_are_on_request(tmp_path: P
         and "1 cell of 'digits' filled" in result.err
     )
     assert "give a regular file" in usage_error_message(fill("--on-bad-line", "skip", stdin=path.read_bytes()))
+
+
+def test_bad_rows_are_read_one_at_a_time(tmp_path: Path) -> None:
+    """Regression test: one bad row was enough to hold the whole file in memory."""
+    path = tmp_path / "table.csv"
+    with path.open("wb") as file:
+        for number in range(3000):
+            file.write(b'a,"%s\nb"\n' % (b"x" * 1000) if number % 1000 else b"bad %d\nx\n" % number)
+    rows = RowReader(path, range(1, 6001, 2))
+    tracemalloc.start()
+    try:
+        assert [rows.read(line) for line in (1, 2001, 4001)] == [b"bad %d\nx\n" % n for n in (0, 1000, 2000)]
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_table_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """Regression test: a bad row that was appended between the readings ended in a traceback."""
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"one\ntwo\n")
+    assert RowReader(path, [1, 2]).read(2) == b"two\n"
+    for first_lines, line in (([1], 2), ([1, 2, 3], 3), ([1, 3], 2)):
+        with pytest.raises(DataError, match="has changed while it was read: run the command again"):
+            RowReader(path, first_lines).read(line)

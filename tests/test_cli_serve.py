@@ -11,8 +11,9 @@ import pytest
 from service_process import ROOT, wait_until
 from trained_runs import copy_task_run
 
-from pellucid.cli.serve import main, read_allowed_hosts, read_allowed_origins
+from pellucid.cli.serve import main, name_models, read_allowed_hosts, read_allowed_origins
 from pellucid.errors import InputError
+from pellucid.serving.index_page import index_page
 
 PROGRAM = """
 import asyncio, sys
@@ -88,6 +89,13 @@ def test_arguments_that_cannot_work_are_refused(tmp_path: Path, arguments: list[
     with pytest.raises(InputError) as caught:
         main([str(tmp_path), "--port", "0", *arguments])
     assert text in str(caught.value)
+
+
+def test_name_of_a_folder_that_is_not_utf8_can_be_encoded() -> None:
+    """Regression test: the page of the service could not be made."""
+    folder = os.fsdecode(b"r\xe9seau")
+    models = name_models((folder,))
+    assert models == {"r\ufffdseau": Path(folder)} and b"r\xef\xbf\xbdseau" in index_page(list(models)).encode()
 
 
 def test_allowed_hosts_and_origins_have_the_form_of_the_headers() -> None:

@@ -32,10 +32,11 @@ from trained_runs import (
 from pellucid import cli
 from pellucid.config.settings import Config, DataConfig
 from pellucid.config.toml import flatten_config, load_config
-from pellucid.errors import OutOfMemoryError
+from pellucid.errors import OutOfMemoryError, RunError
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.ensemble_training import TrainingJob
+from pellucid.training.preparation import prepare_data
 from pellucid.training.training_data import TrainingData, TrainingFiles, read_training_data
 from pellucid.viewer.report_schema import ReportTable
 from pellucid.worker_pool import WorkerChannel
@@ -45,6 +46,7 @@ pytest.importorskip("optuna")
 from pellucid.tuning import search as search_module
 from pellucid.tuning.search import HyperparameterSearch, StudyFinished, StudyRequest, resolve_config, tune
 from pellucid.tuning.space import ChoiceDimension, SearchSpace
+from pellucid.tuning.storage import FolderStorage
 
 SPACE = """
 [encoder]
@@ -483,6 +485,25 @@ def test_data_of_a_search_are_read_without_a_corpus(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(search, "read_training_data", recorded_read)
     search.resolve_config(copy_task_run().config, write_copy_files(tmp_path))
     assert paths == [None]
+
+
+def test_search_of_prepared_data_continues_and_refuses_others(tmp_path: Path) -> None:
+    out, config = tmp_path / "out", make_small_config({"epochs": 3})
+    out.mkdir()
+    for number in range(2):
+        (tmp_path / "train.tsv").write_text("".join(f"a{index}\tb{index}\n" for index in range(20 + number)))
+        list(prepare_data(TrainingFiles(tmp_path / "train.tsv", None), tmp_path / f"prepared{number}", config))
+
+    def open_search(number: int) -> HyperparameterSearch:
+        prepared = TrainingFiles(tmp_path / f"prepared{number}", None)
+        space = SearchSpace((ChoiceDimension("encoder.dropout", (0.0, 0.2)),), ())
+        resolved, _ = resolve_config(config, prepared)
+        return HyperparameterSearch(StudyRequest(prepared, out, resolved, space, 1, 0.0, 1, "none"), FolderStorage(out))
+
+    for _ in range(2):
+        assert open_search(0).study.num_trials == 1
+    with pytest.raises(RunError, match="holds a study with other data"):
+        open_search(1)
 
 
 def test_trials_of_a_fine_tuning_have_the_network_of_the_initial_run(tmp_path: Path) -> None:

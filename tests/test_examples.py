@@ -33,7 +33,7 @@ from pellucid.data.examples import (
     read_pairs,
     read_sources,
 )
-from pellucid.data.readers import BadLine, ColumnSelection, parquet_records, resolve_format
+from pellucid.data.readers import BadLine, ColumnSelection, csv_records, parquet_records, resolve_format
 from pellucid.errors import ArgumentError, ConfigError, DataError
 
 CONFIG = DataConfig()
@@ -355,6 +355,22 @@ def test_a_long_line_is_valid_with_a_higher_maximum(write: Write) -> None:
     ]:
         assert read_tuples(write(content, name), config) == [(long, "y")]
     assert csv.field_size_limit() == 131_072
+
+
+def test_field_size_limit_of_the_process_has_no_effect() -> None:
+    """Regression test: another thread that read CSV restored the limit while a long record was read, which was bad."""
+
+    def lines() -> Iterator[bytes]:
+        yield b'"long\n'
+        csv.field_size_limit(3)
+        yield b'field",y\n'
+
+    limit = csv.field_size_limit()
+    try:
+        records = list(csv_records(lines(), ColumnSelection({"source": "1", "target": "2"}, delimiter=","), "x.csv"))
+    finally:
+        csv.field_size_limit(limit)
+    assert records == [(1, ["long\nfield", "y"])]
 
 
 # ---- invalid files
@@ -779,6 +795,26 @@ def test_repeated_long_parquet_cells_are_read_in_small_batches(
     records = parquet_records(path, ColumnSelection({"source": "s", "target": "t"}))
     sizes = [pa.total_allocated_bytes() - before for _ in records]
     assert len(sizes) == 200 and max(sizes) < (2**26 if encoding == "RLE_DICTIONARY" else 2**29)
+
+
+@pytest.mark.parametrize("order", [["a.b", "t", "a"], ["a", "a.b", "t"]])
+@pytest.mark.parametrize("field", ["b", "b.c"])
+def test_parquet_column_with_the_path_of_a_field_is_refused(tmp_path: Path, order: list[str], field: str) -> None:
+    """Regression test: the sizes of the small column were taken for those of the large one, which was read at once."""
+    inner: pa.Array = pa.array(["x", "y"])
+    for part in reversed(field.split(".")):
+        inner = pa.StructArray.from_arrays([inner], names=[part])
+    columns = {"a.b": ["long", "long"], "t": ["c", "d"], "a": inner}
+    path = write_parquet(tmp_path / "x.parquet", pa.table({name: columns[name] for name in order}))
+    message = "x.parquet: 'a.b' is a column and a field of a struct: rename one of them"
+    assert error_message(path, DataConfig(source_column="a.b", target_column="t")) == message
+    assert read_tuples(path, DataConfig(source_column="t", target_column="t")) == [("c", "c"), ("d", "d")]
+
+
+def test_parquet_column_beside_a_struct_is_read(tmp_path: Path) -> None:
+    info = pa.StructArray.from_arrays([pa.array(["x"])], names=["c"])
+    path = write_parquet(tmp_path / "x.parquet", {"a": ["v"], "a.b": ["w"], "a.b.c": info, "word.info": info})
+    assert read_tuples(path, DataConfig(source_column="a", target_column="a.b")) == [("v", "w")]
 
 
 @pytest.mark.parametrize("name", ["bomb.tsv.gz", "bomb.parquet"])

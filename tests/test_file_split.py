@@ -1,10 +1,12 @@
 """data/file_split.py: every row of a file is in one part, with its bytes, or is reported."""
 
 import csv
+import errno
 import gzip
 import io
 import json
 import os
+import stat
 import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +25,7 @@ from pellucid.data import lines
 from pellucid.data.examples import read_examples
 from pellucid.data.file_split import FileSplit, SplitSizes, connected_components, split_file, write_split
 from pellucid.data.headers import HeaderError
-from pellucid.errors import BadLineError, ConfigError, DataError
+from pellucid.errors import BadLineError, ConfigError, DataError, RunError
 
 NAMED = msgspec.structs.replace(DataConfig(), source_column="old", target_column="new")
 SKIP = msgspec.structs.replace(NAMED, on_bad_line="skip")
@@ -219,6 +221,25 @@ def test_a_split_is_written_once_and_replaces_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"valid.tsv exists and would not be the same"):
         write_split(split, folder)
     assert (folder / "test.tsv").read_bytes() == b"b\n"
+
+
+def test_a_split_that_does_not_fit_on_the_disk_writes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the files before the one that could not be flushed were in place."""
+    split = FileSplit({"train": b"a\n", "test": b"b\n"}, {"train": 1, "test": 1}, [], 0, ".tsv")
+    flush, num_flushed = os.fsync, 0
+
+    def full_disk(descriptor: int) -> None:
+        nonlocal num_flushed
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            num_flushed += 1
+            if num_flushed > 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(RunError, match="no space left on device"):
+        write_split(split, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["text", "number", "nested"])

@@ -201,6 +201,28 @@ def test_a_shorter_input_that_hangs_ends_the_process_and_is_kept(tmp_path: Path)
     assert record["key"].startswith("ValueError") and Path(record["input"]).read_bytes() == b"four"
 
 
+DYING_WORKER = """
+import os, sys
+state = sys.argv[sys.argv.index("--state") + 1]
+open(os.path.join(state, "vectors", "current"), "wb").write(b"killer")
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("engine", ["mutation", "atheris"])
+def test_a_process_that_dies_at_once_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    """Regression test: neither inputs nor seconds grew, so that the next slice was the same, without an end."""
+    (tmp_path / "worker.py").write_text(DYING_WORKER)
+    monkeypatch.setattr(fuzzing, "__file__", str(tmp_path / "worker.py"))
+    args = fuzzing.parse_arguments(["run", "--state", str(tmp_path), "--targets", "vectors"])
+    fuzzing.run_slice("vectors", engine, args)
+    counts = TargetFolder(tmp_path, "vectors").counts()
+    assert counts["deaths"] == counts["inputs"] + counts["atheris_inputs"] == 1
+    assert 0 < fuzzing.total_seconds(tmp_path, "vectors") < 10 and counts[fuzzing.COUNTED_SECONDS[engine]] > 0
+    [record] = TargetFolder(tmp_path, "vectors").failure_records()
+    assert Path(record["input"]).read_bytes() == b"killer"
+
+
 def test_an_error_of_a_worker_ends_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     args = fuzzing.parse_arguments(["run", "--state", str(tmp_path), "--targets", "vectors"])
     monkeypatch.setattr(fuzzing, "__file__", str(tmp_path / "missing.py"))

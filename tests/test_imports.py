@@ -77,6 +77,7 @@ DATA_ORDER = (
         "tokenizers",
         "lines",
         "headers",
+        "csv_parser",
         "delimiters",
         "readers",
         "in_memory",

@@ -6,11 +6,14 @@ continues; and a folder of another command is refused. `test_on_ray.py` computes
 
 import gzip
 import json
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
+import msgspec
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -18,10 +21,16 @@ from task_cases import make_examples, task_run
 from trained_runs import digits_run, write_pairs
 
 from pellucid.cli import backend, evaluate, evaluation_blocks, line_blocks
-from pellucid.cli.backend import BackendChoice, ChosenBackends, PredictionBackend
+from pellucid.cli.backend import BackendChoice, BackendPlan, ChosenBackends, PredictionBackend
+from pellucid.cli.line_blocks import FinishedLines, LineBlock, WrittenBlocks, join_line_blocks, write_line_blocks
+from pellucid.cli.score import PairScorer
+from pellucid.cli.sources import LineChunk
+from pellucid.cluster.block_folder import BlockFolder, BlockNumbers
 from pellucid.cluster.block_pool import BlockJob
 from pellucid.cluster.ray_connection import ClusterError
 from pellucid.config.settings import Device, TaskName
+from pellucid.data.examples import Example
+from pellucid.data.readers import BadLine
 from pellucid.decoding import streaming
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.dependencies import MissingDependencyError
@@ -161,7 +170,7 @@ def test_the_same_command_continues_after_it_died_and_another_one_is_refused(
         run_main(*command)
     assert not output.exists() and cluster.computed == [2]
     for flags in (("--beam-size", "3"), ("--on-bad-line", "skip")):
-        message = r"out.blocks has the finished blocks of another command \(different: the flags\)"
+        message = r"out.blocks has the blocks of another command \(different: the flags\)"
         with pytest.raises(RunError, match=message):
             run_main(*command, *flags)
     with pytest.raises(RunError, match="different: the input"):
@@ -340,6 +349,28 @@ def test_an_ensemble_decodes_on_a_cluster(
     expected = capsys.readouterr().out
     run_main(*command, "--on", "ray", "--output", tmp_path / "out")
     assert (tmp_path / "out").read_text("utf-8") == expected
+
+
+def test_bad_lines_of_a_file_whose_name_is_not_utf8_are_encoded(tmp_path: Path) -> None:
+    """Regression test: the block could not be written."""
+    chunk = LineChunk([Example("a", ""), BadLine(os.fsdecode(b"caf\xe9.tsv"), 2, "the source is empty")])
+    folder, scorer = BlockFolder(tmp_path), PairScorer("text", None)
+    plan = BackendPlan(uses_pytorch=True)
+    written = write_line_blocks(folder, iter([chunk]), scorer, plan, cast(BasePredictor, None))
+    assert list(written.unfinished) == [0]
+    block = msgspec.msgpack.decode(folder.read_input(0), type=LineBlock)
+    assert str(block.chunk().items[1]) == "caf\ufffd.tsv:2: the source is empty"
+
+
+def test_output_is_written_through_a_link(tmp_path: Path) -> None:
+    """Regression test: the link was replaced by a file, and the file to which it leads kept its content."""
+    file, link, scorer = tmp_path / "file", tmp_path / "link", PairScorer("text", None)
+    file.write_text("earlier\n")
+    link.symlink_to(file)
+    folder = BlockFolder(tmp_path)
+    folder.write_output(0, msgspec.msgpack.encode(FinishedLines(b"-0.1\n", scorer.notes.counts())))
+    join_line_blocks(folder, WrittenBlocks(1, 0, BlockNumbers()), scorer, link)
+    assert link.is_symlink() and file.read_text() == "-0.1\n"
 
 
 def test_output_without_ray_is_a_file(

@@ -23,7 +23,7 @@ from pellucid.config.toml import build_config
 from pellucid.data import prepared_data
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example, read_examples
-from pellucid.data.prepared_data import PreparedData, read_prepared
+from pellucid.data.prepared_data import PreparedData, read_description, read_prepared
 from pellucid.data.validation_split import validation_file_config
 from pellucid.errors import ConfigError, DataError, InputError, RunError
 from pellucid.files import write_atomic
@@ -292,6 +292,18 @@ def test_parts_that_a_killed_preparation_has_left_are_removed(tmp_path: Path) ->
     (tmp_path / "prepared" / "parts" / "source.ids").write_bytes(bytes(9))
     prepare(files, tmp_path / "prepared", config)
     assert not (tmp_path / "prepared" / "parts").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse the name")
+def test_file_names_that_are_not_utf8_are_accepted(tmp_path: Path) -> None:
+    """Regression test: the description could not be written, after two readings of the file."""
+    train = write_pairs(tmp_path / os.fsdecode(b"caf\xe9.tsv"))
+    train.write_text(train.read_text() + "bad\n")
+    config = make_config({"data": {"on_bad_line": "skip"}})
+    *_, last = prepare_data(TrainingFiles(train, None), tmp_path / "prepared", config)
+    assert isinstance(last, DataPrepared)
+    assert last.description.train.path.endswith("/caf\ufffd.tsv") and "/caf\ufffd.tsv:61: " in last.bad_lines[0]
+    assert read_description(tmp_path / "prepared") == last.description
 
 
 def test_a_first_line_that_may_be_a_header_is_reported(tmp_path: Path) -> None:

@@ -48,6 +48,24 @@ def test_the_address_is_that_of_the_variable_or_of_the_last_cluster_of_this_mach
     assert find_cluster_address() == "head:7000"
 
 
+@pytest.mark.parametrize("content", [b"\xff:6379", b"1" * 5000, None])
+def test_a_file_of_another_user_that_holds_no_address_is_not_used(tmp_path: Path, content: bytes | None) -> None:
+    """Regression test: bytes that are not UTF-8 ended in a traceback, and a named pipe made the command wait."""
+    (tmp_path / "ray").mkdir()
+    if content is None:
+        os.mkfifo(tmp_path / "ray" / "ray_current_cluster")
+    else:
+        (tmp_path / "ray" / "ray_current_cluster").write_bytes(content)
+    assert find_cluster_address() == ""
+
+
+@pytest.mark.parametrize("host", ["head..local", f"{'a' * 64}.local", "a\0b"])
+def test_a_host_that_cannot_be_one_is_reported(host: str) -> None:
+    """Regression test: it ended in a traceback."""
+    with pytest.raises(ClusterError, match="no Ray cluster answers at "):
+        connections._check_answer(f"{host}:6379")
+
+
 @needs_ray
 @pytest.mark.parametrize(
     ("address", "message"),

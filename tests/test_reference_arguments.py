@@ -216,6 +216,7 @@ EXCEPTIONS = {
     "data.examples.length_error": "is called for each example",
     "data.examples.pair_error": "is called for each example",
     "data.extended_vocabulary": "encodes examples for prediction, which checks them",
+    "data.csv_parser": "reads the lines that readers.py and delimiters.py give it",
     "data.delimiters": "examines the first lines of a file for readers.py",
     "data.headers": "examines single cells of a file, except with_header",
     "data.in_memory": "converts objects of any kind, and reports others itself",

@@ -1,7 +1,9 @@
 """A batch is decoded in parts, and given up as soon as nobody waits for it."""
 
 import asyncio
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from pellucid.serving import model_service, model_worker
 from pellucid.serving.batch_queue import PendingRequest
 from pellucid.serving.decoding_worker import BatchJob, LoadJob, OptionsError
 from pellucid.serving.metrics import ServiceMetrics
-from pellucid.serving.model_service import ModelService, WorkerFailedError, divide_batch, fingerprint_run
+from pellucid.serving.model_service import Fingerprint, ModelService, WorkerFailedError, divide_batch, fingerprint_run
 from pellucid.serving.model_worker import ModelWorker
 from pellucid.serving.options import ServiceOptions
 from pellucid.serving.schema import NBestRequest, PredictRequest, SourceRow
@@ -155,6 +157,45 @@ def test_a_reload_whose_process_was_killed_is_tried_again(tmp_path: Path, monkey
             while len(attempts) < 3:
                 await asyncio.sleep(0.01)
         assert service.reload_error == "killed" and not watching.done()
+        watching.cancel()
+
+    run_coroutine(run())
+
+
+def test_pauses_between_attempts_to_reload_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: a model that does not fit into the memory was loaded, and killed, every few seconds."""
+    clock, files = [0.0], [CHANGED]
+
+    async def read_state(service: ModelService) -> Fingerprint:
+        clock[0] += 1  # a second passes
+        return files[0]
+
+    async def run() -> None:
+        service = ModelService("m", tmp_path, ServiceOptions(reload_interval=0.0001), ServiceMetrics())
+        attempts = list[float]()
+
+        async def start(folder: Path, options: ServiceOptions) -> list[Any]:
+            attempts.append(clock[0])
+            raise WorkerDiedError("killed")
+
+        async def attempts_until(count: int) -> list[float]:
+            async with asyncio.timeout(20):
+                while len(attempts) < count:
+                    await asyncio.sleep(0.001)
+            return [later - earlier for earlier, later in itertools.pairwise(attempts)]
+
+        monkeypatch.setattr(model_service, "start_workers", start)
+        monkeypatch.setattr(model_service, "RELOAD_PAUSE_SECONDS", 20.0)
+        monkeypatch.setattr(model_service, "MAX_RELOAD_PAUSE_SECONDS", 80.0)
+        monkeypatch.setattr(model_service, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+        monkeypatch.setattr(ModelService, "_fingerprint", read_state)
+        watching = asyncio.create_task(service._watch())
+        pauses = await attempts_until(5)
+        for pause, expected in zip(pauses, (20, 40, 80, 80), strict=True):
+            assert expected <= pause <= expected + 10
+        files[0] = (("run/config.toml", 2, 2, 2),)  # other files are loaded at once, and begin with a short pause
+        assert (await attempts_until(6))[-1] < 20
+        assert 20 <= (await attempts_until(7))[-1] <= 30
         watching.cancel()
 
     run_coroutine(run())

@@ -1,8 +1,8 @@
 """The command line: one module per subcommand.
 
-Imports: alignment, auditing, bench, cluster, config, data, decoding, dependencies, error_messages, errors, evaluation,
-    export, files, http_requests, kernels, launched_workers, model, recipes, reporting, run_evaluation, run_folder,
-    runtime, serving, sharing, training, tuning, version, viewer.
+Imports: alignment, argument_checks, auditing, bench, cluster, config, data, decoding, dependencies, error_messages,
+    errors, evaluation, export, files, http_requests, kernels, launched_workers, model, recipes, reporting,
+    run_evaluation, run_folder, runtime, serving, sharing, training, tuning, version, viewer.
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130

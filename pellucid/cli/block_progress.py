@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stdout
 from io import TextIOBase
 
@@ -84,7 +84,7 @@ class BlockProgress:
         needed = self.job.resources
         if not count_slots(needed):
             return f"no machine with {needed} is left in the Ray cluster; waiting until one joins"
-        self.has_started = self.has_started or bool(self.job.folder.started_numbers())
+        self.has_started = self.has_started or self.job.folder.has_started_blocks()
         return "" if self.has_started else f"waiting for the first process to start on the cluster: it needs {needed}"
 
     def _print_messages(self) -> None:
@@ -102,7 +102,7 @@ class BlockProgress:
             seconds = PROGRESS_SECONDS
 
 
-def process_on_cluster(job: BlockJob, device: Device, unfinished: Sequence[int], num_blocks: int) -> None:
+def process_on_cluster(job: BlockJob, device: Device, unfinished: Collection[int], num_blocks: int) -> None:
     """Process blocks on a Ray cluster; each finished block is a file of the folder.
 
     Args:
@@ -118,7 +118,7 @@ def process_on_cluster(job: BlockJob, device: Device, unfinished: Sequence[int],
     with redirect_stdout(RayMessages()), ray_errors_as_messages(), ray_connection("--on ray") as cluster:
         wanted = job.resources._replace(gpus=int(cluster.uses_gpu(device)))
         job = job._replace(resources=fit_resources(wanted))
-        num_processes = min(len(unfinished), count_slots(job.resources))
+        num_processes = max(1, min(len(unfinished), count_slots(job.resources)))  # the last machine may have died now
         progress = BlockProgress(job, num_blocks, num_blocks - len(unfinished))
         earlier = f", {progress.num_finished:,} of them finished earlier" if progress.num_finished else ""
         processes = count_noun(num_processes, "process", "processes")

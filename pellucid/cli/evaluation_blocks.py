@@ -16,7 +16,7 @@ from pellucid.cli.backend import BackendChoice, BackendPlan, ChosenBackends, cou
 from pellucid.cli.block_progress import RayMessages, process_on_cluster
 from pellucid.cli.fingerprint import checksum, command_fingerprint
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
-from pellucid.cluster.block_folder import BlockFolder, locked_block_folder
+from pellucid.cluster.block_folder import BlockFolder, BlockNumbers, locked_block_folder
 from pellucid.cluster.block_pool import BlockJob
 from pellucid.cluster.ray_connection import ray_connection
 from pellucid.cluster.ray_pool import JobResources
@@ -177,15 +177,15 @@ class EvaluationCluster:
         chunks: Sequence[list[Example]],
         predictor: "BasePredictor",
         command: EvaluationCommand,
-    ) -> list[int]:
+    ) -> BlockNumbers:
         """Write the blocks that are not finished, and return their numbers."""
-        finished, unfinished, first = folder.finished_numbers(), list[int](), 0
+        finished, unfinished, first = folder.finished_numbers(), BlockNumbers(), 0
         for number, chunk in enumerate(chunks):
             num_hypotheses = count_hypotheses(predictor, chunk, command.search.nbest or 1, command.sampling)
             block = ExampleBlock(chunk, first, self.plan.choose(len(chunk), num_hypotheses))
             first += len(chunk)
             if number not in finished:
-                unfinished.append(number)
+                unfinished.add(number)
                 folder.write_input(number, msgspec.msgpack.encode(block))
         return unfinished
 

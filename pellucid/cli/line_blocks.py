@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from pellucid.argument_checks import replace_surrogates
 from pellucid.cli.backend import BackendChoice, BackendPlan, ChosenBackends, PredictionBackend
 from pellucid.cli.block_progress import process_on_cluster
 from pellucid.cli.csv_output import CsvOutput
 from pellucid.cli.sources import Acceptance, DecodingNotes, LineChunk, NoteCounts
-from pellucid.cluster.block_folder import START_AGAIN, BlockFolder, locked_block_folder
+from pellucid.cluster.block_folder import START_AGAIN, BlockFolder, BlockNumbers, locked_block_folder
 from pellucid.cluster.block_pool import BlockJob
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.config.settings import Delimiter, Device
 from pellucid.data.examples import Example
 from pellucid.data.readers import BadLine, TableCells
 from pellucid.errors import RunError
-from pellucid.files import open_atomic
+from pellucid.files import follow_links, open_atomic
 
 if TYPE_CHECKING:
     from pellucid.decoding.base_predictor import BasePredictor
@@ -222,7 +223,7 @@ class WrittenBlocks(NamedTuple):
 
     num_blocks: int
     num_lines: int
-    unfinished: Sequence[int]
+    unfinished: BlockNumbers
     """Numbers of the blocks that are not finished, from 0."""
 
 
@@ -245,14 +246,14 @@ def write_line_blocks(
     Raises:
         InputError: The input cannot be read, or a block cannot be written.
     """
-    finished, unfinished = folder.finished_numbers(), list[int]()
+    finished, unfinished = folder.finished_numbers(), BlockNumbers()
     num_blocks = num_lines = 0
     for number, chunk in enumerate(chunks):
         num_lines += len(chunk.items)
         hypotheses = decoder.count_hypotheses(predictor, chunk)
         block = _line_block(chunk, plan.choose(decoder.count_sources(chunk), hypotheses), decoder.table)
         if number not in finished:
-            unfinished.append(number)
+            unfinished.add(number)
             folder.write_input(number, msgspec.msgpack.encode(block))
         num_blocks = number + 1
     return WrittenBlocks(num_blocks, num_lines, unfinished)
@@ -267,7 +268,11 @@ def _line_block(chunk: LineChunk, choice: BackendChoice, table: CsvOutput | None
         cells = BlockCells(table.names, table.cells.delimiter, table.cells.source_position, rows)
     return LineBlock(
         examples=[item if isinstance(item, Example) else None for item in chunk.items],
-        bad_lines={index: item for index, item in enumerate(chunk.items) if isinstance(item, BadLine)},
+        bad_lines={
+            index: item._replace(path=replace_surrogates(item.path))
+            for index, item in enumerate(chunk.items)
+            if isinstance(item, BadLine)
+        },
         first_line=chunk.first_line,
         first_source=chunk.first_source,
         prefixes=chunk.prefixes,
@@ -291,7 +296,7 @@ def join_line_blocks(folder: BlockFolder, written: WrittenBlocks, decoder: LineD
             written.
         DataError: A block cannot be read.
     """
-    with open_atomic(file) as output:
+    with open_atomic(follow_links(file)) as output:
         for number in range(written.num_blocks):
             finished = _decode_finished(folder, number)
             output.write(finished.text)

@@ -13,7 +13,7 @@ from pellucid.cli.input_flags import file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file
 from pellucid.cli.predict_arguments import PredictArguments, check_arguments, configure_predictor
-from pellucid.cli.predict_fill import FilledTable, FillOptions, check_rows, read_rows, write_filled_table
+from pellucid.cli.predict_fill import FilledTable, FillOptions, RowReader, check_rows, write_filled_table
 from pellucid.cli.predict_lines import SourceDecoder, SourceInput, read_acceptance, result_columns
 from pellucid.cli.predict_text import write_decoded_text
 from pellucid.cli.search_flags import sampling_config
@@ -185,8 +185,8 @@ def _fill_column(backend: "PredictionBackend", args: PredictArguments, file: Pat
     bad_rows = None
     if file.is_file():
         reading = (file, with_header(data, args.header), input_format._replace(cells=None))
-        bad_lines = check_rows(read_sources(*reading), file, args.on_bad_line)
-        bad_rows = read_rows(file, bad_lines, read_first_lines(*reading)) if args.on_bad_line == "skip" else None
+        check_rows(read_sources(*reading), file, args.on_bad_line)
+        bad_rows = RowReader(file, read_first_lines(*reading)) if args.on_bad_line == "skip" else None
     elif args.on_bad_line == "skip":
         raise ConfigError("--fill with --on-bad-line skip reads FILE twice: give a regular file, not standard input")
     notes = DecodingNotes(args.require)

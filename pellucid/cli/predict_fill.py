@@ -1,7 +1,8 @@
 """Filling of the empty cells of a column: pellucid predict RUN FILE --fill COLUMN"""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -159,53 +160,80 @@ class FilledTable:
         return position
 
 
-def check_rows(lines: Iterable[InputLine], file: Path, on_bad_line: Literal["stop", "skip"] = "stop") -> list[int]:
+def check_rows(lines: Iterable[InputLine], file: Path, on_bad_line: Literal["stop", "skip"] = "stop") -> None:
     """Find the rows of a file that cannot be read, before anything is written: every row must be in the output.
+
+    The first ones are printed.
 
     Args:
         lines: Rows of the file.
         file: The file, for the message.
         on_bad_line: "stop", the default, refuses a file with such rows.
 
-    Returns:
-        The first lines of these rows, the first of which are printed.
-
     Raises:
         DataError: A row cannot be read, and `on_bad_line` is "stop".
     """
-    bad_lines = list[int]()
+    num_bad = 0
     for line in lines:
         if isinstance(line, BadLine):
-            bad_lines.append(line.line)
-            if len(bad_lines) <= MAX_LISTED:
+            num_bad += 1
+            if num_bad <= MAX_LISTED:
                 print_message(str(line))
-    if bad_lines and on_bad_line == "stop":
-        listed = "" if len(bad_lines) <= MAX_LISTED else f"; the first {MAX_LISTED} are listed"
+    if num_bad and on_bad_line == "stop":
+        listed = "" if num_bad <= MAX_LISTED else f"; the first {MAX_LISTED} are listed"
         raise DataError(
-            f"{file}: {count_noun(len(bad_lines), 'row')} cannot be read{listed}. --fill writes every row, so nothing "
+            f"{file}: {count_noun(num_bad, 'row')} cannot be read{listed}. --fill writes every row, so nothing "
             "is written: correct them first, or write them as they are with --on-bad-line skip"
         )
-    return bad_lines
 
 
-def read_rows(file: Path, bad_lines: Sequence[int], first_lines: Iterable[int]) -> dict[int, bytes]:
-    """Return rows of a file as bytes with their line ends, by their first lines.
+class RowReader:
+    """Reads rows of a file as bytes, with their line ends. It is opened with the first row, and read once."""
 
-    Args:
-        file: The file.
-        bad_lines: First lines of these rows.
-        first_lines: First line of each row of the file, in their order.
+    def __init__(self, file: Path, first_lines: Iterable[int]) -> None:
+        """Begin before the first row.
 
-    Raises:
-        DataError: The file cannot be read.
-    """
-    if not bad_lines:
-        return {}
-    with open_data_file(file) as stream:
-        lines = stream.readlines()
-    starts = list(first_lines)
-    stop_of = dict(zip(starts, [*starts[1:], len(lines) + 1], strict=True))
-    return {line: b"".join(lines[line - 1 : stop_of[line] - 1]) for line in bad_lines}
+        Args:
+            file: The file.
+            first_lines: First line of each row of the file, in their order.
+        """
+        self.file = file
+        self._lines = self._read_lines()
+        self._num_read = 0
+        """Number of lines that were read."""
+        self._first_lines = iter(first_lines)
+        self._first_line: int | None = 0
+
+    def read(self, first_line: int) -> bytes:
+        """Return a row.
+
+        Args:
+            first_line: Its first line, behind the rows that were read earlier.
+
+        Raises:
+            DataError: The file cannot be read, or has no such row: it has changed.
+        """
+        while self._first_line is not None and self._first_line < first_line:
+            self._first_line = next(self._first_lines, None)
+        if self._first_line == first_line:
+            self._first_line = next(self._first_lines, None)
+            for _ in self._next_lines(first_line - 1):
+                pass
+            row = b"".join(self._next_lines(None if self._first_line is None else self._first_line - 1))
+            if row:
+                return row
+        raise DataError(f"{self.file} has changed while it was read: run the command again")
+
+    def _next_lines(self, last: int | None) -> Iterator[bytes]:
+        """Yield the next lines of the file up to a number; None is the last one."""
+        for line in islice(self._lines, None if last is None else last - self._num_read):
+            self._num_read += 1
+            yield line
+
+    def _read_lines(self) -> Iterator[bytes]:
+        """Yield the lines of the file."""
+        with open_data_file(self.file) as stream:
+            yield from stream
 
 
 def write_filled_table(
@@ -213,7 +241,7 @@ def write_filled_table(
     chunks: Iterable[list[InputLine]],
     backend: "PredictionBackend",
     notes: DecodingNotes,
-    bad_rows: Mapping[int, bytes] | None = None,
+    bad_rows: RowReader | None = None,
 ) -> None:
     """Decode the sources of all rows with an empty cell, and write the table to standard output.
 
@@ -222,13 +250,13 @@ def write_filled_table(
         chunks: Rows of the input.
         backend: Predictor.
         notes: Counts of the input, which this function increases.
-        bad_rows: Rows that cannot be read, by their first lines, which are written as they are; None, the default, to
-            stop at one.
+        bad_rows: Reader of the file for rows that cannot be read, which are written as they are; None, the default,
+            to stop at one.
 
     Raises:
         ConfigError: The input has no header, or its header lacks the column.
-        DataError: There is no row, or a row cannot be read or has another number of cells than the header. The rows
-            before it are written.
+        DataError: There is no row, the file has changed, or a row cannot be read or has another number of cells than
+            the header. The rows before it are written.
     """
     is_first, num_bad = True, 0
     for chunk in chunks:
@@ -243,7 +271,8 @@ def write_filled_table(
         decoded = zip(lines, rows, _decode_empty(table, lines, rows, backend), strict=True)
         for item in items:
             if isinstance(item, BadLine):
-                table.write_unchanged((bad_rows or {})[item.line])
+                assert bad_rows is not None
+                table.write_unchanged(bad_rows.read(item.line))
                 num_bad += 1
                 continue
             line, row, trace = next(decoded)

@@ -56,14 +56,14 @@ class SourceInput:
             raise ConfigError("--top-mass selects from several outputs: it requires --nbest, or a larger --beam-size")
         check_decoding(predictor, sampling, nbest, self.prefixes is not None)
         self.data = file_data_config(predictor.config.data, args, file, args.input_format)
-        self.cells = TableCells()
+        self.cells = TableCells(has_rows=args.output_format == "csv")
         columns = predictor.vocabularies.columns
         self.format = InputFormat(args.input_format, args.header, columns, cells=self.cells)
         num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
         self.outputs_per_source = num_outputs if has_several or args.lattice else 1
 
     def chunks(self) -> Iterator[LineChunk]:
-        """Yield the lines in chunks. The cells of a chunk are removed behind it, except for CSV, which removes them.
+        """Yield the lines in chunks.
 
         Raises:
             DataError: The input cannot be read, a line is bad and bad lines are not skipped, or a line has no prefix.
@@ -73,8 +73,6 @@ class SourceInput:
             yield (
                 chunk if self.prefixes is None else chunk._replace(prefixes=_take_prefixes(chunk.items, self.prefixes))
             )
-            if self.args.output_format != "csv":  # contexts need rows of the next chunk
-                self.cells.remove_rows(len(chunk.items))
 
     def report_names(self) -> None:
         """Print a message about names of columns that have no output line."""

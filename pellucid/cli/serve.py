@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from pellucid.argument_checks import replace_surrogates
 from pellucid.cli.arguments import parse_arguments
 from pellucid.errors import InputError, quote
 from pellucid.files import read_bytes
@@ -131,6 +132,7 @@ def name_models(runs: tuple[str, ...]) -> dict[str, Path]:
         name, separator, folder = argument.partition("=")
         if not separator or Path(argument).exists():
             name, folder = Path(argument).absolute().name or Path(argument).resolve().name, argument
+        name = replace_surrogates(name)  # it is part of JSON and HTML
         if name in folders:
             raise InputError(f"two models have the name {quote(name)}: give NAME=RUN")
         folders[name] = Path(folder)

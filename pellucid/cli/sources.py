@@ -17,7 +17,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, check_first_line
 from pellucid.data.headers import with_header
 from pellucid.data.lines import LineStream
-from pellucid.data.readers import BadLine
+from pellucid.data.readers import BadLine, TableCells
 from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.streaming import Item, chunked, count_characters
 from pellucid.decoding.trace import Trace
@@ -64,7 +64,7 @@ def read_chunks(
         outputs: Number of outputs per source; more of them make smaller chunks.
 
     Yields:
-        Lists of examples and bad lines, in order.
+        Lists of examples and bad lines, in order; shorter ones where the cells that the input format keeps are long.
 
     Raises:
         DataError: The input cannot be read, its header lacks a configured column, or standard input is closed.
@@ -73,23 +73,31 @@ def read_chunks(
     """
     data = with_header(run_data, input_format.header)
     input_format = input_format._replace(report=_report_first_line)
+    cells = TableCells(has_rows=False) if input_format.cells is None else input_format.cells
     if str(file) != "-":
-        for number, chunk in enumerate(chunked(read_file(file, data, input_format), outputs, _characters)):
+        items = read_file(file, data, input_format)
+        for number, chunk in enumerate(chunked(items, outputs, _characters, cells.is_full)):
             if not number:
                 _report_first_line(check_first_line(chunk, file, data, input_format))
+            cells.begin_chunk()
             yield chunk
         return
     stream, is_first = standard_input(), not sys.stdin.isatty()
     items = parse_stream(stream, STANDARD_INPUT, data, input_format)
-    for chunk in arrived_chunks(stream, items, outputs, _characters):
+    for chunk in arrived_chunks(stream, items, outputs, _characters, cells.is_full):
         if is_first:
             _report_first_line(check_first_line(chunk, None, data, input_format))
+        cells.begin_chunk()
         yield chunk
         is_first = False
 
 
 def arrived_chunks(
-    stream: LineStream, items: Iterable[Item], outputs: int, characters: Callable[[Item], int]
+    stream: LineStream,
+    items: Iterable[Item],
+    outputs: int,
+    characters: Callable[[Item], int],
+    is_full: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[Item]]:
     """Return the items of a stream in chunks of suitable size for decoding, each at once where no line has arrived.
 
@@ -100,8 +108,9 @@ def arrived_chunks(
         items: Items that are parsed from these lines, one from each.
         outputs: Number of outputs per item; more of them make smaller chunks.
         characters: Function that returns the number of characters of an item.
+        is_full: Function that returns true if a chunk ends for another reason; by default, none does.
     """
-    return chunked(items, outputs, characters, lambda: not stream.arrived_lines)
+    return chunked(items, outputs, characters, lambda: is_full() or not stream.arrived_lines)
 
 
 def standard_input() -> LineStream:

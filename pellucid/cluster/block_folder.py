@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,8 +24,9 @@ from pellucid.files import (
     open_regular_file,
     read_bytes,
     remove_file,
-    remove_files,
+    remove_temporaries,
     unexpected_files,
+    unlink_file,
     wrap_os_errors,
     write_atomic,
     write_json,
@@ -36,8 +37,8 @@ FINGERPRINT = "fingerprint.json"
 """File with the fingerprint of the command."""
 LOCK = "lock"
 """File that a running command locks."""
-OWN_NAME = re.compile(r"fingerprint\.json|(input|output|attempts)-\d{8}")
-"""Pattern of the names of the files that a command writes to its folder, besides the lock."""
+BLOCK_NAME = re.compile(r"(?P<kind>input|output|attempts)-(?P<number>\d{8}|[1-9]\d{8})")
+"""Pattern of the names of the files of a block."""
 MAX_VISIBLE_SECONDS = 90.0
 """Seconds for which a finished block may be missing. Linux remembers for up to 60 seconds that a file of a network file
 system (NFS) did not exist."""
@@ -45,6 +46,60 @@ VISIBLE_PAUSE = 1.0
 """Seconds between two attempts to find it."""
 START_AGAIN = "remove the folder, and give the command again"
 """Advice for a folder with damaged blocks."""
+
+
+class BlockNumbers:
+    """Set of numbers of blocks in ascending order. It takes one byte for each number up to the largest one.
+
+    A set of Python takes some 80 bytes for each of its numbers, and an input may have millions of blocks.
+    """
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        """Set the numbers.
+
+        Args:
+            numbers: Numbers of blocks, from 0; none by default.
+        """
+        self._is_member = bytearray()
+        self._count = 0
+        for number in numbers:
+            self.add(number)
+
+    def __len__(self) -> int:
+        """Return how many numbers there are."""
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the numbers in ascending order."""
+        number = self._is_member.find(1)
+        while number >= 0:
+            yield number
+            number = self._is_member.find(1, number + 1)
+
+    def __contains__(self, number: object) -> bool:
+        """Return whether a number is in the set."""
+        return isinstance(number, int) and number < len(self._is_member) and self._is_member[number] == 1
+
+    def add(self, number: int) -> None:
+        """Add a number, unless it is in the set.
+
+        Args:
+            number: Number of a block, from 0.
+        """
+        if number not in self:
+            self._is_member.extend(bytes(max(0, number + 1 - len(self._is_member))))
+            self._is_member[number] = 1
+            self._count += 1
+
+    def discard(self, number: int) -> None:
+        """Remove a number, if it is in the set.
+
+        Args:
+            number: Number of a block, from 0.
+        """
+        if number in self:
+            self._is_member[number] = 0
+            self._count -= 1
 
 
 class Fingerprint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,7 +182,7 @@ class BlockFolder:
         """
         return RunError(f"block {number + 1} of {self.path} is damaged: {START_AGAIN}")
 
-    def finished_numbers(self) -> set[int]:
+    def finished_numbers(self) -> BlockNumbers:
         """Return the numbers of the finished blocks.
 
         The folder is listed. To look for each file would make a network file system remember those that are missing.
@@ -135,15 +190,15 @@ class BlockFolder:
         Raises:
             RunError: The folder cannot be read.
         """
-        return self._list_numbers("output")
+        return BlockNumbers(self._numbers("output"))
 
-    def started_numbers(self) -> set[int]:
-        """Return the numbers of the blocks that are being processed, or whose process died.
+    def has_started_blocks(self) -> bool:
+        """Return whether a block is being processed, or its process died.
 
         Raises:
             RunError: The folder cannot be read.
         """
-        return self._list_numbers("attempts")
+        return any(True for _ in self._numbers("attempts"))
 
     def is_in_use(self) -> bool:
         """Return whether the command to which the folder belongs has not ended, or can be continued."""
@@ -194,30 +249,47 @@ class BlockFolder:
         Raises:
             RunError: A file cannot be removed.
         """
-        with wrap_os_errors("remove", self.path):
-            names = [name for name in os.listdir(self.path) if OWN_NAME.fullmatch(name) and name != FINGERPRINT]
-        remove_files(self.path, names)
+        self.remove_blocks()
         remove_file(self.path / FINGERPRINT)  # the last: without it, finished blocks would be of an unknown command
+
+    def remove_blocks(self) -> None:
+        """Remove all files of blocks.
+
+        Raises:
+            RunError: A file cannot be removed.
+        """
+        is_left = True
+        while is_left:  # a file system may leave out names while files are removed
+            is_left = False
+            for match in self._block_names():
+                unlink_file(self.path / match[0])
+                is_left = True
+        remove_temporaries(self.path, BLOCK_NAME.fullmatch)
 
     def _file(self, kind: str, number: int) -> Path:
         """Return the path of a file of a block: its "input", its "output", or its "attempts"."""
         return self.path / f"{kind}-{number:08}"
 
-    def _list_numbers(self, kind: str) -> set[int]:
-        """Return the numbers of the blocks that have a file of a kind."""
-        with wrap_os_errors("read", self.path):
-            names = [name.rpartition("-") for name in os.listdir(self.path) if OWN_NAME.fullmatch(name)]
-        return {int(digits) for start, _, digits in names if start == kind}
+    def _block_names(self) -> Iterator[re.Match[str]]:
+        """Yield the names of the files of blocks as matches of `BLOCK_NAME`; they are never in memory together."""
+        with wrap_os_errors("read", self.path), os.scandir(self.path) as entries:
+            yield from filter(None, (BLOCK_NAME.fullmatch(entry.name) for entry in entries))
+
+    def _numbers(self, kind: str) -> Iterator[int]:
+        """Yield the numbers of the blocks that have a file of a kind, in any order."""
+        return (int(match["number"]) for match in self._block_names() if match["kind"] == kind)
 
 
 @contextmanager
 def locked_block_folder(path: Path, fingerprint: Mapping[str, str]) -> Iterator[BlockFolder]:
     """Create the folder of a command, or open the one that the same command has left, within the block.
 
+    A folder that another command has left is emptied, if no block was started: the command could not read its input.
+
     Args:
         path: The folder.
-        fingerprint: What the finished blocks depend on, by a name that messages show: such as the version of Pellucid,
-            and checksums of the model, the input and the settings.
+        fingerprint: Values on which the finished blocks depend, by the names that messages show: such as the version of
+            Pellucid, and checksums of the model, the input and the settings.
 
     Yields:
         The folder, which no other command uses meanwhile.
@@ -234,8 +306,9 @@ def locked_block_folder(path: Path, fingerprint: Mapping[str, str]) -> Iterator[
     _check_content(path)  # before a file is created there
     with open_regular_file(path / LOCK, mode="ab") as file, hold_lock(file, path / LOCK, "another command"):
         _check_content(path)
-        _check_fingerprint(path, fingerprint)
-        yield BlockFolder(path)
+        folder = BlockFolder(path)
+        _check_fingerprint(folder, fingerprint)
+        yield folder
     with suppress(OSError):  # unfinished blocks and files of others stay
         path.rmdir()
 
@@ -248,9 +321,9 @@ def _check_content(path: Path) -> None:
         raise RunError(f"{path} holds {others[0]} and no {FINGERPRINT}: expected a new or an empty folder")
 
 
-def _check_fingerprint(path: Path, fingerprint: Mapping[str, str]) -> None:
+def _check_fingerprint(folder: BlockFolder, fingerprint: Mapping[str, str]) -> None:
     """Write the fingerprint of a new folder, and compare that of another one; `RunError` names what differs."""
-    file = path / FINGERPRINT
+    path, file = folder.path, folder.path / FINGERPRINT
     if not file_exists(file):
         write_json(file, Fingerprint(parts=dict(fingerprint)))
         return
@@ -259,8 +332,11 @@ def _check_fingerprint(path: Path, fingerprint: Mapping[str, str]) -> None:
     except ValueError:
         raise RunError(f"{file} is damaged: remove {path} to start again") from None
     different = [name for name in {**fingerprint, **found} if found.get(name) != fingerprint.get(name)]
-    if different:
+    if different and not folder.finished_numbers() and not folder.has_started_blocks():
+        folder.remove_blocks()
+        write_json(file, Fingerprint(parts=dict(fingerprint)))
+    elif different:
         raise RunError(
-            f"{path} has the finished blocks of another command (different: {', '.join(different)}): repeat that "
+            f"{path} has the blocks of another command (different: {', '.join(different)}): repeat that "
             "command to finish it, or remove the folder to start again"
         )

@@ -1,6 +1,6 @@
 """Processing of the blocks of a folder by the machines of a Ray cluster, through Ray Data.
 
-The rows of the data set are the numbers of the blocks; their contents are files of the folder, which all machines
+The rows of the data set are runs of numbers of blocks; their contents are files of the folder, which all machines
 share. Each actor of Ray Data loads the model once and processes one block at a time. If a process or a machine dies,
 Ray starts the actor again elsewhere and repeats its block; a block that is finished is not processed again.
 """
@@ -8,13 +8,13 @@ Ray starts the actor again elsewhere and repeats its block; a block that is fini
 import json
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from threadpoolctl import threadpool_limits
 
-from pellucid.cluster.block_folder import LOCK, BlockFolder
+from pellucid.cluster.block_folder import LOCK, BlockFolder, BlockNumbers
 from pellucid.cluster.ray_connection import ClusterError
 from pellucid.cluster.ray_job import LockedProbe, check_shared, check_version
 from pellucid.cluster.ray_pool import JobResources, count_slots, job_environment
@@ -63,12 +63,14 @@ class BlockWorker:
         """Process blocks, and write the finished ones to the folder.
 
         Args:
-            batch: Numbers of the blocks, as "number".
+            batch: Runs of blocks as `divide_numbers` returns them: first numbers as "start", and those after the last
+                ones as "stop".
 
         Returns:
             The numbers, and the lines of the user's error of each block as JSON, "" for a finished one.
         """
-        numbers = [int(number) for number in batch["number"]]
+        runs = zip(batch["start"], batch["stop"], strict=True)
+        numbers = [number for start, stop in runs for number in range(int(start), int(stop))]
         return {"number": numbers, "error": [self._process(number) for number in numbers]}
 
     def _process(self, number: int) -> str:
@@ -131,7 +133,7 @@ def fit_resources(resources: JobResources) -> JobResources:
     raise ClusterError(f"no machine of the Ray cluster has a {missing}, as a process needs")
 
 
-def process_blocks(job: BlockJob, numbers: Sequence[int], num_processes: int) -> Iterator[int]:
+def process_blocks(job: BlockJob, numbers: Collection[int], num_processes: int) -> Iterator[int]:
     """Process blocks on the machines of the cluster to which this process is connected.
 
     Args:
@@ -146,7 +148,7 @@ def process_blocks(job: BlockJob, numbers: Sequence[int], num_processes: int) ->
         InputError: A user's error in a block, that of the first such block; the blocks before it are finished then. Or
             a machine does not share the folder, has another version of Pellucid, or its processes die again and again.
     """
-    unfinished, failed = set(numbers), dict[int, str]()
+    unfinished, failed = BlockNumbers(numbers), dict[int, str]()
     for row in _dataset(job, numbers, num_processes).iter_rows():
         number, error = int(row["number"]), str(row["error"])
         unfinished.discard(number)
@@ -154,13 +156,31 @@ def process_blocks(job: BlockJob, numbers: Sequence[int], num_processes: int) ->
             failed[number] = error
         else:
             yield number
-        if failed and unfinished and min(failed) < min(unfinished):  # a block before it may still fail
+        if failed and unfinished and min(failed) < next(iter(unfinished)):  # a block before it may still fail
             break
     if failed:
         raise InputError(*json.loads(failed[min(failed)]))
 
 
-def _dataset(job: BlockJob, numbers: Sequence[int], num_processes: int) -> "Dataset":
+def divide_numbers(numbers: Iterable[int], max_length: int) -> list[dict[str, int]]:
+    """Return runs of consecutive numbers, each as a dict with its first number and the one after its last number.
+
+    Without finished blocks, there are as many runs as tasks, however many blocks there are.
+
+    Args:
+        numbers: Numbers of blocks, in ascending order.
+        max_length: Maximum number of blocks of a run.
+    """
+    runs = list[dict[str, int]]()
+    for number in numbers:
+        if runs and number == runs[-1]["stop"] and number - runs[-1]["start"] < max_length:
+            runs[-1]["stop"] = number + 1
+        else:
+            runs.append({"start": number, "stop": number + 1})
+    return runs
+
+
+def _dataset(job: BlockJob, numbers: Collection[int], num_processes: int) -> "Dataset":
     """Return the data set whose rows are the numbers of the finished blocks, with their errors."""
     import ray.data
     from ray.data import ActorPoolStrategy, DataContext
@@ -169,9 +189,8 @@ def _dataset(job: BlockJob, numbers: Sequence[int], num_processes: int) -> "Data
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_no_progress_timeout_s = -1  # else it fails after 30 minutes without free CPUs, or of a long block
-    rows = ray.data.from_items(
-        [{"number": number} for number in numbers], override_num_blocks=min(len(numbers), MAX_TASKS)
-    )
+    runs = divide_numbers(numbers, -(-len(numbers) // MAX_TASKS))
+    rows = ray.data.from_items(runs, override_num_blocks=min(len(runs), MAX_TASKS))
     return rows.map_batches(
         BlockWorker,
         batch_size=None,

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pellucid.dependencies import MissingDependencyError, install_command, require_package
-from pellucid.errors import InputError, abbreviate_reason, parse_whole_number, quote
+from pellucid.errors import InputError, RunError, abbreviate_reason, parse_whole_number, quote
+from pellucid.files import read_bytes
 from pellucid.worker_pool import available_cores
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
@@ -31,6 +32,8 @@ CONNECT_TIMEOUT = 20.0
 """Seconds within which the head of a cluster must answer."""
 PORT = 6379
 """Port of the head of a cluster, if an address has none: the default of `ray start`."""
+MAX_ADDRESS_BYTES = 2**12
+"""Maximum size of the file with the address of a cluster, in bytes."""
 
 ENVIRONMENT_ERROR = re.compile(
     r"^(?:\w+\.)*(?:ModuleNotFoundError|ImportError|UnpicklingError|AttributeError: Can't get attribute)\b.*",
@@ -177,8 +180,8 @@ def find_cluster_address() -> str:
         return address
     default = tempfile.gettempdir() if os.name == "nt" else "/tmp"
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or default
-    with suppress(OSError):  # no cluster was started, or another user's file
-        return (Path(folder) / "ray" / "ray_current_cluster").read_text("utf-8").strip()
+    with suppress(RunError, UnicodeDecodeError):  # no cluster was started, or another user's file
+        return read_bytes(Path(folder) / "ray" / "ray_current_cluster", RunError, MAX_ADDRESS_BYTES).decode().strip()
     return ""
 
 
@@ -249,7 +252,7 @@ def _check_answer(address: str) -> None:
     host, port = _split_address(address)
     try:
         socket.create_connection((host, port), CONNECT_TIMEOUT).close()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError for a host that cannot be one, such as "a..b"
         raise ClusterError(
             f"no Ray cluster answers at {address} within {CONNECT_TIMEOUT:g} seconds ({abbreviate_reason(error)}): "
             f"start it (ray start --head), give its address by the variable {ADDRESS_VARIABLE}, or set "

@@ -279,7 +279,7 @@ def check_shared(shared: LockedProbe) -> None:
             "path"
         ) from error
     with file:
-        if _has_lock(file):
+        if _is_lock_granted(file):
             raise RunError(
                 f"locks on the file system of {shared.run} are not shared between the machines {shared.machine} and "
                 f"{here}, so that two commands could write to it: mount it with NFS version 4, without the "
@@ -287,8 +287,8 @@ def check_shared(shared: LockedProbe) -> None:
             )
 
 
-def _has_lock(file: IO[bytes]) -> bool:
-    """Return whether a lock that another machine holds is granted here; also if the file system has no locks."""
+def _is_lock_granted(file: IO[bytes]) -> bool:
+    """Return whether a lock that another machine holds is granted here, too; True if the file system has no locks."""
     try:
         return try_lock(file)
     except OSError:

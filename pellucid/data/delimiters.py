@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from pellucid.config.settings import Delimiter, Format
+from pellucid.data.csv_parser import CsvError, csv_reader
 from pellucid.data.lines import RecordError, decode_line
 from pellucid.errors import DataError
 
@@ -215,13 +216,13 @@ def _rows(lines: Sequence[bytes], character: str) -> Iterator[list[str]]:
     """Yield the records of some lines that are not blank; one that is not valid CSV has no fields."""
     if lines and not _is_text(lines[0]):  # reading the records reports it
         return
-    reader = csv.reader((line.decode(errors="replace") for line in lines), delimiter=character, strict=True)
+    reader = csv_reader((line.decode(errors="replace") for line in lines), character)
     while True:
         try:
             fields = next(reader)
         except StopIteration:
             return
-        except csv.Error:
+        except CsvError:
             if reader.line_num < len(lines):
                 yield []
             continue

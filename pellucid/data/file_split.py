@@ -3,6 +3,7 @@
 All rows of a source are in one part, and all rows of a group if groups are given. Rows without a target are apart.
 """
 
+import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -276,7 +277,7 @@ def _divide_lines(content: _Content, parts: Sequence[str]) -> dict[str, bytes]:
 
 
 def write_split(split: FileSplit, folder: Path) -> dict[SplitPart, Path]:
-    """Write the files of a split, all of them or none.
+    """Write the files of a split. All of them are on disk before the first one gets its name.
 
     Args:
         split: The split.
@@ -299,5 +300,8 @@ def write_split(split: FileSplit, folder: Path) -> dict[SplitPart, Path]:
     make_folder(folder)
     with ExitStack() as stack:
         for part, content in split.contents.items():
-            stack.enter_context(open_atomic(paths[part])).write(content)
+            file = stack.enter_context(open_atomic(paths[part]))
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
     return {part: paths[part] for part in split.contents}

@@ -18,7 +18,6 @@ from pellucid.config.columns import column_number
 from pellucid.data.headers import list_names
 from pellucid.data.lines import MAX_LINE_BYTES, RecordError, decode_utf8
 from pellucid.data.readers import (
-    TEXT_TYPES,
     BadLine,
     ColumnFinder,
     ColumnSelection,
@@ -27,6 +26,7 @@ from pellucid.data.readers import (
     arrow_records,
     check_distinct_columns,
     find_columns,
+    is_text_type,
 )
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, DataError, abbreviate_reason, quote
@@ -248,7 +248,7 @@ def _table_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
         if table.column_names.count(name) > 1:
             raise DataError(f"{table.name}: {table.column_names.count(name)} columns are named {quote(name)}")
         kind = str(table.rows.schema.field(name).type)
-        if kind.removeprefix("dictionary<values=").partition(",")[0] not in TEXT_TYPES:
+        if not is_text_type(kind):
             raise DataError(
                 f"{table.name}: column {quote(name)} holds {kind}, not strings: convert the column to strings"
             )

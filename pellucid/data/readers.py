@@ -1,12 +1,11 @@
 """Readers of TSV, CSV, JSON lines, Parquet and parallel text: records with the selected columns."""
 
-import csv
 import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import accumulate, chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -15,6 +14,7 @@ import msgspec
 from pellucid.argument_checks import check_arguments
 from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Delimiter, Format, Header
+from pellucid.data.csv_parser import CsvError, csv_reader
 from pellucid.data.delimiters import (
     DELIMITER_NAMES,
     DELIMITERS,
@@ -91,15 +91,27 @@ class TableCells:
     """Position of the source among the columns, from 0."""
     rows: deque[Sequence[str]] = field(default_factory=deque)
     """Cells of each record; none for a blank or unreadable line."""
+    has_rows: bool = True
+    """Whether the reader keeps the rows; False if only the names are needed."""
+    num_characters: int = 0
+    """Number of characters of the rows that were added since the last chunk (`begin_chunk`)."""
 
-    def remove_rows(self, count: int) -> None:
-        """Remove the first rows.
+    def add_row(self, row: Sequence[str]) -> None:
+        """Add the cells of the next record.
 
         Args:
-            count: Their number; all rows if there are fewer, as with an input that is no table.
+            row: The cells.
         """
-        for _ in range(min(count, len(self.rows))):
-            self.rows.popleft()
+        self.rows.append(row)
+        self.num_characters += sum(map(len, row))
+
+    def begin_chunk(self) -> None:
+        """Begin a chunk of records, with no row of its own yet."""
+        self.num_characters = 0
+
+    def is_full(self) -> bool:
+        """Return whether the chunk of records should end, because its cells have many characters."""
+        return self.num_characters >= MAX_CELL_CHARACTERS
 
 
 class ColumnSelection(NamedTuple):
@@ -181,9 +193,8 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
 
     Yields:
         Records of the selected columns; with `single_column`, of the source alone for a row of one column, unless a
-        header names another column first. A row with
-        too few columns, more than `max_columns`, or another number than the header or the first row is a `BadLine`.
-        Bad and blank rows pass unchanged.
+        header names another column first. A row with too few columns, more than `max_columns`, or another number than
+        the header or the first row is a `BadLine`. Bad and blank rows pass unchanged.
 
     Raises:
         DataError: The header line cannot be read, or lacks a selected column or has it twice.
@@ -195,7 +206,7 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
     needed = max(positions, default=0) + 1
     if columns.cells is not None:
         columns.cells.source_position = positions[0] if positions else 0
-        rows = _keep_cells(rows, columns.cells)
+        rows = _keep_cells(rows, columns.cells) if columns.cells.has_rows else rows
     # Below a header that names another column first, a single cell is not the source.
     single_column = columns.single_column and not (width.columns and positions[0])
     expected = str(width) if width.columns else count_noun(needed, "column")
@@ -230,7 +241,7 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
 def _keep_cells(rows: Records, cells: TableCells) -> Records:
     """Yield rows, and store the cells of each."""
     for row in rows:
-        cells.rows.append(() if isinstance(row, BadLine) else row.fields)
+        cells.add_row(() if isinstance(row, BadLine) else row.fields)
         yield row
 
 
@@ -531,8 +542,8 @@ MAX_COLUMNS = 2**20
 220 bytes for each."""
 MAX_PARSED_JSON = 2**22
 """Maximum length of a JSON line whose values are all parsed, in bytes: Python needs up to 24 times its memory."""
-MAX_CSV_FIELD = 2**31 - 1
-"""Maximum field size that the csv module accepts on every system."""
+MAX_CELL_CHARACTERS = 2**24
+"""Number of characters of the cells of a chunk of records from which the chunk ends (`TableCells.is_full`)."""
 PARQUET_BATCH_ROWS = 2**13
 """Maximum number of Parquet rows in memory at once."""
 PARQUET_NESTED_ROWS = 2**8
@@ -739,6 +750,7 @@ def parquet_column_names(path: Path) -> Sequence[str]:
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[tuple[Any, io.BufferedIOBase]]:
     """Open a Parquet file, and its content, for a block; `DataError` for errors of pyarrow at its opening and in it."""
+    # For a damaged file pyarrow raises its own exceptions, C++ exceptions, or a UnicodeDecodeError for a column name.
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -761,37 +773,30 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
         DataError: The file cannot be read, is not Parquet, is damaged, or lacks a selected column, has it twice, or has
             no strings in it.
     """
-    # For a damaged file pyarrow raises its own exceptions, C++ exceptions, or a UnicodeDecodeError for a column name.
-    import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    with open_data_file(path) as file:
-        content = _seekable_content(file, path)
-        try:
-            table = ParquetFile(content, page_checksum_verification=True)
-            named = [(field.name, str(field.type)) for field in table.schema_arrow]
-            names = _parquet_columns(named, columns, str(path))
-            nullable = columns.nullable_columns
-            first = 1
-            chunks = _column_chunks(table, content, names)
-            dictionaries = _dictionary_columns(chunks)
-            unexpanded = ParquetFile(
-                content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
+    with _open_parquet(path) as (table, content):
+        named = [(field.name, str(field.type)) for field in table.schema_arrow]
+        names = _parquet_columns(named, columns, str(path))
+        nullable = columns.nullable_columns
+        first = 1
+        chunks = _column_chunks(table, content, names, str(path))
+        dictionaries = _dictionary_columns(chunks)
+        unexpanded = ParquetFile(
+            content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
+        )
+        unpacked, packed = 0, content.seek(0, io.SEEK_END)
+        for batch in _parquet_batches(table, unexpanded, chunks, names, str(path)):
+            arrays = [batch.column(name) for name in names]
+            unpacked += sum(map(_text_bytes, arrays))
+            check_unpacked(str(path), unpacked, packed)
+            yield from arrow_records(arrays, names, first, str(path), nullable)
+            first += batch.num_rows
+        if first - 1 != table.metadata.num_rows:
+            raise DataError(
+                f"cannot read {path} as Parquet: it is damaged: it declares {table.metadata.num_rows:,} rows but "
+                f"contains {first - 1:,}"
             )
-            unpacked, packed = 0, content.seek(0, io.SEEK_END)
-            for batch in _parquet_batches(table, unexpanded, chunks, names, str(path)):
-                arrays = [batch.column(name) for name in names]
-                unpacked += sum(map(_text_bytes, arrays))
-                check_unpacked(str(path), unpacked, packed)
-                yield from arrow_records(arrays, names, first, str(path), nullable)
-                first += batch.num_rows
-            if first - 1 != table.metadata.num_rows:
-                raise DataError(
-                    f"cannot read {path} as Parquet: it is damaged: it declares {table.metadata.num_rows:,} rows but "
-                    f"contains {first - 1:,}"
-                )
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
-            raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
 
 def count_parquet_rows(path: Path) -> int:
@@ -845,8 +850,8 @@ def _check_unpacked_columns(table: Any, content: io.BufferedIOBase, name: str) -
     from pyarrow.parquet import ParquetFile
 
     kinds = {field.name: str(field.type) for field in table.schema_arrow}
-    texts = [column for column, kind in kinds.items() if _is_text(kind)]
-    chunks = _column_chunks(table, content, texts)
+    texts = [column for column, kind in kinds.items() if is_text_type(kind)]
+    chunks = _column_chunks(table, content, texts, name)
     dictionaries = _dictionary_columns(chunks)
     unexpanded = ParquetFile(
         content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
@@ -862,8 +867,12 @@ def _check_unpacked_columns(table: Any, content: io.BufferedIOBase, name: str) -
         check_unpacked(name, unpacked, packed)
 
 
-def _is_text(kind: str) -> bool:
-    """Return whether a type of Arrow, as text, is one of texts, also with a dictionary."""
+def is_text_type(kind: str) -> bool:
+    """Return whether a type of Arrow is one of texts, also with a dictionary.
+
+    Args:
+        kind: The type as text.
+    """
     return kind.removeprefix("dictionary<values=").partition(",")[0] in TEXT_TYPES
 
 
@@ -874,15 +883,24 @@ def _dictionary_columns(chunks: list[dict[str, Any]]) -> list[str]:
     return sorted({path for path, column in columns if column.has_dictionary_page} - prefixed)
 
 
-def _column_chunks(table: Any, content: io.BufferedIOBase, names: Sequence[str]) -> list[dict[str, Any]]:  # noqa: ANN401
+def _column_chunks(
+    table: Any,  # noqa: ANN401 (pyarrow has no types)
+    content: io.BufferedIOBase,
+    names: Sequence[str],
+    name: str,
+) -> list[dict[str, Any]]:
     """Return the metadata of the selected columns in each row group, by their paths in the schema.
 
     For damaged metadata pyarrow's `column` aborts the process, where reading a row raises an `OSError`. So the first
     row of each row group is read before `column` is called, in small pieces.
+
+    Raises:
+        DataError: A selected column has the path of another one.
     """
     from pyarrow.parquet import ParquetFile
 
-    metadata = table.metadata
+    metadata, selected = table.metadata, frozenset(names)
+    _check_column_paths(table, selected, name)
     first_rows = ParquetFile(
         content, metadata=metadata, buffer_size=PARQUET_PROBE_BYTES, page_checksum_verification=True
     )
@@ -891,8 +909,27 @@ def _column_chunks(table: Any, content: io.BufferedIOBase, names: Sequence[str])
     for index in range(metadata.num_row_groups):
         next(first_rows.iter_batches(1, row_groups=[index], columns=names, use_threads=False), None)
         group = metadata.row_group(index)
-        chunks.append({path: group.column(column) for column, path in enumerate(paths) if path in names})
+        chunks.append({path: group.column(column) for column, path in enumerate(paths) if path in selected})
     return chunks
+
+
+def _check_column_paths(table: Any, selected: frozenset[str], name: str) -> None:  # noqa: ANN401
+    """Raise `DataError` if pyarrow would read a second column in place of a selected one, or with it.
+
+    A column is found by its path, in which dots separate the fields of structs: "a.b" is also the field b of a.
+    """
+    structs = {field.name for field in table.schema_arrow if field.type.num_fields}
+    paths = set[str]()
+    for index in range(table.metadata.num_columns):
+        column = table.metadata.schema.column(index)
+        if column.path in selected and column.path in paths and column.name == column.path:
+            raise DataError(f"{name}: several columns are named {quote(column.path)}: rename all but one")
+        paths.add(column.path)
+        is_field, starts = False, accumulate(column.path.split("."), "{}.{}".format)
+        for start in starts if column.name != column.path else ():
+            if is_field and start in selected:
+                raise DataError(f"{name}: {quote(start)} is a column and a field of a struct: rename one of them")
+            is_field = is_field or start in structs
 
 
 def _parquet_batches(
@@ -975,19 +1012,15 @@ def _split_rows(lines: Iterable[bytes], name: str, split: Callable[[str], list[s
 def _csv_rows(lines: Iterable[bytes], name: str, delimiter: Delimiter) -> Records:
     """Yield all columns of each CSV record."""
     record = _CsvRecord(name, DELIMITERS[delimiter].encode())
-    reader = csv.reader(_csv_lines(lines, record), delimiter=DELIMITERS[delimiter], strict=True)
+    reader = csv_reader(_csv_lines(lines, record), DELIMITERS[delimiter])
     while True:
         start = record.begin(reader.line_num + 1)
-        # The limit is global to the process: it is raised for one record and then restored.
-        limit = csv.field_size_limit(MAX_CSV_FIELD)
         try:
             fields = next(reader)
         except StopIteration:
             return
-        except csv.Error as error:
+        except CsvError as error:
             record.error = record.error or _csv_error_text(abbreviate_reason(error), start, reader.line_num)
-        finally:
-            csv.field_size_limit(limit)
         if record.error:
             yield BadLine(name, start, record.error)
         else:
@@ -1139,7 +1172,7 @@ def _parquet_columns(named: Sequence[tuple[str, str]], columns: ColumnSelection,
     for column, kind in named:
         if column in selected and names.count(column) > 1:
             raise DataError(f"{name}: {names.count(column)} columns are named {quote(column)}")
-        if column in selected and not _is_text(kind):
+        if column in selected and not is_text_type(kind):
             raise DataError(f"{name}: column {quote(column)} holds {kind}, not strings")
     return selected
 

@@ -103,8 +103,8 @@ def chunked(
         items: Items of a stream.
         outputs: Number of outputs per item, which bounds the length of the lists.
         characters: Function that returns the number of characters of an item.
-        waits: Function that returns true if the next item has not arrived yet, so that the list ends; by default, all
-            items are there.
+        waits: Function that returns true if the list ends before the next item, such as one that has not arrived yet;
+            by default, all items are there.
     """
     chunk, counter = list[Item](), ChunkCounter(outputs)
     try:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast, get_args, get_origin
 
 import numpy as np
 
-from pellucid.argument_checks import convert_argument
+from pellucid.argument_checks import convert_argument, replace_surrogates
 from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.config.task_settings import TASKS, TaskSettings, get_task_settings
 from pellucid.data.vocabulary import EOS, SPECIAL_NAMES, UNK
@@ -19,7 +19,6 @@ from pellucid.decoding.trace_schema import (
     DECIMALS,
     MAX_CANDIDATES,
     ROUNDING,
-    SURROGATES,
     VERSION,
     Origin,
     TraceRecord,
@@ -343,7 +342,7 @@ class Trace:
 
     def __str__(self) -> str:
         """Return the source and its output on one line, with U+FFFD for a lone surrogate, which cannot be printed."""
-        return SURROGATES.sub("\ufffd", f"{self.text} → {self.output}")
+        return replace_surrogates(f"{self.text} → {self.output}")
 
     def __getstate__(self) -> list[Any]:
         """Return the fields, for pickle and copies; None represents the identity attention of tags."""

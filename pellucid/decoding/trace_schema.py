@@ -7,13 +7,12 @@ T steps (the end symbol's included), S source positions, N heads, L attention st
 
 import base64
 import math
-import re
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
-from pellucid.argument_checks import convert_argument
+from pellucid.argument_checks import convert_argument, replace_surrogates
 from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.error_messages import describe_value, escape_json
 from pellucid.errors import DataError, abbreviate_reason
@@ -35,7 +34,6 @@ MAX_CANDIDATES = 64
 MAX_EMPTY_ROWS = 1024
 """Maximum size of an unknown axis in an array without numbers."""
 SCALARS = {str, int, float, bool, type(None)}
-SURROGATES = re.compile("[\ud800-\udfff]")
 
 NodeStatus = Literal["kept", "ended", "pruned"]
 Origin = Literal["search", "sample", "given", "lexicon"]
@@ -360,7 +358,7 @@ def _replace_surrogates(value: object) -> object:
     """Return plain values with U+FFFD in place of lone surrogates, which file names and JSON may contain."""
     match value:
         case str():
-            return SURROGATES.sub("\ufffd", value)
+            return replace_surrogates(value)
         case list() | tuple():
             return [_replace_surrogates(item) for item in value]
         case dict():

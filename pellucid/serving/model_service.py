@@ -24,7 +24,10 @@ MAX_LOADS = 5
 MAX_RESTART_SECONDS = 30.0
 """Maximum pause before the next attempt to start a worker."""
 RELOAD_PAUSE_SECONDS = 5.0
-"""Pause before the next attempt to load a changed folder, if the process that loaded it was killed."""
+"""Pause before the next attempt to load a changed folder, if the process that loaded it was killed; it doubles with
+each attempt."""
+MAX_RELOAD_PAUSE_SECONDS = 600.0
+"""Maximum pause before the next attempt."""
 DEFAULT_BEAM_SIZE = 5
 """Assumed beam size of a request that gives none."""
 JOB_DIVISOR = 4
@@ -281,16 +284,24 @@ class ModelService:
         LOGGER.warning("%s: a worker process was restarted", self.name)
 
     async def _watch(self) -> None:
-        """Load the run folder again when its files have changed and stay the same for one interval."""
+        """Load the run folder again when its files have changed and stay the same for one interval.
+
+        If the process that loads them is killed, they may be right, and are loaded again after pauses that grow.
+        """
+        killed: Fingerprint | None = None  # the files whose loading was killed
+        pause = next_attempt = 0.0
         while True:
             before = await self._fingerprint()
             await asyncio.sleep(self.options.reload_interval)
-            if before == await self._fingerprint() != self.attempted:
+            is_due = before != self.attempted or (before == killed and time.monotonic() >= next_attempt)
+            if is_due and before == await self._fingerprint():
+                killed_before, killed = killed, None
                 try:
                     await self._reload()
-                except WorkerDiedError:  # the folder may be right
-                    await asyncio.sleep(RELOAD_PAUSE_SECONDS)
-                    self.attempted = ()
+                except WorkerDiedError:
+                    is_again = killed_before == self.attempted
+                    pause = min(2 * pause, MAX_RELOAD_PAUSE_SECONDS) if is_again else RELOAD_PAUSE_SECONDS
+                    killed, next_attempt = self.attempted, time.monotonic() + pause
                 except Exception:
                     LOGGER.debug("%s: the error of the reload is in the log", self.name)
 

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from pellucid.argument_checks import check_arguments
+from pellucid.argument_checks import check_arguments, replace_surrogates
 from pellucid.config.settings import Config, reads_neighbors
 from pellucid.data.corpus import EncodedCorpus, GrowingCorpus, ReadingReport, write_corpus
 from pellucid.data.encoding import id_dtypes
@@ -306,6 +306,11 @@ class DescribedFiles(NamedTuple):
     valid_target: PreparedFile | None
 
 
+def _encodable(file: PreparedFile) -> PreparedFile:
+    """Return a file with U+FFFD in a path that is not UTF-8, which JSON cannot have."""
+    return msgspec.structs.replace(file, path=replace_surrogates(file.path))
+
+
 class Preparation(NamedTuple):
     """A preparation: files, folder and settings."""
 
@@ -478,10 +483,10 @@ class Preparation(NamedTuple):
             key=self.key,
             data=self.resolved.data,
             task=self.resolved.task,
-            train=self.described.train,
-            train_target=self.described.train_target,
-            valid=self.described.valid,
-            valid_target=self.described.valid_target,
+            train=_encodable(self.described.train),
+            train_target=self.described.train_target and _encodable(self.described.train_target),
+            valid=self.described.valid and _encodable(self.described.valid),
+            valid_target=self.described.valid_target and _encodable(self.described.valid_target),
             num_examples=num_examples,
             num_validation_examples=counted.num_validation_examples,
             validation_sha256=counted.validation_sha256,
@@ -606,6 +611,6 @@ class BlockCounter:
             num_bad_lines=self.num_bad_lines,
             num_blank_lines=self.num_blank_lines,
             num_shared=self.num_shared(),
-            bad_lines=tuple(self.bad_lines),
-            note=self.note,
+            bad_lines=tuple(map(replace_surrogates, self.bad_lines)),
+            note=replace_surrogates(self.note),
         )

@@ -24,6 +24,7 @@ import msgspec
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import flatten_config
+from pellucid.data.prepared_data import read_description
 from pellucid.errors import ConfigError, DataError, DivergenceError, FolderInUseError, OutOfMemoryError, RunError
 from pellucid.files import (
     file_exists,
@@ -651,8 +652,11 @@ class HyperparameterSearch:
 def _study_description(request: StudyRequest) -> dict[str, Any]:
     """Return what all trials of a study share: a hash of the data files, the fixed settings and the search space."""
     digest = hashlib.sha256()
+    prepared = prepared_folder(request.files)
+    if prepared is not None:
+        digest.update(read_description(prepared).key.encode("utf-8"))
     mix_in = request.config.training.mix_in
-    for path in filter(None, [*request.files, Path(mix_in) if mix_in else None]):
+    for path in filter(None, [*(request.files if prepared is None else ()), Path(mix_in) if mix_in else None]):
         with wrap_os_errors("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     searched = {dimension.key for dimension in (*request.space.searched, *request.space.linked)}
