@@ -147,6 +147,19 @@ def test_the_schedule_begins_at_the_first_update_whatever_time_has_passed(monkey
     assert 79 <= events[-1].progress.seconds + 40 <= 81
 
 
+@pytest.mark.parametrize(("has_pair_ngram", "last_update"), [(True, 31), (False, 36)])
+def test_the_time_of_the_weight_is_kept_only_with_a_pair_ngram_model(
+    monkeypatch: pytest.MonkeyPatch, has_pair_ngram: bool, last_update: int
+) -> None:
+    """Regression test: without one, the time of six validations was not used."""
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    settings = {"epochs": 1000.0, "time_limit": "40s", "eval_interval": 4.0, "pair_ngram": True}
+    session = build_session(make_small_config(settings))
+    assert session.has_pair_ngram
+    session.has_pair_ngram = has_pair_ngram
+    assert list(fit(session))[-1].progress.update == last_update
+
+
 @pytest.mark.parametrize("seconds", [0.0, 3.0, 100.0])
 def test_a_time_limit_that_is_over_at_the_start_leaves_one_update(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float

@@ -158,12 +158,14 @@ def best_are_right(candidates: Sequence[CandidateScores], right: Sequence[Sequen
 def choose_weight(candidates: Sequence[CandidateScores], right: Sequence[Sequence[bool]]) -> float:
     """Return the weight in `WEIGHTS` with the most correct best candidates, a mean over neighbors in `WEIGHTS`.
 
-    The mean makes the choice less dependent on single examples. Among equal weights it is the smallest.
+    The mean makes the choice less dependent on single examples. Among equal weights it is the smallest. The weight is 0
+    unless it gives more correct best candidates than weight 0.
 
     Args:
-        candidates: Candidates of each validation source; at least one.
+        candidates: Candidates of each validation source; without a source the weight is 0.
         right: For each candidate, whether it is correct.
     """
     counts = [sum(best_are_right(candidates, right, weight)) for weight in WEIGHTS]
     padded = np.pad(np.array(counts), 1, mode="edge")
-    return WEIGHTS[int(np.argmax(padded[:-2] + padded[1:-1] + padded[2:]))]
+    chosen = int(np.argmax(padded[:-2] + padded[1:-1] + padded[2:]))
+    return WEIGHTS[chosen] if counts[chosen] > counts[0] else 0.0

@@ -86,6 +86,9 @@ class TrainingState:
     """Prepare the next batch during an update (on a GPU only)."""
     time_limit: float = field(init=False)
     """Maximum number of seconds of the training; infinite without a limit."""
+    has_pair_ngram: bool = field(init=False)
+    """True if the training has a pair n-gram model, whose weight takes time at its end; before the fit, if the settings
+    ask for one."""
 
     def __post_init__(self) -> None:
         """Create the gradient computer, the greedy predictor and the weight average."""
@@ -96,6 +99,7 @@ class TrainingState:
         self.updater = ParameterUpdater(self.gradient_computer, self.optimizer, self.config)
         self.prefetch = self.gradient_computer.device.type == "cuda"
         self.time_limit = parse_duration("training.time_limit", self.config.training.time_limit) or math.inf
+        self.has_pair_ngram = uses_pair_ngram(self.config)
 
     @property
     def config(self) -> Config:
@@ -311,7 +315,7 @@ def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
     limit = state.time_limit
     if math.isinf(limit):
         return limit
-    num_reserved = RESERVED_VALIDATIONS + (RESERVED_WEIGHTING if uses_pair_ngram(state.config) else 0.0)
+    num_reserved = RESERVED_VALIDATIONS + (RESERVED_WEIGHTING if state.has_pair_ngram else 0.0)
     reserve = num_reserved * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
     return limit - min(reserve, MAX_RESERVE * limit)
 
