@@ -202,8 +202,9 @@ def test_the_list_of_an_ensemble_of_one_is_that_of_its_member(
     member = with_weight(transducer, pair_ngram, 0.4)
     ensemble = combine_transducers([member], ["member"])
     assert outputs_of(ensemble.nbest_examples(examples, 3)) == outputs_of(member.nbest_examples(examples, 3))
-    pair = combine_transducers([member, transducer], ["member", "other"])
-    assert pair.pair_ngram is not None and pair.pair_ngram.weight == pytest.approx(0.2)
+    for pair in ([member, transducer], [transducer, member]):
+        joined = combine_transducers(pair, ["one", "two"])
+        assert joined.pair_ngram is not None and joined.pair_ngram.weight == pytest.approx(0.2)
 
 
 def test_an_ensemble_of_ensembles_has_the_weight_of_the_same_members_in_one_list(
@@ -219,7 +220,9 @@ def test_an_ensemble_of_ensembles_has_the_weight_of_the_same_members_in_one_list
     nested = [join(join(one, two), transducer, three), join(one, join(two, transducer), three)]
     nested += [join(one, join(two, join(transducer, three))), join(join(join(one, two), transducer), three)]
     assert [each.pair_ngram_weight for each in nested] == [weight] * 4
-    assert join(join(transducer, one), two).pair_ngram is None
+    assert join(join(transducer, one), two).pair_ngram_weight == pytest.approx(0.3)
+    assert replace(join(one, two), pair_ngram=None).pair_ngram_weight == 0
+    assert join(replace(join(one, two), pair_ngram=None), three).pair_ngram_weight == pytest.approx(0.1 / 3)
     changed = replace(join(one, two), pair_ngram=PairNgramMember(pair_ngram.model, 0.9))
     assert join(changed, transducer).pair_ngram_weight == pytest.approx(0.6)
 

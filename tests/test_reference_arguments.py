@@ -266,6 +266,7 @@ EXCEPTIONS = {
     "run_folder.predictor_loader.load": "converts its arguments, which `invalid_arguments.py` calls",
     "run_folder.predictor_loader.load_unwarned": "converts its arguments for `load`",
     "run_folder.environment": "describes the machine, with numbers and names of this package",
+    "run_folder.predictor_loader.load_members": "loads the members of an ensemble whose training has ended",
     "run_folder.predictor_loader.load_logged": "is called for a run whose log was read before",
     "run_folder.run_parts": "builds predictors of run folders for `load`, which checks its arguments",
     "run_folder.progress": "reads the header of a checkpoint, which it checks",
