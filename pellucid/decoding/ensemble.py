@@ -126,7 +126,7 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
 
 
 def _joined_pair_ngram(members: Sequence[Predictor], joined: EnsembleMembers) -> PairNgramMember | None:
-    """Return the first pair n-gram model of the members with the mean weight of all networks, 0 for those without one."""
+    """Return the first pair n-gram model of the members, with the mean weight of all networks."""
     weights, num_before = joined.pair_ngram_weights, 0
     for member in members:
         model = member.pair_ngram if isinstance(member, Transducer) else None

@@ -343,7 +343,11 @@ class ProgressReporter:
     def _report_size(self, event: SizeMeasurementStarted | SizeMeasured) -> None:
         """Print the chosen size; before, what is measured, and that kernels are compiled first."""
         if isinstance(event, SizeMeasured):
-            self._print_line(f"size {event.size}: about {event.epochs:,.1f} epochs in {event.time_limit}")
+            fits = f"about {event.epochs:,.1f} epochs in {event.time_limit}"
+            if event.epochs >= event.max_epochs:
+                maximum = f"{event.max_epochs:,.1f}".removesuffix(".0")
+                fits = f"the time of {event.time_limit} suffices for the maximum of {maximum} epochs"
+            self._print_line(f"size {event.size}: {fits}")
             return
         self._print_line(
             f"choosing the size for {event.time_limit}: {count_noun(event.examples, 'example')}, by the speed of a few "

@@ -112,7 +112,9 @@ class SizeMeasured(NamedTuple):
     time_limit: str
     """The setting `training.time_limit`."""
     epochs: float
-    """Estimated number of epochs for which the time suffices."""
+    """Estimated number of epochs for which the time suffices; it may exceed the maximum."""
+    max_epochs: float
+    """Maximum number of epochs."""
 
 
 class ModelBuilt(NamedTuple):
