@@ -231,6 +231,24 @@ def test_a_perfect_training_resumes_between_the_validations_around_its_half(
     assert session.progress.finished.startswith("exact_match is perfect") and session.progress.validations == 5
 
 
+def test_a_perfect_training_resumes_if_its_half_passes_after_a_validation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Regression test: a process that was stopped at its start saved its own time; the checkpoint was then refused."""
+    script_validations(monkeypatch, [1.0, *[2.0] * 9], [100.0] * 10)
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    config = make_small_config({"epochs": 100.0, "time_limit": "60s", "perfect_patience": 1})
+    session, restored = build_session(config), build_session(config)
+    for event in fit(session):
+        if isinstance(event, ValidationCompleted) and event.progress.stale == 1:
+            break
+    assert not session.progress.finished
+    session.progress = msgspec.structs.replace(session.progress, other_seconds=40.0)
+    save_training_state(tmp_path / "state", session, "data")
+    restore_training_state(tmp_path / "state", restored, "data")
+    assert restored.progress == session.progress
+
+
 def test_without_a_time_limit_the_progress_has_no_other_times() -> None:
     session = build_session(make_small_config({"epochs": 1.0}))
     progress = list(fit(session))[-1].progress

@@ -33,7 +33,7 @@ from pellucid.errors import ConfigError, DivergenceError, NotFiniteError, count_
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.custom_metrics import compute_metric, evaluated_examples
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
-from pellucid.run_folder.progress import LOSS_WINDOW, Progress
+from pellucid.run_folder.progress import LOSS_WINDOW, TIME_LIMIT_REASON, Progress
 from pellucid.shapes import Int
 from pellucid.tasks.registry import encode_for_task, get_task
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
@@ -412,7 +412,7 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     if outcome.out_of_epochs:
         return "all its passes over the data are done"
     if outcome.out_of_time:
-        return f"its time limit of {config.time_limit} is reached"
+        return f"{TIME_LIMIT_REASON}{config.time_limit} is reached"
     # A small validation set may be all correct by chance while the learning rate is high: hence the minimum length.
     is_stale = patience > 0 and min(stale, stale * config.eval_interval + 1e-9) >= patience and outcome.halfway
     if is_stale and outcome.best is not None and _is_perfect(outcome.best, config.metric):
