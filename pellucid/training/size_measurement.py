@@ -139,8 +139,8 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     prepared = prepared_folder(files)
     if prepared is None:
         examples = read_training_examples(files, config.data)[0].examples
-        chosen = [examples[row] for row in _spaced_rows(len(examples)).tolist()]
-        return MeasuredData(len(examples), *encode_texts(chosen, config), examples[:1])
+        measured = [examples[row] for row in _spaced_rows(len(examples)).tolist()]
+        return MeasuredData(len(examples), *encode_texts(measured, config), examples[:1])
     resolved = resolve_auto_settings(files, config.data)
     data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
     assert data.corpus is not None
