@@ -56,8 +56,8 @@ def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
 def count_timed_updates(folder: str | Path) -> int | None:
     """Return the number of updates of a training that its time limit has ended.
 
-    None for a training that goes on or has ended for another reason, for an ensemble, and without a checkpoint that can
-    be read.
+    None for a training that is unfinished or has ended for another reason, for an ensemble, and without a checkpoint
+    that can be read.
 
     Args:
         folder: Run folder, or folder of an ensemble.
