@@ -69,18 +69,21 @@ def test_log_card_and_predictor_have_the_weight(finished: Path) -> None:
 
 def test_the_weight_is_chosen_with_a_search_that_ranks_by_both(finished: Path, files: DataFiles) -> None:
     """Regression test: with other search settings the weight was 0, which predictions with these settings keep."""
-    predictor, saved = require_transducer(load(finished), "run"), load_saved(finished)
+    predictor, weight = require_transducer(load(finished), "run"), load_saved(finished).weight
+    assert predictor.pair_ngram is not None
     validation = read_examples(files.valid, DataConfig()).examples
-    expected = choose_pair_ngram_weight(predictor, saved.model, validation)
-    assert expected.weight == saved.weight
+    expected = choose_pair_ngram_weight(predictor, predictor.pair_ngram, validation)
+    assert expected.weight == weight
     for search in ({"pair_ngram": False}, {"length_normalization": "average"}, {"coverage_penalty": 0.2}):
-        assert choose_pair_ngram_weight(predictor.with_search(search), saved.model, validation) == expected
+        changed = predictor.with_search(search)
+        assert choose_pair_ngram_weight(changed, predictor.pair_ngram, validation) == expected
 
 
 def test_a_validation_set_of_empty_sources_has_no_scores(finished: Path) -> None:
     """Regression test: 100 % of no sources were right."""
-    predictor, model = require_transducer(load(finished), "run"), load_saved(finished).model
-    weighted = choose_pair_ngram_weight(predictor, model, [Example("", "a")])
+    predictor = require_transducer(load(finished), "run")
+    assert predictor.pair_ngram is not None
+    weighted = choose_pair_ngram_weight(predictor, predictor.pair_ngram, [Example("", "a")])
     assert weighted.weight == weighted.sources == weighted.exact_match == 0
     assert pair_ngram_line(weighted) == "pair n-gram: weight 0, since no validation source has a symbol"
     assert pair_ngram_line(PairNgramFitted(40, 40, 0.0, 0)) == "pair n-gram: fitted to 40 examples"

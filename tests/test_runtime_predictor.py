@@ -13,7 +13,7 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.constraints import Lexicon
-from pellucid.decoding.ensemble import combine_transducers
+from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.sampling_config import SamplingConfig
@@ -27,6 +27,7 @@ from pellucid.runtime.parameters import build_network_arrays
 from pellucid.runtime.predictor import RuntimePredictor, join_predictors
 from pellucid.runtime.support import UnsupportedError
 from pellucid.tasks.registry import build_network
+from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
 
 OTHER_SETTINGS: dict[str, dict[str, Any]] = {
     "convolutions": {"encoder": {"convolutions": (2, 3), "filters": 5}},
@@ -191,6 +192,12 @@ def test_ensembles_have_the_pair_ngram_model_of_any_member() -> None:
     assert "xvw" in found[0][0] and all(each == found[0] for each in found)
     aligned = [each.align_by_pair_ngram([*examples, Example("ac", "vz")]) for each in ensembles]
     assert all(each == two.align_by_pair_ngram([*examples, Example("ac", "vz")]) for each in aligned)
+    weighted = [
+        choose_pair_ngram_weight(each, each.pair_ngram, examples)
+        for each in ensembles
+        if isinstance(each, Ensemble) and each.pair_ngram is not None
+    ]
+    assert weighted[0].weight > 0 and weighted == [weighted[0]] * 3
     with pytest.raises(ArgumentError, match=r"^pair_ngram\.network: expected less than 1, got 1"):
         replace(two, pair_ngram=member._replace(network=1))
 

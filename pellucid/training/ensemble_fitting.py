@@ -75,7 +75,7 @@ def _choose_weight(predictor: Predictor, validation: Sequence[Example], seconds:
     """Return the weight of the pair n-gram model of an ensemble; None if it has no such model."""
     if not isinstance(predictor, Transducer) or predictor.pair_ngram is None:
         return None
-    return choose_pair_ngram_weight(predictor, predictor.pair_ngram.model, validation, seconds)
+    return choose_pair_ngram_weight(predictor, predictor.pair_ngram, validation, seconds)
 
 
 def _read_validation(files: TrainingInputs, member: Path) -> list[Example]:

@@ -112,12 +112,12 @@ def weight_pair_ngram(
     if saved is None or saved.weight is not None:
         return None
     trained = require_transducer(load(folder, predictor.config.device), "predictor")
-    event = choose_pair_ngram_weight(trained, saved.model, validation, seconds)
+    event = choose_pair_ngram_weight(trained, PairNgramMember(saved.model, 0.0), validation, seconds)
     return WeightedPairNgram(saved._replace(weight=event.weight), event)
 
 
 def choose_pair_ngram_weight(
-    predictor: Transducer, model: PairNgram, validation: Sequence[Example], seconds: float = math.inf
+    predictor: Transducer, pair_ngram: PairNgramMember, validation: Sequence[Example], seconds: float = math.inf
 ) -> PairNgramWeighted:
     """Choose the weight of a pair n-gram model in the ranking of the outputs of a predictor.
 
@@ -126,7 +126,7 @@ def choose_pair_ngram_weight(
 
     Args:
         predictor: Predictor of one network or of several.
-        model: Pair n-gram model.
+        pair_ngram: Pair n-gram model with any weight.
         validation: Validation examples, which decide the weight.
         seconds: Time after which the sources that are decoded decide; infinite by default.
 
@@ -134,7 +134,7 @@ def choose_pair_ngram_weight(
         The weight, with the scores of both models.
     """
     references = _references(validation, predictor.tokenizers.target)
-    searching = replace(predictor.with_search(RANKED_BY_BOTH), pair_ngram=PairNgramMember(model, 0.0))
+    searching = replace(predictor.with_search(RANKED_BY_BOTH), pair_ngram=pair_ngram._replace(weight=0.0))
     found = decode_in_time(list(references), searching.candidates, seconds, 1)
     right = [
         [trace.symbols in targets for trace in traces]
