@@ -5,14 +5,15 @@
 DATA is the folder of data sets of the recipe spanish-tatoeba, whose settings the trainings have, with words as symbols.
 Words that occur fewer than --min-count times are unknown. With the samples of --equal-time, 1000 by default, another
 training takes as much CPU time as that with the first number of samples, by more epochs. A finished training is not
-repeated. One line of JSON is printed for each training: pairs per CPU-second of its updates, perplexity of the
-validation set with the full softmax, and BLEU of the test set with beam size 5, both on the first --pairs pairs. CPU
-time is that of one thread.
+repeated, and an interrupted one begins anew. One line of JSON is printed for each training: pairs per CPU-second of its
+updates, perplexity of the validation set with the full softmax, and BLEU of the test set with beam size 5, both on the
+first --pairs pairs. CPU time is that of one thread.
 """
 
 import argparse
 import json
 import math
+import shutil
 import time
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def train(folder: Path, splits: DataSplits, settings: argparse.Namespace, sample
     if result_file.exists():
         result: Result = json.loads(result_file.read_text("utf-8"))
         return result
+    shutil.rmtree(run, ignore_errors=True)  # of an interrupted training: the CPU seconds of its updates are not known
     symbols = {"source_symbols": "words", "target_symbols": "words", "min_count": settings.min_count}
     training = {"epochs": epochs, "eval_interval": epochs, "sampled_softmax": samples, "snapshots": False}
     config = load_recipe_config(

@@ -7,7 +7,8 @@
 DATA has a folder for each number of pairs, with train.tsv and dev.tsv, as `pellucid recipe g2p-cmudict` writes them.
 Each training is `pellucid train` with the defaults of its size on one thread; the outputs for the words of dev.tsv are
 wrong if they equal none of the pronunciations of their word. The wrong words and the CPU seconds are kept in a file for
-each training, so an interrupted study continues, and several processes can train different seeds at once.
+each training. So an interrupted study continues with the training that was interrupted, which begins anew, and several
+processes can train different seeds at once.
 
 The report has the mean word error rate over the seeds, with the network alone and with the pair n-gram model. The 95 %
 interval is a bootstrap over words and seeds; that of the difference of two sizes draws the same words for both.
@@ -19,6 +20,7 @@ import itertools
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -83,6 +85,7 @@ def measure(training: Training, data: Path, out: Path, options: Sequence[str]) -
         options: Further options of `pellucid train`.
     """
     run, folder = out / "runs" / training.name, data / str(training.pairs)
+    shutil.rmtree(run, ignore_errors=True)  # of an interrupted training: its CPU seconds are not known
     valid = folder / "dev.tsv"
     command: list[str | Path] = ["train", folder / "train.tsv", "--valid", valid, "--run", run]
     settings = ["--target-symbols", "words", "--size", training.size, "--seed", str(training.seed), *options]

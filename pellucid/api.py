@@ -208,7 +208,7 @@ def _check_callbacks(callbacks: Sequence[TrainingCallback]) -> tuple[TrainingCal
 
 
 def _choose_size(files: TrainingSets, folder: Path, settings: Mapping[str, Any], progress: bool) -> Config:
-    """Return the configuration of the size preset that learns most in the time limit of the settings."""
+    """Return the configuration of the size preset that suits the time limit of the settings (`measure_size`)."""
     with training_progress() if progress else nullcontext() as reporter:
         return config_within_time(
             folder,

@@ -153,8 +153,8 @@ class RunEvaluation(NamedTuple):
     """Inputs of the evaluation, for its record."""
     unfinished: tuple[UnfinishedTraining, ...] = ()
     """Unfinished trainings among the run or the members of the ensemble; unknown for a loaded model."""
-    updates: int | None = None
-    """Number of updates of the training; None for an ensemble, a loaded model or a copy without a checkpoint."""
+    timed_updates: int | None = None
+    """Number of updates of a training that its time limit has ended (`count_timed_updates`); None for others."""
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return the metrics, counts and worst errors as plain values, as `pellucid evaluate --json` prints them.
@@ -192,9 +192,9 @@ class RunComparisons(NamedTuple):
     def timed_updates(self) -> dict[str, int]:
         """Number of updates of each run whose training ended by a limit of time, by its name in the assessments."""
         return {
-            evaluation.assessment.name: evaluation.updates
+            evaluation.assessment.name: evaluation.timed_updates
             for evaluation in self.evaluations
-            if evaluation.updates is not None and evaluation.config.training.time_limit
+            if evaluation.timed_updates is not None
         }
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from page_data import make_interrupted_run
 from trained_runs import copy_run_folder, digits_run, shared_folder
 
 import pellucid
-from pellucid.config.toml import to_toml
-from pellucid.run_folder.completion import count_updates, find_unfinished
+from pellucid.config.toml import build_config, to_toml
+from pellucid.run_folder import completion
+from pellucid.run_folder.completion import count_timed_updates, find_unfinished
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import load_run_config
+from pellucid.training.loop import ValidationOutcome, stop_reason
 
 
 @cache
@@ -47,16 +49,26 @@ def test_damaged_checkpoint_and_missing_log_hinder_no_prediction(tmp_path: Path)
     assert find_unfinished(copy) == []
 
 
-def test_the_updates_of_a_training_are_those_of_its_checkpoint(tmp_path: Path) -> None:
+def test_updates_are_counted_of_trainings_that_their_time_limit_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: trainings with a time limit counted that ended by their epochs or by a perfect score."""
     copy = copy_run_folder(unfinished_run(), tmp_path / "ensemble" / "seed-1")
-    assert count_updates(copy) == read_progress(copy / "training.safetensors").update
-    (copy / "training.safetensors").write_bytes(b"damaged")
-    assert count_updates(copy) is None
-    (copy / "training.safetensors").unlink()
-    assert count_updates(copy) is None
+    progress = read_progress(copy / "training.safetensors")
+    config = build_config({"training": {"time_limit": "5m"}}, "test").training
+    timed = stop_reason(config, ValidationOutcome(None, 0, True, False, True))
+    for outcome, is_timed in (("", False), ("all its passes over the data are done", False), (timed, True)):
+        finished = msgspec.structs.replace(progress, finished=outcome)
+        monkeypatch.setattr(completion, "read_progress", lambda path, finished=finished: finished)
+        assert count_timed_updates(copy) == (progress.update if is_timed else None)
     copy_run_folder(unfinished_run(), copy.parent / "seed-2")
     (copy.parent / "ensemble.json").write_text('{"members": ["seed-1", "seed-2"]}')
-    assert count_updates(copy.parent) is None
+    assert count_timed_updates(copy.parent) is None
+    monkeypatch.undo()
+    (copy / "training.safetensors").write_bytes(b"damaged")
+    assert count_timed_updates(copy) is None
+    (copy / "training.safetensors").unlink()
+    assert count_timed_updates(copy) is None
 
 
 def test_running_training_is_told_from_an_interrupted_one(tmp_path: Path) -> None:

@@ -25,8 +25,17 @@ from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import RunError
 from pellucid.files import write_json
 from pellucid.run_folder.confidence_file import load_confidence
+from pellucid.run_folder.pair_ngram_file import load_pair_ngram, save_pair_ngram
 from pellucid.run_folder.predictor_loader import load
-from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, VALIDATION, EnsembleRecord, read_ensemble_record
+from pellucid.run_folder.run_files import (
+    CONFIDENCE,
+    ENSEMBLE,
+    PAIR_NGRAM,
+    VALIDATION,
+    EnsembleRecord,
+    read_ensemble_record,
+)
+from pellucid.runtime.loader import load as load_runtime
 from pellucid.training import ensemble_fitting
 from pellucid.training.ensemble_fitting import fit_ensemble
 from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
@@ -70,6 +79,32 @@ def test_the_weight_is_the_best_for_the_ensemble_and_predictions_use_it(fitted: 
     assert ensemble.pair_ngram_weight == read_ensemble_record(fitted / ENSEMBLE).pair_ngram_weight
     assert right[ensemble.pair_ngram_weight] >= max(right.values()) - 1  # the choice is a mean over neighbors
     assert joined.pair_ngram_weight == sum(load(member).pair_ngram_weight for member in members) / 2
+
+
+def set_own_weight(run: Path, weight: float) -> None:
+    """Write another weight of the pair n-gram model of a run."""
+    saved = load_pair_ngram(run / PAIR_NGRAM, load(run).vocabularies)
+    save_pair_ngram(run / PAIR_NGRAM, saved._replace(weight=weight))
+
+
+def test_members_without_a_weight_of_their_own_have_a_model_for_the_ensemble(
+    fitted: Path, files: DataFiles, tmp_path: Path
+) -> None:
+    """Regression test: only the model of the first member was used, and only if its own weight was above 0."""
+    folder = copy_run_folder(fitted, tmp_path / "run")
+    members = [folder / name for name in NAMES]
+    set_own_weight(members[0], 0.0)
+    set_own_weight(members[1], 0.4)
+    assert load(members).pair_ngram_weight == load(members[::-1]).pair_ngram_weight == 0.2
+    assert load_runtime(members).pair_ngram_weight == load_runtime(members[::-1]).pair_ngram_weight == 0.2
+    set_own_weight(members[1], 0.0)
+    assert require_transducer(load(members), "joined").pair_ngram is None
+    assert load_runtime(members).pair_ngram is None
+    write_json(folder / ENSEMBLE, EnsembleRecord(NAMES))
+    events = list(fit_ensemble(TrainingFiles(files.train, files.valid), folder, CONFIG))
+    assert [type(event) for event in events] == [PairNgramWeighted, ConfidenceFitted]
+    expected = load(fitted).pair_ngram_weight
+    assert load(folder).pair_ngram_weight == load_runtime(folder).pair_ngram_weight == expected > 0
 
 
 def test_outputs_of_the_ensemble_have_the_fitted_confidence(fitted: Path) -> None:

@@ -16,7 +16,7 @@ from pellucid.alignment.lattice import (
     estimate_graphones,
     list_edges,
 )
-from pellucid.alignment.types import ChunkLimits, GraphoneKeys, SymbolPairs
+from pellucid.alignment.types import ChunkLimits, GraphoneKeys, SymbolPairs, no_alignment_reason
 from pellucid.pair_ngram.types import chunk_limits
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
@@ -182,3 +182,12 @@ def test_a_sample_stands_for_a_large_set(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_keys_that_exceed_63_bits_do_not_fit() -> None:
     assert GraphoneKeys(30_000, 30_000, 2, 2).fits
     assert not GraphoneKeys(30_000, 30_000, 2, 3).fits
+
+
+def test_pairs_of_too_many_edges_have_no_alignment() -> None:
+    """Regression test: one pair of two long texts took gigabytes of memory at the start of a training."""
+    offsets = np.array([0, 4000, 4001])
+    ids = np.zeros(4001, np.int64)
+    pairs, limits = SymbolPairs(ids, offsets, ids, offsets), chunk_limits(2)
+    assert alignable_rows(pairs, limits).tolist() == [1]
+    assert [bool(no_alignment_reason(length, length, limits)) for length in (4000, 1)] == [True, False]

@@ -147,6 +147,19 @@ def test_the_schedule_begins_at_the_first_update_whatever_time_has_passed(monkey
     assert 79 <= events[-1].progress.seconds + 40 <= 81
 
 
+@pytest.mark.parametrize(("has_pair_ngram", "last_update"), [(True, 31), (False, 36)])
+def test_the_time_of_the_weight_is_kept_only_with_a_pair_ngram_model(
+    monkeypatch: pytest.MonkeyPatch, has_pair_ngram: bool, last_update: int
+) -> None:
+    """Regression test: without one, the time of six validations was not used."""
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    settings = {"epochs": 1000.0, "time_limit": "40s", "eval_interval": 4.0, "pair_ngram": True}
+    session = build_session(make_small_config(settings))
+    assert session.has_pair_ngram
+    session.has_pair_ngram = has_pair_ngram
+    assert list(fit(session))[-1].progress.update == last_update
+
+
 @pytest.mark.parametrize("seconds", [0.0, 3.0, 100.0])
 def test_a_time_limit_that_is_over_at_the_start_leaves_one_update(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float
@@ -216,6 +229,24 @@ def test_a_perfect_training_resumes_between_the_validations_around_its_half(
         restore_training_state(tmp_path / "state", restored, "data")
         assert restored.progress == session.progress
     assert session.progress.finished.startswith("exact_match is perfect") and session.progress.validations == 5
+
+
+def test_a_perfect_training_resumes_if_its_half_passes_after_a_validation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Regression test: a process that was stopped at its start saved its own time; the checkpoint was then refused."""
+    script_validations(monkeypatch, [1.0, *[2.0] * 9], [100.0] * 10)
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    config = make_small_config({"epochs": 100.0, "time_limit": "60s", "perfect_patience": 1})
+    session, restored = build_session(config), build_session(config)
+    for event in fit(session):
+        if isinstance(event, ValidationCompleted) and event.progress.stale == 1:
+            break
+    assert not session.progress.finished
+    session.progress = msgspec.structs.replace(session.progress, other_seconds=40.0)
+    save_training_state(tmp_path / "state", session, "data")
+    restore_training_state(tmp_path / "state", restored, "data")
+    assert restored.progress == session.progress
 
 
 def test_without_a_time_limit_the_progress_has_no_other_times() -> None:

@@ -10,7 +10,12 @@ from pellucid.data.encoding import encode_examples
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
-from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_encoded_examples, fit_pair_ngram_predictor
+from pellucid.pair_ngram.predictor import (
+    PairNgramPredictor,
+    _choose_rows,
+    fit_encoded_examples,
+    fit_pair_ngram_predictor,
+)
 
 ROMAN = Path(__file__).parents[1] / "examples" / "roman"
 TOKENIZERS = build_tokenizers(DataConfig())
@@ -62,6 +67,36 @@ def test_examples_with_features_are_left_out() -> None:
     alone, _ = fit_encoded_examples(encode_examples(examples, TOKENIZERS, vocabularies), vocabularies)
     assert count == 3 and model is not None and alone is not None
     assert np.array_equal(model.graphones, alone.graphones) and all(map(np.array_equal, model.model, alone.model))
+
+
+def test_evenly_spaced_examples_are_fitted_where_not_all_fit() -> None:
+    """Regression test: the first ones were fitted, so letters at the end of a sorted file had no graphone."""
+    examples = [Example(2 * letter, 2 * letter) for letter in "abcdefgh" for _ in range(10)]
+    examples.insert(5, Example("ab" * 30, "ab" * 30))  # which alone has more cells than the limit
+    vocabularies = vocabularies_of(examples)
+    encoded = encode_examples(examples, TOKENIZERS, vocabularies)
+    model, count = fit_encoded_examples(encoded, vocabularies, max_cells=160)
+    assert model is not None and 35 <= count <= 40
+    sources = encode_examples([Example(letter, "") for letter in "abcdefgh"], TOKENIZERS, vocabularies).source
+    assert all(model.knows_symbols(sources.row(row)) for row in range(8))
+    assert fit_encoded_examples(encoded, vocabularies, max_cells=3) == (None, 0)
+
+
+def test_all_examples_within_the_limit_are_fitted_in_their_order() -> None:
+    examples = [Example("ab", "xy"), Example("a", "x"), Example("b", "y")] * 3
+    vocabularies = vocabularies_of(examples)
+    encoded = encode_examples(examples, TOKENIZERS, vocabularies)
+    assert _choose_rows(encoded, max_cells=18).tolist() == list(range(9))
+    assert _choose_rows(encoded, max_cells=17).tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert _choose_rows(encode_examples([], TOKENIZERS, vocabularies), 1).tolist() == []
+
+
+def test_only_examples_that_are_fitted_are_counted() -> None:
+    """Regression test: those with unknown target symbols or without an alignment were counted."""
+    examples = [Example("ab", "xy"), Example("a", "x"), Example("b", "y"), Example("a", "x" * 9), Example("a", "?")]
+    vocabularies = vocabularies_of(examples[:4])
+    model, count = fit_encoded_examples(encode_examples(examples, TOKENIZERS, vocabularies), vocabularies)
+    assert model is not None and count == 3
 
 
 @pytest.mark.parametrize("examples", [[], [Example("a", "xxxxxxxxx")]], ids=["none", "too long"])

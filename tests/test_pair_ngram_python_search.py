@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_pair_ngram_search import EXAMPLES, Pair, fit
 
@@ -27,13 +27,19 @@ def test_free_searches_have_the_scores_of_numba(examples: list[Pair], source: li
     assert outputs.shape == (len(expected), len(source))
 
 
+@example([((6,), ())], [4, 6], [5, 4])
+@example([((4, 6), ()), ((4, 4), (5, 5, 5, 4)), ((5, 4, 4), (5, 4, 4))], [4, 5, 6, 5], [5, 5, 5, 5])  # equal scores
 @given(EXAMPLES, SOURCES, TARGETS)
-def test_given_targets_have_the_scores_of_numba(examples: list[Pair], source: list[int], target: list[int]) -> None:
+def test_given_targets_have_the_scores_and_alignments_of_numba(
+    examples: list[Pair], source: list[int], target: list[int]
+) -> None:
+    """Regression test: the alignment of a pair changed when Numba was loaded, within one file of pairs."""
     model = fit(examples)
     arguments = (np.array(source, np.int64), np.array(target, np.int64), False, SETTINGS)
-    _, expected = search_outputs(model.model, model.table, *arguments)
-    _, scores = PythonSearch(model.model, model.table).search_outputs(source, target, SETTINGS)
+    expected_outputs, expected = search_outputs(model.model, model.table, *arguments)
+    outputs, scores = PythonSearch(model.model, model.table).search_outputs(source, target, SETTINGS)
     np.testing.assert_allclose(scores, expected, rtol=1e-9)
+    assert outputs.tolist() == expected_outputs.tolist()
 
 
 PROGRAM = """

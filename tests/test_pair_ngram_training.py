@@ -3,6 +3,7 @@
 import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from trained_runs import (
@@ -22,13 +23,19 @@ from pellucid.config.settings import Config, DataConfig
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, read_examples
-from pellucid.decoding.transducer import Transducer
+from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import RunError
+from pellucid.pair_ngram import pair_ngram
+from pellucid.pair_ngram.predictor import fit_encoded_examples
+from pellucid.reporting.progress import pair_ngram_line
 from pellucid.run_folder.log import read_log
+from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
-from pellucid.training import pair_ngram_training, validation_sample
+from pellucid.training import pair_ngram_training, session, validation_sample
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted, TrainingStopped
+from pellucid.training.loop import TrainingState
+from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
 
@@ -58,6 +65,72 @@ def test_log_card_and_predictor_have_the_weight(finished: Path) -> None:
     assert records["pair_ngram"]["examples"] == 40 and records["pair_ngram"]["exact_match"] == 100
     assert f"has the weight {weighted['weight']:g} in predictions" in (finished / "card.md").read_text("utf-8")
     assert [trace.output for trace in predictor.predict(["dab", "c"])] == ["dab", "c"]
+
+
+def test_the_weight_is_chosen_with_a_search_that_ranks_by_both(finished: Path, files: DataFiles) -> None:
+    """Regression test: with other search settings the weight was 0, which predictions with these settings keep."""
+    predictor, weight = require_transducer(load(finished), "run"), load_saved(finished).weight
+    assert predictor.pair_ngram is not None
+    validation = read_examples(files.valid, DataConfig()).examples
+    expected = choose_pair_ngram_weight(predictor, predictor.pair_ngram, validation)
+    assert expected.weight == weight
+    for search in ({"pair_ngram": False}, {"length_normalization": "average"}, {"coverage_penalty": 0.2}):
+        changed = predictor.with_search(search)
+        assert choose_pair_ngram_weight(changed, predictor.pair_ngram, validation) == expected
+
+
+def test_a_validation_set_of_empty_sources_has_no_scores(finished: Path) -> None:
+    """Regression test: 100 % of no sources were right."""
+    predictor = require_transducer(load(finished), "run")
+    assert predictor.pair_ngram is not None
+    weighted = choose_pair_ngram_weight(predictor, predictor.pair_ngram, [Example("", "a")])
+    assert weighted.weight == weighted.sources == weighted.exact_match == 0
+    assert pair_ngram_line(weighted) == "pair n-gram: weight 0, since no validation source has a symbol"
+    assert pair_ngram_line(PairNgramFitted(40, 40, 0.0, 0)) == "pair n-gram: fitted to 40 examples"
+
+
+def test_the_line_does_not_say_more_than_the_choice() -> None:
+    line = pair_ngram_line(PairNgramWeighted(0.0, 98.0, 98.0, 90.0, 100))
+    assert line == (
+        "pair n-gram: no weight above 0 is chosen on 100 different validation sources: exact match 98.00 % by the "
+        "network alone, 90.00 % by the pair n-gram model alone"
+    )
+
+
+def test_a_model_that_cannot_be_fitted_is_reported_and_not_fitted_again(
+    files: DataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: it was fitted before the training, after it and at each repetition, without a line."""
+    calls, states = list[int](), list[TrainingState]()
+    fit, open_training = fit_encoded_examples, session._open_training
+
+    def count_fits(*arguments: Any) -> object:  # noqa: ANN401 (any arguments)
+        calls.append(1)
+        return fit(*arguments)
+
+    def keep_state(*arguments: Any) -> Any:  # noqa: ANN401 (any arguments)
+        opened = open_training(*arguments)
+        states.append(opened[0])
+        return opened
+
+    monkeypatch.setattr(pair_ngram, "MAX_CHUNK_GRAPHONES", 0)
+    monkeypatch.setattr(pair_ngram_training, "fit_encoded_examples", count_fits)
+    monkeypatch.setattr(session, "_open_training", keep_state)
+    config = make_small_config({"epochs": 1, "pair_ngram": True})
+    events = [train_to_end(files, tmp_path / "run", config) for _ in range(2)]
+    fitted = [event for event in events[0] if isinstance(event, PairNgramFitted)]
+    assert fitted == [PairNgramFitted(0, 40, 0.0, 0)]
+    assert pair_ngram_line(fitted[0]).startswith("pair n-gram: no model, since the symbols are too many or too varied")
+    assert not any(isinstance(event, PairNgramFitted | PairNgramWeighted) for event in events[1])
+    assert [record["examples"] for record in read_log(tmp_path / "run") if record["event"] == "pair_ngram"] == [0]
+    assert len(calls) == 1 and not (tmp_path / "run" / PAIR_NGRAM).exists()
+    assert [state.has_pair_ngram for state in states] == [False, False]
+    assert load(tmp_path / "run").pair_ngram_weight == 0
+
+
+def load_saved(run: Path) -> SavedPairNgram:
+    """Return the pair n-gram model of a run with its weight."""
+    return load_pair_ngram(run / PAIR_NGRAM, load(run).vocabularies)
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged", "foreign"])
@@ -114,7 +187,7 @@ def test_only_sequences_without_features_have_a_pair_ngram_model(settings: dict[
 def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """With little time, the model is fitted to the first examples, and few validation sources decide its weight."""
+    """With little time, the model is fitted to some of the examples, and few validation sources decide its weight."""
     files = write_copy_files(tmp_path, num_training=40, num_validation=2000)
     num_sources = len({example.source for example in read_examples(files.valid, DataConfig()).examples})
     events = train_to_end(files, tmp_path / "unlimited", CONFIG)

@@ -181,9 +181,12 @@ def test_a_peer_that_is_stopped_has_the_checkpoints_of_its_budgets(
     trainer: FakeTrainer, plan: CurvePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeTrainer, "training", "save('1.ckpt'); time.sleep(60)")
-    training = train_peer(trainer, plan.job("fake", Path(sys.executable)), plan)
+    job = plan.job("fake", Path(sys.executable))
+    training = train_peer(trainer, job, plan)
     assert list(training.kept) == ["0.01", "0.02", "0.04"] and training.seconds is None
     assert training.kept["0.04"] is not None and training.kept["0.04"]["checkpoint"] == "1.ckpt"
+    assert curve_measurement._find_training(job.folder, plan) == training
+    assert curve_measurement._find_training(job.folder, plan._replace(validations=4)) is None
 
 
 def test_a_peer_that_ends_by_itself_is_noted(
@@ -299,6 +302,7 @@ def test_the_script_measures_the_pair_ngram_model_and_refuses_other_data(
     assert minutes.main(arguments) == 0
     assert "| Pellucid, pair n-gram model |" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"results.json", "table.md", "figure.svg"}
-    with pytest.raises(SystemExit):
-        minutes.main([*arguments, "--seed", "2"])
-    assert "results of other data or of another seed" in capsys.readouterr().err
+    for other in (["--seed", "2"], ["--validations", "4"], ["--core", "0"]):
+        with pytest.raises(SystemExit):
+            minutes.main([*arguments, *other])
+        assert "results of other data or of another seed" in capsys.readouterr().err

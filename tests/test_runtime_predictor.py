@@ -1,6 +1,7 @@
 """Predictions in NumPy: traces equal those of PyTorch for every kind of network, search and constraint."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,21 @@ from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.constraints import Lexicon
-from pellucid.decoding.ensemble import combine_transducers
+from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
+from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
+from pellucid.errors import ArgumentError
+from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.runtime.inference import RuntimeNetwork
 from pellucid.runtime.parameters import build_network_arrays
 from pellucid.runtime.predictor import RuntimePredictor, join_predictors
 from pellucid.runtime.support import UnsupportedError
 from pellucid.tasks.registry import build_network
+from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
 
 OTHER_SETTINGS: dict[str, dict[str, Any]] = {
     "convolutions": {"encoder": {"convolutions": (2, 3), "filters": 5}},
@@ -162,6 +167,46 @@ def test_ensembles_with_other_symbols_give_the_traces_of_pytorch(copies: bool) -
     assert runtime.is_ensemble and runtime.num_networks == 2 and runtime.name == torch_ensemble.name
     assert runtime.vocabularies == torch_ensemble.vocabularies
     assert_equal_predictions(torch_ensemble, runtime)
+
+
+def test_ensembles_have_the_pair_ngram_model_of_any_member() -> None:
+    """The ids of the second member are others than those of the ensemble."""
+    orders = [make_vocabularies("abc", "vwxyz"), make_vocabularies("bad", "zyxwv")]
+    (one, runtime_one), (two, runtime_two) = (make_pair({}, orders[seed], seed) for seed in range(2))
+    examples = [Example("ab", "vw"), Example("ba", "wv"), Example("dab", "xvw"), Example("d", "x"), Example("b", "w")]
+    fitted = fit_pair_ngram_predictor(examples, two.tokenizers, two.vocabularies)
+    assert fitted is not None
+    member = PairNgramMember(fitted.model, 0.8)
+    two, runtime_two = replace(two, pair_ngram=member), replace(runtime_two, pair_ngram=member)
+    alone = combine_transducers([two], ["two"])
+    ensembles = [
+        combine_transducers([one, two], ["one", "two"]),
+        combine_transducers([two, one], ["two", "one"]),
+        combine_transducers([one, alone], ["one", "two"]),
+        join_predictors([runtime_one, runtime_two], ["one", "two"]),
+        join_predictors([runtime_two, runtime_one], ["two", "one"]),
+    ]
+    assert [each.pair_ngram and each.pair_ngram[1:] for each in ensembles] == [(0.4, n) for n in (1, 0, 1, 1, 0)]
+    sources = [Example(source, "") for source in ("dab", "abc", "bb?", "d")]
+    found = [[ranked_outputs(traces) for traces in each.candidates(sources)] for each in ensembles]
+    assert "xvw" in found[0][0] and all(each == found[0] for each in found)
+    aligned = [each.align_by_pair_ngram([*examples, Example("ac", "vz")]) for each in ensembles]
+    assert all(each == two.align_by_pair_ngram([*examples, Example("ac", "vz")]) for each in aligned)
+    weighted = [
+        choose_pair_ngram_weight(each, each.pair_ngram, examples)
+        for each in ensembles
+        if isinstance(each, Ensemble) and each.pair_ngram is not None
+    ]
+    assert weighted[0].weight > 0 and weighted == [weighted[0]] * 3
+    with pytest.raises(ArgumentError, match=r"^pair_ngram\.network: expected less than 1, got 1"):
+        replace(two, pair_ngram=member._replace(network=1))
+
+
+def ranked_outputs(traces: Sequence[Trace]) -> dict[str, float | None]:
+    """Return the outputs in order, with their rounded scores by the pair n-gram model."""
+    scores = [trace.pair_ngram_score for trace in traces]
+    rounded = [None if score is None or score == -np.inf else round(score, 6) for score in scores]
+    return dict(zip([trace.output for trace in traces], rounded, strict=True))
 
 
 def test_a_wide_vocabulary_is_ranked_as_in_pytorch() -> None:

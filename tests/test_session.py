@@ -35,7 +35,7 @@ from trained_runs import (
 
 import pellucid
 from pellucid.config.settings import Config
-from pellucid.config.toml import load_config, override_settings, to_toml
+from pellucid.config.toml import build_config, load_config, override_settings, to_toml
 from pellucid.data.examples import Example
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.errors import ConfigError, DataError, OutOfMemoryError, RunError
@@ -312,6 +312,18 @@ def test_another_time_limit_is_refused_with_the_flag_to_give(
     with pytest.raises(RunError) as raised:
         check_same_config(tmp_path / "run", other)
     assert str(raised.value).splitlines()[-1].startswith(f"{advice}: a run cannot be made longer or shorter")
+
+
+def test_a_run_whose_size_was_chosen_by_a_time_limit_is_resumed_with_this_limit(tmp_path: Path) -> None:
+    """Regression test: without --time the size differs, too, and the advice did not name the flag."""
+    config = build_config({"size": "small", "training": {"time_limit": "10m"}}, "test")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(to_toml(config), "utf-8")
+    with pytest.raises(RunError) as raised:
+        check_same_config(tmp_path / "run", build_config({}, "test"))
+    lines = str(raised.value).splitlines()
+    assert len(lines) > 4
+    assert lines[-1] == "resume it with --time 10m, of which only the rest is spent, or name another run folder"
 
 
 def replace_letters(examples: Sequence[Example]) -> list[Example]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from trained_runs import digits_run
+from trained_runs import digits_run, write_pairs
 
 import pellucid
 from pellucid.config.settings import Config, Size
 from pellucid.config.toml import build_config
-from pellucid.data.examples import read_examples
+from pellucid.data.examples import Example, read_examples
 from pellucid.errors import ConfigError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
@@ -56,6 +56,35 @@ def test_prepared_data_is_measured_without_its_texts(tmp_path: Path) -> None:
     assert measure_size(TrainingFiles(tmp_path / "prepared", None), config_builder({})).size in SIZES
 
 
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_examples_of_the_whole_file_are_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_prepared: bool
+) -> None:
+    """Regression test: of a file sorted by length, the shortest ones were measured."""
+    monkeypatch.setattr(size_measurement, "MEASURED_EXAMPLES", 4)
+    path = write_pairs(tmp_path / "train.tsv", [Example("a" * length, "b") for length in range(1, 11)])
+    valid = write_pairs(tmp_path / "dev.tsv", [Example("aa", "c")])
+    files, config = TrainingFiles(path, valid), build_config({"data": {"source_symbols": "characters"}}, "test")
+    if is_prepared:
+        list(prepare_data(files, tmp_path / "prepared", config))
+        files = TrainingFiles(tmp_path / "prepared", None)
+    measured = size_measurement._read_measured_data(files, config)
+    assert measured.num_examples == 10 and measured.encoded.source.lengths.tolist() == [1, 3, 6, 8]
+
+
+@pytest.mark.parametrize(("batch_type", "expected"), [("examples", "small"), ("tokens", "base")])
+def test_updates_are_counted_by_the_batches_of_the_setting(
+    monkeypatch: pytest.MonkeyPatch, batch_type: str, expected: Size
+) -> None:
+    """Regression test: batches of 40 tokens, which have few pairs, were counted as batches of 40 pairs."""
+    training = {"time_limit": "100s", "batch_type": batch_type, "batch_size": 40, "epochs": 200.0}
+    monkeypatch.setattr(size_measurement, "default_size", lambda *_: "base")
+    monkeypatch.setattr(size_measurement, "MIN_UPDATES", 300)
+    monkeypatch.setattr(size_measurement, "measure_speed", lambda *_: 60.0)  # 17 epochs of 300 pairs
+    measured = measure_size(digits_run().files, lambda size: build_config({"size": size, "training": training}, "test"))
+    assert measured.size == expected and measured.max_epochs == 200
+
+
 @pytest.mark.parametrize(("augmentation", "factor"), [("none", 1), ("copy", 3)])
 def test_synthetic_examples_are_part_of_an_epoch(
     monkeypatch: pytest.MonkeyPatch, augmentation: str, factor: int
@@ -71,7 +100,7 @@ def test_synthetic_examples_are_part_of_an_epoch(
     training = {"augmentation": augmentation, "augmentation_ratio": 2.0, "time_limit": "1h", "epochs": 1}
     measured = measure_size(files, lambda size: build_config({"size": size, "training": training}, "test"))
     assert counts == [factor]
-    assert measured.epochs == pytest.approx((1 - size_measurement.RESERVED_TIME) * 3600 / 10 / factor, rel=0.05)
+    assert measured.epochs == pytest.approx((1 - size_measurement.RESERVED_SHARE) * 3600 / 10 / factor, rel=0.05)
 
 
 def test_a_network_that_does_not_fit_in_memory_is_refused() -> None:
@@ -99,6 +128,6 @@ def test_a_measurement_does_not_change_the_training(tmp_path: Path, capsys: pyte
     files = digits_run().files
     for name, sizes in (("measured", {}), ("given", {"size": "base"})):
         pellucid.train(files.train, files.valid, tmp_path / name, {**sizes, "training": training})
-        assert ("size base: about" in capsys.readouterr().err) == (name == "measured")
+        assert ("size base: " in capsys.readouterr().err) == (name == "measured")
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("measured", "given")]
     assert models[0] == models[1]

@@ -90,6 +90,8 @@ class PeerTraining(NamedTuple):
     """Seconds after which the training ended by itself; None if it was stopped after the longest budget."""
     reason: str = ""
     """Reason of a failure."""
+    validations: int = 1
+    """Validations per epoch."""
 
 
 def measure_system(name: str, plan: CurvePlan, results: CurveResults, log: Callable[[str], None]) -> None:
@@ -166,7 +168,7 @@ def measure_peer(trainer: PeerTrainer, plan: CurvePlan, records: Sequence[CurveR
         MeasurementError: The peer is not installed.
     """
     job = plan.job(trainer.system.name, install(trainer.system, plan.environments))
-    training = _find_training(job.folder, plan.minutes) or train_peer(trainer, job, plan)
+    training = _find_training(job.folder, plan) or train_peer(trainer, job, plan)
     decoder = SnapshotDecoder(trainer, job, training, plan)
     for record in records:
         try:
@@ -246,7 +248,7 @@ def train_peer(trainer: PeerTrainer, job: TrainingJob, plan: CurvePlan) -> PeerT
     run_command(probe, job.folder / "probe.log", LIMIT_SECONDS, plan.core)
     command = trainer.train_command(job)
     snapshots = CheckpointSnapshots(lambda: trainer.find_best(job), job.folder / "snapshots", plan.minutes)
-    training = PeerTraining(snapshots.kept, None)
+    training = PeerTraining(snapshots.kept, None, validations=plan.validations)
     try:
         result = run_command(command, job.folder / "train.log", 60 * plan.minutes[-1], plan.core, snapshots.update)
         snapshots.finish(result.wall)
@@ -298,13 +300,14 @@ def _train_pellucid(plan: CurvePlan, job: TrainingJob, record: CurveRecord) -> N
         record.note = f"the training ended after {result.wall / 60:.1f} min: {reason}"
 
 
-def _find_training(folder: Path, minutes: Sequence[float]) -> PeerTraining | None:
-    """Return the stored training of a peer; None without one that has all budgets."""
+def _find_training(folder: Path, plan: CurvePlan) -> PeerTraining | None:
+    """Return the stored training of a peer; None without one that has all budgets and as many validations per epoch."""
     path = folder / "training.json"
     if not path.exists():
         return None
     training = PeerTraining(**json.loads(path.read_text("utf-8")))
-    return training if all(f"{budget:g}" in training.kept for budget in minutes) else None
+    has_budgets = all(f"{budget:g}" in training.kept for budget in plan.minutes)
+    return training if has_budgets and training.validations == plan.validations else None
 
 
 def _decode(

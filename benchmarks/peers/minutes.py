@@ -53,8 +53,14 @@ def main(arguments: Sequence[str]) -> int:
     results = CurveResults(out / "results.json")
     plan = build_plan(options, out)
     description = describe_run(options, plan)
-    if results.records and any(results.machine.get(key) != description[key] for key in ("data", "seed")):
-        parser.error(f"{results.path} has results of other data or of another seed: remove it or give another --out")
+    different = [
+        key for key in ("data", "seed", "validations", "pinned") if results.machine.get(key) != description[key]
+    ]
+    if results.records and different:
+        parser.error(
+            f"{results.path} has results of other data or of another seed, number of validations or core "
+            f"({', '.join(different)}): remove it or give another --out"
+        )
     results.machine = description
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

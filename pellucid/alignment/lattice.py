@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.alignment.types import ChunkLimits, GraphoneKeys, SymbolPairs
+from pellucid.alignment.types import MAX_PAIR_EDGES, ChunkLimits, GraphoneKeys, SymbolPairs
 from pellucid.kernels.compilation import njit
 from pellucid.kernels.runtime import defer_signals
 from pellucid.shapes import Float, Int
@@ -296,14 +296,15 @@ def _write_best_paths(
 
 
 def alignable_rows(pairs: SymbolPairs, limits: ChunkLimits) -> Int[np.ndarray, " n"]:
-    """Return the numbers of the examples that have a source, and an alignment within the limits.
+    """Return the numbers of the examples that have a source, an alignment within the limits, and at most
+    `MAX_PAIR_EDGES` edges, as those with no `no_alignment_reason`.
 
     Args:
         pairs: Sources and targets.
         limits: Sizes that a graphone may have.
     """
     sources, targets = np.diff(pairs.source_offsets), np.diff(pairs.target_offsets)
-    fits = sources > 0
+    fits = (sources > 0) & ((sources + 1) * (targets + 1) * limits.num_sizes <= MAX_PAIR_EDGES)
     if not limits.insertions:
         fits &= targets <= sources * limits.max_target
     if not limits.deletions:

@@ -39,6 +39,17 @@ class Ragged(NamedTuple):
         offsets = self.offsets[: count + 1]
         return Ragged(self.values[: offsets[-1]], offsets)
 
+    def take(self, rows: Int[np.ndarray, " B"]) -> "Ragged":
+        """Return the chosen sequences, in the order of their indices.
+
+        Args:
+            rows: Indices of the sequences, shape (B).
+        """
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
+        offsets = _offsets(lengths)
+        places = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Ragged(self.values[places], offsets)
+
     def row(self, index: int) -> list[int]:
         """Return the ids of one sequence.
 

@@ -24,7 +24,14 @@ from pellucid.decoding.derived_traces import sampled_traces, scored_trace
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints, search_properties
-from pellucid.decoding.pair_ngram_member import PairNgramMember, TargetIds, missing_outputs, output_ids, rank_by_both
+from pellucid.decoding.pair_ngram_member import (
+    NetworkIds,
+    PairNgramMember,
+    TargetIds,
+    missing_outputs,
+    output_ids,
+    rank_by_both,
+)
 from pellucid.decoding.preprocessing import (
     ChunkConfig,
     SourceBatch,
@@ -52,7 +59,7 @@ class BaseTransducer(BasePredictor):
     """
 
     pair_ngram: PairNgramMember | None = None
-    """Pair n-gram model whose outputs and scores take part in searches, by the ids of the first network; None for none.
+    """Pair n-gram model whose outputs and scores take part in searches, by the ids of one network; None for none.
     Scores of given targets and samples are those of the network alone."""
 
     decodes_by_symbol: ClassVar[bool] = True
@@ -63,7 +70,9 @@ class BaseTransducer(BasePredictor):
         member = convert_argument("pair_ngram", self.pair_ngram, PairNgramMember | None)
         expected = len(self.vocabularies.source), len(self.vocabularies.target)
         found = expected if member is None else member.model.numbering[:2]
-        # The pair n-gram model of an ensemble has the source ids of its first network, which may be fewer.
+        if member is not None and member.network >= self.num_networks:
+            raise ArgumentError(f"pair_ngram.network: expected less than {self.num_networks}, got {member.network}")
+        # The pair n-gram model of an ensemble has the source ids of one network, which may be fewer.
         is_subset = self.is_ensemble and found[0] < expected[0]
         if found != expected and not (is_subset and found[1] == expected[1]):
             raise ArgumentError(
@@ -163,11 +172,11 @@ class BaseTransducer(BasePredictor):
         """
 
     @abstractmethod
-    def _first_member_sources(self, batch: SourceBatch) -> list[list[int]]:
-        """Return the source ids of a batch in the vocabulary of the first network, whose pair n-gram model reads them.
+    def _network_ids(self, network: int) -> NetworkIds:
+        """Return the ids of a network for those of the predictor.
 
         Args:
-            batch: Sources.
+            network: Number of the network.
         """
 
     @abstractmethod
@@ -249,16 +258,19 @@ class BaseTransducer(BasePredictor):
         satisfy the constraints; they are candidates as well.
         """
         assert self.pair_ngram is not None
-        model, weight = self.pair_ngram
-        sources, lengths = self._first_member_sources(batch), batch.lengths.tolist()
+        model, weight, network = self.pair_ngram
+        network_ids, sources, lengths = self._network_ids(network), batch.source.tolist(), batch.lengths.tolist()
         candidates, scores, added = list(map(list, found)), list[list[float]](), list[tuple[int, TargetIds]]()
         for row, hypotheses in enumerate(found):
-            source = [symbol for symbol in sources[row][: lengths[row]] if symbol < model.numbering.source_size]
-            targets = [output_ids(hypothesis) for hypothesis in hypotheses]
-            missing = missing_outputs(model, source, targets, batch.limits.of_source(row))
-            outputs = [output for output in missing if constraints.allows(row, output)]
-            added += [(row, output) for output in outputs]
-            scores.append([model.log_probability(source, target) for target in [*targets, *outputs]])
+            source = network_ids.map_source(sources[row][: lengths[row]])
+            source = [symbol for symbol in source if symbol < model.numbering.source_size]
+            targets = [network_ids.map_target(output_ids(hypothesis)) for hypothesis in hypotheses]
+            for target in missing_outputs(model, source, targets, batch.limits.of_source(row)):
+                output = network_ids.unmap_target(target)
+                if constraints.allows(row, output):
+                    added.append((row, output))
+                    targets.append(target)
+            scores.append([model.log_probability(source, target) for target in targets])
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
             candidates[row].append(hypothesis._replace(tree=found[row][0].tree))
         return [rank_by_both(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]
@@ -301,12 +313,14 @@ class BaseTransducer(BasePredictor):
         """Return the most probable alignment of a pair."""
         assert self.pair_ngram is not None
         sides = [(self.tokenizers.source, self.vocabularies.source), (self.tokenizers.target, self.vocabularies.target)]
-        symbols, ids = list[tuple[str, ...]](), list[list[int]]()
-        model = self.pair_ngram.model
-        for (tokenizer, vocabulary), text, size in zip(sides, example[:2], model.numbering[:2], strict=True):
-            symbols.append(tuple(tokenizer.split(text)))
-            known = [vocabulary.ids.get(symbol, UNK) for symbol in symbols[-1]]
-            ids.append([identity if identity < size else UNK for identity in known])
+        model, _, network = self.pair_ngram
+        network_ids = self._network_ids(network)
+        symbols = [tuple(tokenizer.split(text)) for (tokenizer, _), text in zip(sides, example[:2], strict=True)]
+        source, target = (
+            [vocabulary.ids.get(symbol, UNK) for symbol in side]
+            for (_, vocabulary), side in zip(sides, symbols, strict=True)
+        )
+        ids = network_ids.map_source(source), network_ids.map_target(target)
         sizes = model.align(*ids) if ids[0] else None
         if sizes is None:
             return None

@@ -65,7 +65,7 @@ class JoinedPredictors(NamedTuple):
     """Names of the members, joined by " with "."""
     members: EnsembleMembers
     pair_ngram: PairNgramMember | None = None
-    """Pair n-gram model of the first member, with the mean weight of all; None if it has none."""
+    """Pair n-gram model of the first member that has one, with the mean weight of all; None if no member has one."""
 
 
 @check_arguments
@@ -121,15 +121,19 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
     first, vocabularies = members[0], member_ids.join_vocabularies(members)
     groups = [_members_of(first, vocabularies, member) for member in members]
     joined = EnsembleMembers(*(tuple(chain.from_iterable(column)) for column in zip(*groups, strict=True)))
-    name, pair_ngram = " with ".join(names), _joined_pair_ngram(first, joined)
+    name, pair_ngram = " with ".join(names), _joined_pair_ngram(members, joined)
     return JoinedPredictors(first.config, vocabularies, first.network, name, joined, pair_ngram)
 
 
-def _joined_pair_ngram(first: Predictor, members: EnsembleMembers) -> PairNgramMember | None:
-    """Return the pair n-gram model of the first member with the mean weight of all members, 0 for those without one."""
-    model = first.pair_ngram if isinstance(first, Transducer) else None
-    weights = members.pair_ngram_weights
-    return None if model is None else model._replace(weight=sum(weights) / len(weights))
+def _joined_pair_ngram(members: Sequence[Predictor], joined: EnsembleMembers) -> PairNgramMember | None:
+    """Return the first pair n-gram model of the members, with the mean weight of all networks."""
+    weights, num_before = joined.pair_ngram_weights, 0
+    for member in members:
+        model = member.pair_ngram if isinstance(member, Transducer) else None
+        if model is not None:
+            return model._replace(weight=sum(weights) / len(weights), network=num_before + model.network)
+        num_before += member.num_networks
+    return None
 
 
 def _pair_ngram_weights(predictor: Predictor) -> tuple[float, ...]:
@@ -141,7 +145,7 @@ def _pair_ngram_weights(predictor: Predictor) -> tuple[float, ...]:
     weight, weights = 0.0 if pair_ngram is None else pair_ngram.weight, predictor.members.pair_ngram_weights
     if not weights:
         return (weight,)
-    return weights if pair_ngram is None or weight == sum(weights) / len(weights) else (weight,) * len(weights)
+    return weights if weight == sum(weights) / len(weights) else (weight,) * len(weights)
 
 
 def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predictor) -> EnsembleMembers:

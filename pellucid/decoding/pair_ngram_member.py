@@ -39,6 +39,47 @@ class PairNgramMember(NamedTuple):
     model: PairNgram
     weight: Weight
     """Weight w of its scores, 0 to 1; that of the network is 1 − w."""
+    network: Annotated[int, Meta(ge=0)] = 0
+    """Number of the network of an ensemble whose ids the model has."""
+
+
+class NetworkIds(NamedTuple):
+    """Ids of a network of an ensemble."""
+
+    source: Int[np.ndarray, " U"] | None = None
+    """The network's id of each source id of the ensemble; None if they are equal."""
+    target: Int[np.ndarray, " V"] | None = None
+    """The network's id of each target id of the ensemble; None if they are equal."""
+
+    def map_source(self, ids: Sequence[int]) -> list[int]:
+        """Return the network's ids of source ids of the ensemble, without ids of copied symbols.
+
+        Args:
+            ids: Source ids.
+        """
+        if self.source is None:
+            return list(ids)
+        known = np.array([identity for identity in ids if 0 <= identity < len(self.source)], np.int64)
+        mapped: list[int] = self.source[known].tolist()
+        return mapped
+
+    def map_target(self, ids: Sequence[int]) -> TargetIds:
+        """Return the network's ids of target ids of the ensemble.
+
+        Args:
+            ids: Target ids.
+        """
+        return tuple(ids) if self.target is None else tuple(self.target[np.array(ids, np.int64)].tolist())
+
+    def unmap_target(self, ids: Sequence[int]) -> TargetIds:
+        """Return the ensemble's ids of target ids of the network.
+
+        Args:
+            ids: Target ids.
+        """
+        if self.target is None:
+            return tuple(ids)
+        return tuple(np.argsort(self.target)[np.array(ids, np.int64)].tolist())
 
 
 class CandidateScores(NamedTuple):
@@ -158,12 +199,14 @@ def best_are_right(candidates: Sequence[CandidateScores], right: Sequence[Sequen
 def choose_weight(candidates: Sequence[CandidateScores], right: Sequence[Sequence[bool]]) -> float:
     """Return the weight in `WEIGHTS` with the most correct best candidates, a mean over neighbors in `WEIGHTS`.
 
-    The mean makes the choice less dependent on single examples. Among equal weights it is the smallest.
+    The mean makes the choice less dependent on single examples. Among equal weights it is the smallest. The weight is 0
+    unless it gives more correct best candidates than weight 0.
 
     Args:
-        candidates: Candidates of each validation source; at least one.
+        candidates: Candidates of each validation source; without a source the weight is 0.
         right: For each candidate, whether it is correct.
     """
     counts = [sum(best_are_right(candidates, right, weight)) for weight in WEIGHTS]
     padded = np.pad(np.array(counts), 1, mode="edge")
-    return WEIGHTS[int(np.argmax(padded[:-2] + padded[1:-1] + padded[2:]))]
+    chosen = int(np.argmax(padded[:-2] + padded[1:-1] + padded[2:]))
+    return WEIGHTS[chosen] if counts[chosen] > counts[0] else 0.0

@@ -16,6 +16,7 @@ from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
+from pellucid.decoding.pair_ngram_member import NetworkIds
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.sampling import sample
@@ -86,10 +87,15 @@ class Transducer(BaseTransducer, Predictor):
         """Raise `InputError` for forced attention and masked positions that fit no source or not the model."""
         check_attention_options(self.options, self.networks, self._max_steps)
 
-    def _first_member_sources(self, batch: SourceBatch) -> list[list[int]]:
-        """Return the source ids of a batch in the vocabulary of the first network."""
-        ids: list[list[int]] = self.member_sources(batch.source)[0].tolist()
-        return ids
+    def _network_ids(self, network: int) -> NetworkIds:
+        """Return the ids of a network for those of the predictor."""
+        members = self.members
+        if not members.networks:
+            return NetworkIds()
+        target = members.target_id_maps[network]
+        return NetworkIds(
+            members.source_id_maps[network].numpy(force=True), None if target is None else target.numpy(force=True)
+        )
 
     def _score_batch(
         self, batch: SourceBatch, targets: Int[np.ndarray, "B T"], target_lengths: Int[np.ndarray, " B"]

@@ -9,13 +9,16 @@ from pellucid.alignment.types import SymbolPairs
 from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples, encode_sources
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
-from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
+from pellucid.data.vocabulary import NUM_SPECIAL, UNK, Vocabularies
 from pellucid.pair_ngram.pair_ngram import PairNgram, drop_examples, fit_pair_ngram
+from pellucid.pair_ngram.types import chunk_limits
+from pellucid.shapes import Int
 
 COUNTED_EXAMPLES = 1 << 16
 """Number of examples whose cells are counted at once."""
 MAX_CELLS = 200_000_000
-"""Maximum sum of source length times target length over the examples of a model, which bounds time and memory."""
+"""Maximum sum of source length times target length over the examples of a model, which bounds time and memory; that of
+one example is bounded by `MAX_PAIR_EDGES` of alignment/types.py."""
 
 
 class PairNgramPredictor(NamedTuple):
@@ -75,7 +78,7 @@ def fit_pair_ngram_predictor(
 def fit_encoded_examples(
     examples: EncodedExamples, vocabularies: Vocabularies, max_cells: int = MAX_CELLS, context_size: int = 0
 ) -> tuple[PairNgram | None, int]:
-    """Fit a pair n-gram model to encoded training examples: to the first ones, if they exceed `max_cells`.
+    """Fit a pair n-gram model to encoded training examples: to evenly spaced ones, if all exceed `max_cells`.
 
     Contexts are not read. Examples with other features are left out: the copied targets of augmentation have one.
 
@@ -87,23 +90,28 @@ def fit_encoded_examples(
             contexts.
 
     Returns:
-        The model, None if no model can be fitted (`fit_pair_ngram`); and the number of examples that it has seen.
+        The model, None if no model can be fitted (`fit_pair_ngram`); and the number of examples to which it was fitted,
+        without those that have no alignment.
     """
+    from pellucid.alignment.lattice import alignable_rows  # Numba takes a second to import
+
     if context_size:
         examples = examples._replace(source=_without_contexts(examples.source, context_size, len(vocabularies.source)))
-    count = _count_examples(examples, max_cells)
-    target = _without_ends(examples.target.first(count))
+    rows, source, target = _choose_rows(examples, max_cells), examples.source, examples.target
+    if len(rows) < source.num_sequences:
+        source, target = source.take(rows), target.take(rows)
+    target = _without_ends(target)
     # Copies: offsets may be read-only, for which Numba would compile the functions of the alignment once more.
-    source_offsets, target_offsets = examples.source.offsets[: count + 1].copy(), target.offsets[: count + 1].copy()
     pairs = SymbolPairs(
-        examples.source.values[: source_offsets[-1]].astype(np.int64),
-        source_offsets,
-        target.values[: target_offsets[-1]].astype(np.int64),
-        target_offsets,
+        *(source.values.astype(np.int64), source.offsets.copy()),
+        *(target.values.astype(np.int64), target.offsets.copy()),
     )
     pairs = drop_examples(pairs, pairs.source >= len(vocabularies.source), pairs.source_offsets)
+    pairs = drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
     model = fit_pair_ngram(pairs, len(vocabularies.source), len(vocabularies.target))
-    return model, len(pairs.source_offsets) - 1
+    if model is None:
+        return None, 0
+    return model, len(alignable_rows(pairs, chunk_limits(model.numbering.target_chunk)))
 
 
 def _without_contexts(sources: Ragged, context_size: int, num_symbols: int) -> Ragged:
@@ -116,20 +124,31 @@ def _without_contexts(sources: Ragged, context_size: int, num_symbols: int) -> R
     return Ragged(sources.values[kept], np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def _count_examples(examples: EncodedExamples, max_cells: int) -> int:
-    """Return the number of first examples that do not exceed `max_cells`; later ones, which may be many, are not read.
+def _choose_rows(examples: EncodedExamples, max_cells: int) -> Int[np.ndarray, " n"]:
+    """Return the numbers of evenly spaced examples, in order, that have at most `max_cells`; of all, if these fit.
 
-    Each has at least one cell: its source is not empty.
+    A file may be sorted, so the first examples are not like all. An example of more than `max_cells` is never chosen.
     """
-    source, target = (column.first(max_cells).offsets for column in (examples.source, examples.target))
-    total = 0
-    for start in range(0, len(source) - 1, COUNTED_EXAMPLES):
-        block = slice(start, start + COUNTED_EXAMPLES + 1)
-        cells = total + np.cumsum(np.diff(source[block]) * np.maximum(np.diff(target[block]) - 1, 1))
-        total = int(cells[-1])
-        if total > max_cells:
-            return start + int(np.searchsorted(cells, max_cells, side="right"))
-    return len(source) - 1
+    count = total_count = examples.source.num_sequences
+    blocks = (range(start, min(start + COUNTED_EXAMPLES, count)) for start in range(0, count, COUNTED_EXAMPLES))
+    total = sum(_select_cells(examples, np.array(block), max_cells)[1] for block in blocks)
+    while total > max_cells:
+        count = min(count - 1, count * max_cells // total)
+        rows = (2 * np.arange(count) + 1) * total_count // max(1, 2 * count)
+        rows, total = _select_cells(examples, rows, max_cells)
+        if total <= max_cells:
+            return rows
+    return _select_cells(examples, np.arange(count), max_cells)[0]
+
+
+def _select_cells(
+    examples: EncodedExamples, rows: Int[np.ndarray, " n"], max_cells: int
+) -> tuple[Int[np.ndarray, " m"], int]:
+    """Return those of the examples that have at most `max_cells`, and the number of their cells, at least one each."""
+    source, target = (column.offsets[rows + 1] - column.offsets[rows] for column in examples[:2])
+    cells = np.maximum(source, 1) * np.maximum(target - 1, 1)  # without EOS
+    fits = cells <= max_cells
+    return rows[fits], int(cells[fits].sum())
 
 
 def _without_ends(target: Ragged) -> Ragged:

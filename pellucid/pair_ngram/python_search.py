@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.pair_ngram.ngram_model import NgramModel
-from pellucid.pair_ngram.types import MAX_EXTENSIONS, SKIP, SOURCE_CHUNK, GraphoneTable, SearchSettings
+from pellucid.pair_ngram.types import MAX_EXTENSIONS, SKIP, SOURCE_CHUNK, TIE, GraphoneTable, SearchSettings
 from pellucid.shapes import Float, Int
 
 Output = tuple[int, ...] | int
@@ -26,10 +26,11 @@ Key = tuple[int, Output]
 
 
 class _Hypothesis(NamedTuple):
-    """Hypotheses of one key: the logarithm of their total probability, and the best of them."""
+    """Hypotheses of one key: the logarithm of their total probability, and the path of the best of them."""
 
     total: float
     best: float
+    """Score of the best: the total of the hypothesis that it extends, with its last graphone."""
     path: GraphonePath
 
 
@@ -173,33 +174,45 @@ class PythonSearch:
     ) -> tuple[Int[np.ndarray, "K S"], Float[np.ndarray, " K"]]:
         """Return the best complete outputs, with the probability of the end added."""
         ended: dict[Key, _Hypothesis] = {}
-        for (node, output), (total, _, path) in last.items():
+        for (node, output), (total, best, path) in last.items():
             if target is None or output == len(target):
-                score = total + self._end_score(node)
-                key = 0, output
-                ended[key] = _merged(ended.get(key), score, path)
-        best = sorted(ended.values(), key=lambda hypothesis: -hypothesis.total)[:count]
-        outputs = np.full((len(best), length), SKIP, np.int32)
-        for rank, (_, _, path) in enumerate(best):
+                end, key = self._end_score(node), (0, output)
+                ended[key] = _merged(ended.get(key), _Hypothesis(total + end, best + end, path))
+        ranked = sorted(ended.values(), key=lambda hypothesis: -hypothesis.total)[:count]
+        outputs = np.full((len(ranked), length), SKIP, np.int32)
+        for rank, (_, _, path) in enumerate(ranked):
             place = 0
             while path is not None:
                 path, outputs[rank, place] = path
                 place += 1
-        return outputs, np.array([hypothesis.total for hypothesis in best])
+        return outputs, np.array([hypothesis.total for hypothesis in ranked])
 
 
 def _add(row: dict[Key, _Hypothesis], extension: _Extension, path: GraphonePath, best: list[float], place: int) -> None:
     """Add an extension to the hypotheses of a position, and raise the best score there."""
     score, node, output, graphone = extension
     key = node, output
-    row[key] = _merged(row.get(key), score, (path, graphone))
+    row[key] = _merged(row.get(key), _Hypothesis(score, score, (path, graphone)))
     best[place] = max(best[place], score)
 
 
-def _merged(found: _Hypothesis | None, score: float, path: GraphonePath) -> _Hypothesis:
+def _is_better(other: _Hypothesis, best: _Hypothesis) -> bool:
+    """Return whether a hypothesis is better than another, or as good with smaller graphones (`search._is_better`)."""
+    difference = other.best - best.best
+    if abs(difference) > TIE:
+        return difference > 0
+    path, best_path = other.path, best.path
+    while path is not best_path and path is not None and best_path is not None:
+        if path[1] != best_path[1]:
+            return bool(path[1] < best_path[1])
+        path, best_path = path[0], best_path[0]
+    return False
+
+
+def _merged(found: _Hypothesis | None, other: _Hypothesis) -> _Hypothesis:
     """Return equal hypotheses as one: the sum of their probabilities, and the path of the best of them."""
     if found is None:
-        return _Hypothesis(score, score, path)
-    high, low = max(found.total, score), min(found.total, score)
-    total = high + math.log1p(math.exp(low - high))
-    return _Hypothesis(total, score, path) if score > found.best else found._replace(total=total)
+        return other
+    high, low = max(found.total, other.total), min(found.total, other.total)
+    better = other if _is_better(other, found) else found
+    return better._replace(total=high + math.log1p(math.exp(low - high)))

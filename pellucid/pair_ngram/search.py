@@ -15,7 +15,7 @@ import numpy as np
 from pellucid.alignment.lattice import chunk_key
 from pellucid.kernels.compilation import njit
 from pellucid.pair_ngram.ngram_model import NgramModel
-from pellucid.pair_ngram.types import MAX_EXTENSIONS, SKIP, SOURCE_CHUNK, GraphoneTable, SearchSettings
+from pellucid.pair_ngram.types import MAX_EXTENSIONS, SKIP, SOURCE_CHUNK, TIE, GraphoneTable, SearchSettings
 from pellucid.shapes import Float, Int
 
 MULTIPLIER, INCREMENT = np.int64(6364136223846793005), np.int64(1442695040888963407)
@@ -113,7 +113,26 @@ def _add_logarithms(first: float, second: float) -> float:
 
 
 @njit
-def _merge(found: _Hypotheses) -> Int[np.ndarray, " n"]:
+def _is_better(found: _Hypotheses, paths: _Paths, other: int, best: int) -> bool:
+    """Return whether a hypothesis has a better score than another; of equally good ones, whether it has the smaller
+    graphones, from the last to the first.
+
+    Only ties compare graphones. Without that rule the order of hypotheses, which differs between the backends, would
+    decide.
+    """
+    difference = found.score[other] - found.score[best]
+    if abs(difference) > TIE:
+        return bool(difference > 0)
+    step, best_step = found.step[other], found.step[best]
+    graphone, best_graphone = found.graphone[other], found.graphone[best]
+    while graphone == best_graphone and step != best_step and step > 0 and best_step > 0:
+        graphone, step = paths.graphone[step], paths.step[step]
+        best_graphone, best_step = paths.graphone[best_step], paths.step[best_step]
+    return bool(graphone < best_graphone)
+
+
+@njit
+def _merge(found: _Hypotheses, paths: _Paths) -> Int[np.ndarray, " n"]:
     """Add the probabilities of equal hypotheses to the best of them; return their numbers, the best first."""
     count = found.size[0]
     keys = found.output[:count] * MULTIPLIER + found.node[:count]
@@ -123,7 +142,7 @@ def _merge(found: _Hypotheses) -> Int[np.ndarray, " n"]:
         best, total, end = order[first], found.score[order[first]], first + 1
         while end < count and keys[order[end]] == keys[order[first]]:
             total = _add_logarithms(total, found.score[order[end]])
-            if found.score[order[end]] > found.score[best]:
+            if _is_better(found, paths, order[end], best):
                 best = order[end]
             end += 1
         kept[num_kept], found.score[best] = best, total
@@ -275,7 +294,7 @@ def search_outputs(
     if not is_free:
         _drop_incomplete(last, target.shape[0])
     _end_scores(model, table, last)
-    numbers = _merge(last)[: settings.num_outputs]
+    numbers = _merge(last, paths)[: settings.num_outputs]
     outputs = np.full((numbers.shape[0], length), SKIP, np.int32)
     for rank in range(numbers.shape[0]):
         graphone, step = last.graphone[numbers[rank]], last.step[numbers[rank]]
@@ -296,11 +315,11 @@ def _extend_position(
     best: Float[np.ndarray, " S+1"],
     paths: _Paths,
 ) -> None:
-    """Extend the best hypotheses of a position by graphones of one and of two source symbols, and forget the others."""
+    """Extend the best hypotheses of a position by graphones of one and of two source symbols, and drop the others."""
     chunks = np.full(SOURCE_CHUNK, -1)
     for size in range(1, min(SOURCE_CHUNK, search.source.shape[0] - position) + 1):
         chunks[size - 1] = _find_chunk(search.table, search.source[position : position + size])
-    for number in _merge(here)[: search.settings.beam_size]:
+    for number in _merge(here, paths)[: search.settings.beam_size]:
         if here.score[number] < best[position] - search.settings.margin:
             break
         step = 0

@@ -14,6 +14,9 @@ MAX_EXTENSIONS = 2**17
 """Maximum number of extensions by the graphones of one source chunk; the beam is smaller where they would be more."""
 SKIP = -1
 """In place of a graphone that is not in the table."""
+TIE = 1e-9
+"""Difference of log-probabilities up to which two paths are equally good: the one with the smaller graphones,
+from the last to the first, is kept."""
 SOURCE_CHUNK = 2
 """Maximum number of source symbols of a graphone."""
 
@@ -45,7 +48,8 @@ class GraphoneTable(NamedTuple):
     end: int
     """End token."""
     unseen: float
-    """Log-probability of a graphone that is not in the table, after the shortest history (given targets only)."""
+    """Log-probability of a graphone that is not in the table, after the shortest history: for given targets, for source
+    symbols that are no chunk by themselves, and for an end that no history has."""
 
 
 class SearchSettings(NamedTuple):

@@ -343,7 +343,11 @@ class ProgressReporter:
     def _report_size(self, event: SizeMeasurementStarted | SizeMeasured) -> None:
         """Print the chosen size; before, what is measured, and that kernels are compiled first."""
         if isinstance(event, SizeMeasured):
-            self._print_line(f"size {event.size}: about {event.epochs:,.1f} epochs in {event.time_limit}")
+            fits = f"about {event.epochs:,.1f} epochs in {event.time_limit}"
+            if event.epochs >= event.max_epochs:
+                maximum = f"{event.max_epochs:,.1f}".removesuffix(".0")
+                fits = f"the time of {event.time_limit} suffices for the maximum of {maximum} epochs"
+            self._print_line(f"size {event.size}: {fits}")
             return
         self._print_line(
             f"choosing the size for {event.time_limit}: {count_noun(event.examples, 'example')}, by the speed of a few "
@@ -478,19 +482,29 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
     Args:
         event: Event of the training.
     """
+    if isinstance(event, PairNgramFitted) and not event.examples:
+        return (
+            "pair n-gram: no model, since the symbols are too many or too varied, or no example can be aligned; the "
+            "network decodes alone"
+        )
     if isinstance(event, PairNgramFitted):
         limited = f"{event.examples:,} of " if event.examples < event.available else ""
         examples = f"{limited}{count_noun(event.available, 'example')}"
         sources = count_noun(event.sources, "validation source")
-        score = f"exact match {event.exact_match:.2f} % on {sources} without the network"
-        return f"pair n-gram: fitted to {examples}, {score}"
-    if not event.weight:
-        return f"pair n-gram: weight 0, since the network alone is best: exact match {event.network_exact_match:.2f} %"
-    return (
-        f"pair n-gram: weight {event.weight:g}, chosen on {count_noun(event.sources, 'different validation source')} "
-        f"with the search of predict: exact match {event.exact_match:.2f} % by both, "
+        score = f", exact match {event.exact_match:.2f} % on {sources} without the network" if event.sources else ""
+        return f"pair n-gram: fitted to {examples}{score}"
+    if not event.sources:
+        return "pair n-gram: weight 0, since no validation source has a symbol"
+    sources = count_noun(event.sources, "different validation source")
+    alone = (
         f"{event.network_exact_match:.2f} % by the network alone, {event.pair_ngram_exact_match:.2f} % by the pair "
         "n-gram model alone"
+    )
+    if not event.weight:
+        return f"pair n-gram: no weight above 0 is chosen on {sources}: exact match {alone}"
+    return (
+        f"pair n-gram: weight {event.weight:g}, chosen on {sources} with the beam size of predict: exact match "
+        f"{event.exact_match:.2f} % by both, {alone}"
     )
 
 

@@ -9,7 +9,7 @@ from pellucid.errors import RunError
 from pellucid.files import file_exists
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import load_run_log
-from pellucid.run_folder.progress import read_progress
+from pellucid.run_folder.progress import TIME_LIMIT_REASON, read_progress
 from pellucid.run_folder.run_files import CHECKPOINT, member_folders
 
 
@@ -53,8 +53,11 @@ def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
 
 
 @check_arguments
-def count_updates(folder: str | Path) -> int | None:
-    """Return the number of updates of a training; None for an ensemble, or without a checkpoint that can be read.
+def count_timed_updates(folder: str | Path) -> int | None:
+    """Return the number of updates of a training that its time limit has ended.
+
+    None for a training that is unfinished or has ended for another reason, for an ensemble, and without a checkpoint
+    that can be read.
 
     Args:
         folder: Run folder, or folder of an ensemble.
@@ -65,7 +68,8 @@ def count_updates(folder: str | Path) -> int | None:
     folders = member_folders(folder)
     with suppress(RunError):
         if len(folders) == 1 and file_exists(folders[0] / CHECKPOINT):
-            return read_progress(folders[0] / CHECKPOINT).update
+            progress = read_progress(folders[0] / CHECKPOINT)
+            return progress.update if progress.finished.startswith(TIME_LIMIT_REASON) else None
     return None
 
 

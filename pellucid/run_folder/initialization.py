@@ -158,13 +158,13 @@ def check_same_config(folder: Path, config: Config) -> None:
     ]
     if differences:
         listed = (f"  {difference}" for difference in differences)
-        advice = "name another run folder"
-        if all(difference.startswith(LENGTH_SETTINGS) for difference in differences):
-            advice = LENGTH_ADVICE
-            if any(difference.startswith(TIME_LIMIT) for difference in differences):
-                limit = load_run_config(folder, config).training.time_limit
-                flag = f"with --time {limit}, of which only the rest is spent" if limit else "without --time"
-                advice = f"resume it {flag}: {advice}"
+        has_other_length = all(difference.startswith(LENGTH_SETTINGS) for difference in differences)
+        advice = LENGTH_ADVICE if has_other_length else "name another run folder"
+        if any(difference.startswith(TIME_LIMIT) for difference in differences):
+            limit = load_run_config(folder, config).training.time_limit
+            flag = f"with --time {limit}, of which only the rest is spent" if limit else "without --time"
+            # The size may differ too: without --size, the time limit determines it.
+            advice = f"resume it {flag}{': ' if has_other_length else ', or '}{advice}"
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, advice)
 
 

@@ -101,12 +101,12 @@ class InitializedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="i
 
 
 class PairNgramRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="pair_ngram"):
-    """A pair n-gram model was fitted to the training examples, before the first update."""
+    """A pair n-gram model was fitted to the training examples, before the first update, or none could be fitted."""
 
     examples: Count
-    """Number of examples to which it was fitted."""
+    """Number of examples to which it was fitted; 0 if there is no model, and then it is not fitted again."""
     exact_match: Percentage
-    """Percentage of validation sources whose best output, by this model alone, is correct."""
+    """Percentage of validation sources whose best output, by this model alone, is correct; 0 without sources."""
 
 
 class InterpolatedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="interpolated"):

@@ -11,7 +11,7 @@ from typing import overload
 import torch
 
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import Device
+from pellucid.config.settings import Config, Device
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ArgumentError
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
@@ -29,6 +29,7 @@ from pellucid.run_folder.run_parts import (
     with_confidence,
     with_ensemble_parts,
     with_pair_ngram,
+    without_unused_pair_ngram,
 )
 from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, get_task
 
@@ -104,16 +105,42 @@ def load_unwarned(
             predictor, identity = _load(folders[0], torch_device)
             report_other_versions([(predictor.config, identity)], stacklevel=3)
             return predictor
-        # A folder that several links of an ensemble lead to is loaded once; it counts as several members.
-        places = [os.path.realpath(folder) for folder in folders]
-        first = dict(zip(reversed(places), reversed(folders), strict=True))
-        loaded = {place: _load(first[place], torch_device) for place in dict.fromkeys(places)}
-        report_other_versions([(each.config, identity) for each, identity in loaded.values()], stacklevel=3)
-        ensemble = build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
-        if isinstance(paths, list):
-            return ensemble
-        ensemble = replace(ensemble, folder=str(paths))
-        return with_ensemble_parts(ensemble, paths, combine_fingerprints(loaded[place][1] for place in places))
+        ensemble, members = _load_members(folders, torch_device)
+        report_other_versions(members, stacklevel=3)
+        if not isinstance(paths, list):
+            ensemble = replace(ensemble, folder=str(paths))
+            ensemble = with_ensemble_parts(ensemble, paths, combine_fingerprints(identity for _, identity in members))
+        return without_unused_pair_ngram(ensemble)
+
+
+def load_members(folders: Sequence[Path], device: Device) -> Predictor:
+    """Load run folders as one ensemble, which has a pair n-gram model if any member has one, also if its weight is 0.
+
+    Args:
+        folders: Run folders.
+        device: Device to load to, as in `load`.
+
+    Raises:
+        RunError: As in `load`.
+        ConfigError: As in `load`.
+    """
+    prepare_for_forks()
+    with _loading_to(device) as torch_device:
+        return _load_members(folders, torch_device)[0]
+
+
+def _load_members(
+    folders: Sequence[Path], device: torch.device
+) -> tuple[Predictor, list[tuple[Config, ModelIdentity]]]:
+    """Return the ensemble of run folders, and settings and identity of each.
+
+    A folder that several links of an ensemble lead to is loaded once; it counts as several members.
+    """
+    places = [os.path.realpath(folder) for folder in folders]
+    first = dict(zip(reversed(places), reversed(folders), strict=True))
+    loaded = {place: _load(first[place], device, is_member=True) for place in dict.fromkeys(places)}
+    ensemble = build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
+    return ensemble, [(loaded[place][0].config, loaded[place][1]) for place in places]
 
 
 def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
@@ -144,8 +171,13 @@ def _loading_to(device: Device) -> Iterator[torch.device]:
         yield torch_device
 
 
-def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tuple[Predictor, ModelIdentity]:
-    """Return the predictor and the identity of one run folder; its log is read if it is needed and not given."""
+def _load(
+    folder: Path, device: torch.device, log: RunLog | None = None, is_member: bool = False
+) -> tuple[Predictor, ModelIdentity]:
+    """Return the predictor and the identity of one run folder; its log is read if it is needed and not given.
+
+    A member of an ensemble has a pair n-gram model of any weight (`with_pair_ngram`).
+    """
     config, vocabularies, identity = read_run_settings(folder, log, check_task_vocabularies)
     # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
@@ -157,4 +189,4 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tupl
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
     predictor = replace(predictor, folder=str(folder))
-    return with_confidence(with_pair_ngram(predictor, identity, log), identity), identity
+    return with_confidence(with_pair_ngram(predictor, identity, log, is_member), identity), identity

@@ -14,6 +14,8 @@ from pellucid.run_folder.tensor_file import TensorFile, check_format, open_tenso
 
 LOSS_WINDOW = 50
 """Number of updates over which the logged training loss is averaged."""
+TIME_LIMIT_REASON = "its time limit of "
+"""Beginning of `Progress.finished` for a training that its time limit has ended."""
 Number = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
 LossSum = Annotated[float, Meta(ge=-1e39, le=1e41)]

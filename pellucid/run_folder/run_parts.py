@@ -173,8 +173,7 @@ def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -
         )
         return predictor
     if isinstance(predictor, BaseTransducer) and predictor.pair_ngram is not None:
-        weighted = predictor.pair_ngram._replace(weight=record.pair_ngram_weight)
-        predictor = replace(predictor, pair_ngram=weighted if weighted.weight else None)
+        predictor = replace(predictor, pair_ngram=predictor.pair_ngram._replace(weight=record.pair_ngram_weight))
     path = folder / CONFIDENCE
     saved = load_confidence(path) if file_exists(path) else None
     if saved is None or saved.fingerprint != fingerprint:
@@ -182,13 +181,28 @@ def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -
     return replace(predictor, confidence=saved.model)
 
 
-def with_pair_ngram(predictor: PredictorT, identity: ModelIdentity, log: RunLog | None = None) -> PredictorT:
+def without_unused_pair_ngram(predictor: PredictorT) -> PredictorT:
+    """Return the predictor without a pair n-gram model whose weight is 0.
+
+    Args:
+        predictor: Predictor of an ensemble.
+    """
+    if not isinstance(predictor, BaseTransducer) or predictor.pair_ngram is None or predictor.pair_ngram.weight:
+        return predictor
+    return replace(predictor, pair_ngram=None)
+
+
+def with_pair_ngram(
+    predictor: PredictorT, identity: ModelIdentity, log: RunLog | None = None, is_member: bool = False
+) -> PredictorT:
     """Return the predictor with the pair n-gram model of its run, if its weight has been chosen and is above 0.
 
     Args:
         predictor: Predictor of the run.
         identity: Identity of its model.
         log: Log of the run; None to read it if it is needed.
+        is_member: True for a member of an ensemble, which has the model with any weight: the weight of the ensemble may
+            be another.
 
     Raises:
         RunError: The file is missing, damaged or of another run.
@@ -214,8 +228,8 @@ def with_pair_ngram(predictor: PredictorT, identity: ModelIdentity, log: RunLog 
         return predictor
     saved = load_pair_ngram(path, predictor.vocabularies)
     identity.check_training(path, saved.fingerprint)
-    member = PairNgramMember(saved.model, saved.weight) if saved.weight else None
-    return replace(predictor, pair_ngram=member)
+    member = PairNgramMember(saved.model, saved.weight or 0.0)
+    return replace(predictor, pair_ngram=member if member.weight or is_member else None)
 
 
 def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:

@@ -17,6 +17,7 @@ from pellucid.decoding.member_ids import (
     target_id_map,
 )
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
+from pellucid.decoding.pair_ngram_member import NetworkIds
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.runtime.inference import MemberIds, RuntimeNetwork, initialize, score_targets
@@ -71,11 +72,10 @@ class RuntimePredictor(BaseTransducer):
         """Raise `UnsupportedError`."""
         raise UnsupportedError("the runtime without PyTorch does not support sampling")
 
-    def _first_member_sources(self, batch: SourceBatch) -> list[list[int]]:
-        """Return the source ids of a batch in the vocabulary of the first network."""
-        ids = self.network[0].ids
-        sources: list[list[int]] = (batch.source if ids is None else ids.source_ids(batch.source)).tolist()
-        return sources
+    def _network_ids(self, network: int) -> NetworkIds:
+        """Return the ids of a network for those of the predictor."""
+        ids = self.network[network].ids
+        return NetworkIds() if ids is None else NetworkIds(ids.source, ids.target)
 
     def _check_attention_options(self) -> None:
         """Raise `UnsupportedError` for options that the runtime does not compute."""
@@ -112,8 +112,9 @@ def join_predictors(members: Sequence[RuntimePredictor], names: Sequence[str]) -
         source = source_id_map(vocabularies, member)
         ids = MemberIds(source, copy_offset(member.vocabularies), target_id_map(first, member))
         networks.append(RuntimeNetwork(member.config, member.network[0].arrays, ids))
-    weights = [0.0 if member.pair_ngram is None else member.pair_ngram.weight for member in members]
-    pair_ngram = None if first.pair_ngram is None else first.pair_ngram._replace(weight=sum(weights) / len(weights))
+    models = [(number, member.pair_ngram) for number, member in enumerate(members) if member.pair_ngram is not None]
+    weight = sum(pair_ngram.weight for _, pair_ngram in models) / len(members)
+    pair_ngram = models[0][1]._replace(weight=weight, network=models[0][0]) if models else None
     return RuntimePredictor(
         first.config, vocabularies, tuple(networks), name=" with ".join(names), pair_ngram=pair_ngram
     )

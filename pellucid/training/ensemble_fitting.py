@@ -16,7 +16,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.files import file_exists, open_regular_file, remove_file, write_json
 from pellucid.run_folder.confidence_file import save_confidence
 from pellucid.run_folder.identity import combine_fingerprints, read_identity
-from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.predictor_loader import load, load_members
 from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, VALIDATION, load_run_config, read_ensemble_record
 from pellucid.training.confidence_training import fit_predictor_confidence, has_confidence
 from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
@@ -39,7 +39,7 @@ def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterato
         config: Configuration of a member.
 
     Yields:
-        `PairNgramWeighted` if the ensemble has a pair n-gram model, and `ConfidenceFitted`.
+        `PairNgramWeighted` if a member has a pair n-gram model, whatever its own weight, and `ConfidenceFitted`.
 
     Raises:
         InputError: The validation set or a member cannot be read, or a file cannot be written.
@@ -57,7 +57,7 @@ def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterato
     # The members may have been trained on the GPUs of a cluster, and this machine may have none.
     device: Device = "auto" if config.device == "cuda" else config.device
     if not is_weighted:
-        predictor = load(members, device)
+        predictor = load_members(members, device)
         event = _choose_weight(predictor, validation, seconds)
         weight = 0.0 if event is None else event.weight
         write_json(
@@ -75,7 +75,7 @@ def _choose_weight(predictor: Predictor, validation: Sequence[Example], seconds:
     """Return the weight of the pair n-gram model of an ensemble; None if it has no such model."""
     if not isinstance(predictor, Transducer) or predictor.pair_ngram is None:
         return None
-    return choose_pair_ngram_weight(predictor, predictor.pair_ngram.model, validation, seconds)
+    return choose_pair_ngram_weight(predictor, predictor.pair_ngram, validation, seconds)
 
 
 def _read_validation(files: TrainingInputs, member: Path) -> list[Example]:

@@ -112,7 +112,9 @@ class SizeMeasured(NamedTuple):
     time_limit: str
     """The setting `training.time_limit`."""
     epochs: float
-    """Estimated number of epochs for which the time suffices."""
+    """Estimated number of epochs for which the time suffices; it may exceed the maximum."""
+    max_epochs: float
+    """Maximum number of epochs."""
 
 
 class ModelBuilt(NamedTuple):
@@ -140,32 +142,33 @@ class ModelBuilt(NamedTuple):
 
 
 class PairNgramFitted(NamedTuple):
-    """A pair n-gram model was fitted to the training examples."""
+    """A pair n-gram model was fitted to the training examples, or none could be fitted."""
 
     examples: int
-    """Number of examples to which it was fitted."""
+    """Number of examples to which it was fitted; 0 if there is no model: no example has an alignment, or the symbols
+    are too many or too varied (`fit_pair_ngram`)."""
     available: int
     """Number of training examples. Those beyond a limit of size, without an alignment, or with unknown symbols are left
     out."""
     exact_match: float
-    """Percentage of these validation sources whose best output, by this model alone, is correct."""
+    """Percentage of these validation sources whose best output, by this model alone, is correct; 0 without sources."""
     sources: int
-    """Number of different validation sources that were decoded."""
+    """Number of different validation sources that were decoded; 0 without a model, or if none has a symbol."""
 
 
 class PairNgramWeighted(NamedTuple):
     """The weight of the pair n-gram model in predictions was chosen."""
 
     weight: float
-    """Weight of its scores, 0 to 1; 0 if the network alone is at least as good."""
+    """Weight of its scores, 0 to 1; 0 unless another weight gives more correct outputs (`choose_weight`)."""
     exact_match: float
-    """Percentage of validation sources whose best output, by both models, is correct."""
+    """Percentage of validation sources whose best output, by both models, is correct; 0 without sources."""
     network_exact_match: float
     """The same by the network alone, with the same search."""
     pair_ngram_exact_match: float
     """The same by the pair n-gram model alone."""
     sources: int
-    """Number of different validation sources."""
+    """Number of different validation sources; 0 if none has a symbol."""
 
 
 class ConfidenceFitted(NamedTuple):

@@ -33,7 +33,7 @@ from pellucid.errors import ConfigError, DivergenceError, NotFiniteError, count_
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.custom_metrics import compute_metric, evaluated_examples
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
-from pellucid.run_folder.progress import LOSS_WINDOW, Progress
+from pellucid.run_folder.progress import LOSS_WINDOW, TIME_LIMIT_REASON, Progress
 from pellucid.shapes import Int
 from pellucid.tasks.registry import encode_for_task, get_task
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
@@ -86,6 +86,9 @@ class TrainingState:
     """Prepare the next batch during an update (on a GPU only)."""
     time_limit: float = field(init=False)
     """Maximum number of seconds of the training; infinite without a limit."""
+    has_pair_ngram: bool = field(init=False)
+    """True if the training has a pair n-gram model, whose weight takes time at its end; before the fit, if the settings
+    ask for one."""
 
     def __post_init__(self) -> None:
         """Create the gradient computer, the greedy predictor and the weight average."""
@@ -96,6 +99,7 @@ class TrainingState:
         self.updater = ParameterUpdater(self.gradient_computer, self.optimizer, self.config)
         self.prefetch = self.gradient_computer.device.type == "cuda"
         self.time_limit = parse_duration("training.time_limit", self.config.training.time_limit) or math.inf
+        self.has_pair_ngram = uses_pair_ngram(self.config)
 
     @property
     def config(self) -> Config:
@@ -311,7 +315,7 @@ def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
     limit = state.time_limit
     if math.isinf(limit):
         return limit
-    num_reserved = RESERVED_VALIDATIONS + (RESERVED_WEIGHTING if uses_pair_ngram(state.config) else 0.0)
+    num_reserved = RESERVED_VALIDATIONS + (RESERVED_WEIGHTING if state.has_pair_ngram else 0.0)
     reserve = num_reserved * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
     return limit - min(reserve, MAX_RESERVE * limit)
 
@@ -408,7 +412,7 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     if outcome.out_of_epochs:
         return "all its passes over the data are done"
     if outcome.out_of_time:
-        return f"its time limit of {config.time_limit} is reached"
+        return f"{TIME_LIMIT_REASON}{config.time_limit} is reached"
     # A small validation set may be all correct by chance while the learning rate is high: hence the minimum length.
     is_stale = patience > 0 and min(stale, stale * config.eval_interval + 1e-9) >= patience and outcome.halfway
     if is_stale and outcome.best is not None and _is_perfect(outcome.best, config.metric):

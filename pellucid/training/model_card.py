@@ -227,9 +227,11 @@ def _pair_ngram_scores(log: RunLog) -> list[str]:
         return []
     alone = weighted.get("pair_ngram_exact_match")
     model = f"The pair n-gram model (`{PAIR_NGRAM}`) has the weight {weighted['weight']:g} in predictions"
+    if not weighted["sources"]:
+        return ["", f"{model}: no source of the validation set has a symbol."]
     return [
         "",
-        f"{model}. On {weighted['sources']:,} different sources, with the search of the configuration:",
+        f"{model}. On {weighted['sources']:,} different sources, with the beam size of the configuration:",
         "",
         f"* exact match of the network alone {weighted['network_exact_match']:.2f} %",
         *([f"* exact match of the pair n-gram model alone {alone:.2f} %"] if alone is not None else []),

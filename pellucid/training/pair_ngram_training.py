@@ -37,6 +37,8 @@ MAX_SOURCES = 1000
 """Maximum number of validation sources that decide the weight; of more, evenly spaced ones are taken."""
 FITTING_SHARE, SCORING_SHARE = 0.1, 0.02
 """Maximum parts of a time limit for fitting the model, and for scoring it without the network."""
+RANKED_BY_BOTH = {"pair_ngram": True, "length_normalization": "none", "coverage_penalty": 0.0}
+"""Search settings with which the pair n-gram model takes part."""
 CELLS_PER_SECOND = 2_000_000
 """Source length times target length of the examples that are fitted in a second, by a slow machine."""
 
@@ -44,7 +46,8 @@ CELLS_PER_SECOND = 2_000_000
 class FittedPairNgram(NamedTuple):
     """The pair n-gram model of a training, not yet written."""
 
-    model: PairNgram
+    model: PairNgram | None
+    """None if no model can be fitted."""
     event: PairNgramFitted
 
 
@@ -57,7 +60,7 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
         fingerprint: Hash of the settings and the data; a file of another training counts as missing.
 
     Returns:
-        The new model; None if the folder holds one, or no model can be fitted.
+        The result of the fit; None without a fit: the folder holds a model, or the settings exclude one.
     """
     predictor, training = state.predictor, state.encoded_training_examples
     vocabularies = predictor.vocabularies
@@ -71,7 +74,7 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     context_size = 2 * predictor.config.data.context_words
     model, count = fit_encoded_examples(training, vocabularies, max_cells, context_size)
     if model is None:
-        return None
+        return FittedPairNgram(None, PairNgramFitted(0, training.source.num_sequences, 0.0, 0))
     references = _references(state.validation_examples, predictor.tokenizers.target)
     pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
     sources = [Example(example.source, "") for example in references]
@@ -109,18 +112,21 @@ def weight_pair_ngram(
     if saved is None or saved.weight is not None:
         return None
     trained = require_transducer(load(folder, predictor.config.device), "predictor")
-    event = choose_pair_ngram_weight(trained, saved.model, validation, seconds)
+    event = choose_pair_ngram_weight(trained, PairNgramMember(saved.model, 0.0), validation, seconds)
     return WeightedPairNgram(saved._replace(weight=event.weight), event)
 
 
 def choose_pair_ngram_weight(
-    predictor: Transducer, model: PairNgram, validation: Sequence[Example], seconds: float = math.inf
+    predictor: Transducer, pair_ngram: PairNgramMember, validation: Sequence[Example], seconds: float = math.inf
 ) -> PairNgramWeighted:
     """Choose the weight of a pair n-gram model in the ranking of the outputs of a predictor.
 
+    The weight is for searches that rank by log-probabilities, also if the settings of the predictor do not: settings of
+    a search may change after the training, and the weight is then kept.
+
     Args:
         predictor: Predictor of one network or of several.
-        model: Pair n-gram model.
+        pair_ngram: Pair n-gram model with any weight.
         validation: Validation examples, which decide the weight.
         seconds: Time after which the sources that are decoded decide; infinite by default.
 
@@ -128,7 +134,7 @@ def choose_pair_ngram_weight(
         The weight, with the scores of both models.
     """
     references = _references(validation, predictor.tokenizers.target)
-    searching = replace(predictor, pair_ngram=PairNgramMember(model, 0.0))
+    searching = replace(predictor.with_search(RANKED_BY_BOTH), pair_ngram=pair_ngram._replace(weight=0.0))
     found = decode_in_time(list(references), searching.candidates, seconds, 1)
     right = [
         [trace.symbols in targets for trace in traces]
@@ -175,5 +181,5 @@ def _references(validation: Sequence[Example], tokenizer: Tokenizer) -> dict[Exa
 
 
 def _percentage(right: Sequence[bool]) -> float:
-    """Return the percentage of correct outputs; 100 of none."""
-    return 100 * sum(right) / len(right) if right else 100.0
+    """Return the percentage of correct outputs; 0 of none."""
+    return 100 * sum(right) / len(right) if right else 0.0

@@ -94,16 +94,18 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     lowerings = progress.validations // PLATEAU_PATIENCE if config.lr_schedule == "plateau" else 0
     if progress.plateau_factor not in {PLATEAU_FACTOR**power for power in range(min(lowerings, 1100) + 1)}:
         yield "plateau_factor", f"{PLATEAU_FACTOR} to a power from 0 to {lowerings}"
-    outcome = ValidationOutcome(
-        progress.best,
-        progress.stale,
-        validated and is_halfway(state, progress, batches),  # no training ends between two validations
-        validated and is_out_of_epochs(state, progress, batches),
-    )
-    # With a time limit, a training may have ended or not: time passes between a validation and the checkpoint, and a
-    # faster validation than the one before it moves the limit away.
-    over = (False, True) if validated and not math.isinf(state.time_limit) else (False,)
-    reasons = [stop_reason(config, outcome._replace(out_of_time=is_over)) for is_over in over]
+    halfway = validated and is_halfway(state, progress, batches)  # no training ends between two validations
+    out_of_epochs = validated and is_out_of_epochs(state, progress, batches)
+    outcomes = [ValidationOutcome(progress.best, progress.stale, halfway, out_of_epochs)]
+    # With a time limit, a training may have ended or not, and may have been before its half: time passes between a
+    # validation and the checkpoint, and a faster validation than the one before it moves the limit away.
+    if validated and not math.isinf(state.time_limit):
+        outcomes += [
+            outcomes[0]._replace(halfway=is_half, out_of_time=is_over)
+            for is_half in {halfway, False}
+            for is_over in (False, True)
+        ]
+    reasons = [stop_reason(config, outcome) for outcome in outcomes]
     if progress.finished not in reasons:
         yield "finished", " or ".join(map(quote, dict.fromkeys(reasons)))
 

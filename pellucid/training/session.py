@@ -172,10 +172,11 @@ def train_run(
 
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
-        `ModelBuilt`, `PairNgramFitted` if a pair n-gram model is fitted, the events of `fit` with `PairNgramWeighted`
-        before `TrainingStopped` if its weight is chosen, and then `ConfidenceFitted`, and `FileSaved` after each write
-        of checkpoint or model. A training that has ended yields `TrainingStopped` after `ModelBuilt`, and before it the
-        events of a pair n-gram model that was missing or had no weight, and of a confidence that was missing.
+        `ModelBuilt`, `PairNgramFitted` if a pair n-gram model is fitted or none can be, the events of `fit` with
+        `PairNgramWeighted` before `TrainingStopped` if its weight is chosen, and then `ConfidenceFitted`, and
+        `FileSaved` after each write of checkpoint or model. A training that has ended yields `TrainingStopped` after
+        `ModelBuilt`, and before it the events of a pair n-gram model that was missing or had no weight, and of a
+        confidence that was missing.
 
     Raises:
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
@@ -629,14 +630,19 @@ class RunFolderWriter:
 
 
 def _fit_pair_ngram(state: TrainingState, log: RunLog, fingerprint: str) -> Iterator[PairNgramFitted]:
-    """Fit the pair n-gram model of a run, unless it exists, and yield its description."""
-    folder = log.path.parent
+    """Fit the pair n-gram model of a run, unless it exists or could not be fitted before; yield its description."""
+    folder, logged = log.path.parent, log.first("pair_ngram")
+    if logged is not None and not logged["examples"]:
+        state.has_pair_ngram = False
+        return
     fitted = fit_missing_pair_ngram(state, folder, fingerprint)
     if fitted is not None:
         event = fitted.event
         _append_once(log, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
-        # The file follows the record: if a killed training lacks the file, the model is fitted again.
-        save_pair_ngram(folder / run_files.PAIR_NGRAM, SavedPairNgram(fitted.model, None, fingerprint))
+        state.has_pair_ngram = fitted.model is not None
+        if fitted.model is not None:
+            # The file follows the record: if a killed training lacks the file, the model is fitted again.
+            save_pair_ngram(folder / run_files.PAIR_NGRAM, SavedPairNgram(fitted.model, None, fingerprint))
         yield event
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from pellucid.config.durations import parse_duration
 from pellucid.config.presets import default_size
 from pellucid.config.settings import Config, Size
+from pellucid.data.batches import bucket_by_length
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
@@ -18,6 +20,7 @@ from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
 from pellucid.model.device import check_gradients, check_torch_defaults, find_device, use_determinism, use_threads
 from pellucid.run_folder.run_files import saved_size
+from pellucid.shapes import Int
 from pellucid.training.events import SizeMeasured, SizeMeasurementStarted, UpdateCompleted
 from pellucid.training.loop import derived_batch_size, derived_epochs, fit
 from pellucid.training.session import build_checked_network, build_state, one_training_thread
@@ -35,12 +38,12 @@ SIZES: tuple[Size, ...] = ("small", "base", "large")
 MIN_UPDATES = 5_000
 """Number of updates that the time should suffice for; with fewer, a smaller size is better (docs/ablations.md)."""
 MEASURED_EXAMPLES = 20_000
-"""Number of training examples from which the vocabularies of the measured networks are learned."""
+"""Maximum number of training examples that are measured, and from which the vocabularies are learned."""
 UNMEASURED_UPDATES = 2
 """Number of first updates, which allocate memory and are slower."""
 MEASURED_UPDATES = 12
 """Number of updates whose time is measured."""
-RESERVED_TIME = 0.15
+RESERVED_SHARE = 0.15
 """Part of a time limit that is not spent on updates: reading, validations and the pair n-gram model."""
 
 
@@ -107,22 +110,22 @@ def measure_size(
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
     elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
-    usable = (1 - RESERVED_TIME) * parse_duration("training.time_limit", time_limit) - elapsed
+    usable = (1 - RESERVED_SHARE) * parse_duration("training.time_limit", time_limit) - elapsed
     training, count = config.training, measured.num_examples
     if training.augmentation != "none":
         count += round(count * training.augmentation_ratio)
-    updates_per_epoch = count / (training.batch_size or derived_batch_size(count))
-    needed_epochs = min(training.epochs or derived_epochs(count), MIN_UPDATES / updates_per_epoch)
+    max_epochs = training.epochs or derived_epochs(count)
+    needed_epochs = min(max_epochs, MIN_UPDATES / _updates_per_epoch(measured, config, count))
     largest = default_size(measured.num_examples, config.task)
     for size in reversed(SIZES[: SIZES.index(largest) + 1]):
         epochs = max(0.0, usable) * measure_speed(measured, build_config(size), count) / count
         if epochs >= needed_epochs:
             break
-    return SizeMeasured(size, time_limit, epochs)
+    return SizeMeasured(size, time_limit, epochs, max_epochs)
 
 
 class MeasuredData(NamedTuple):
-    """Number of all training examples, and the first of them in ids."""
+    """Number of all training examples, and evenly spaced ones in ids: a file may be sorted."""
 
     num_examples: int
     vocabularies: Vocabularies
@@ -136,14 +139,30 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     prepared = prepared_folder(files)
     if prepared is None:
         examples = read_training_examples(files, config.data)[0].examples
-        return MeasuredData(len(examples), *encode_texts(examples[:MEASURED_EXAMPLES], config), examples[:1])
+        measured = [examples[row] for row in _spaced_rows(len(examples)).tolist()]
+        return MeasuredData(len(examples), *encode_texts(measured, config), examples[:1])
     resolved = resolve_auto_settings(files, config.data)
     data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
     assert data.corpus is not None
     encoded = data.corpus.encoded
-    first = EncodedExamples(encoded.source.first(MEASURED_EXAMPLES), encoded.target.first(MEASURED_EXAMPLES))
     count = encoded.source.num_sequences
-    return MeasuredData(count, data.corpus.vocabularies, first, data.validation_examples[:1])
+    rows = _spaced_rows(count)
+    chosen = EncodedExamples(encoded.source.take(rows), encoded.target.take(rows))
+    return MeasuredData(count, data.corpus.vocabularies, chosen, data.validation_examples[:1])
+
+
+def _spaced_rows(count: int) -> Int[np.ndarray, " n"]:
+    """Return the numbers of evenly spaced examples, at most `MEASURED_EXAMPLES`; of all, if they are no more."""
+    size = min(count, MEASURED_EXAMPLES)
+    return np.arange(size) * count // max(1, size)
+
+
+def _updates_per_epoch(measured: MeasuredData, config: Config, count: int) -> float:
+    """Return the number of updates of an epoch of `count` examples, from the batches of the measured ones."""
+    training, encoded = config.training, measured.encoded
+    batch_size = training.batch_size or derived_batch_size(count)
+    batches = bucket_by_length(encoded, batch_size, training.batch_type, config.seed, 0)
+    return len(batches) * count / encoded.source.num_sequences
 
 
 def measure_speed(measured: MeasuredData, config: Config, count: int) -> float:
