@@ -9,19 +9,24 @@ BIN = .venv/bin
 # Tests start Python hundreds of times; later processes load the bytecode that earlier ones write.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup test lint format kernels page check-page fresh-page chromium docs lock check-lock licenses advisories dist demo lessons bench-g2p bench-peers clean
+.PHONY: help setup test test-slow lint format kernels page check-page fresh-page chromium docs lock check-lock licenses advisories dist demo lessons bench-g2p bench-peers clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s %s\n", $$1, $$2 }'
 
 setup: .venv/setup.stamp ## install Pellucid in .venv, in the versions of constraints.txt
 
-# The checks before the tests use one core each and run in parallel. The kernels are compiled before the tests.
 # A test that waits for ever ends its process (faulthandler_timeout). Without the limit of restarts, the tests would then
 # not end: with the distribution by file, pytest-xdist waits for the process that it has started in its place.
-test: .venv/test.stamp chromium ## run every check: style, types, the built page, tests
+PYTEST = $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
+# The checks before the tests use one core each and run in parallel. The kernels are compiled before the tests.
+test: .venv/test.stamp chromium ## check style, types, pages, documentation, and run the tests without the slow ones
 	$(MAKE) --jobs 3 lint check-page kernels docs
-	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(PYTEST) -m "not slow"
+
+test-slow: .venv/test.stamp chromium kernels ## run the slow tests
+	$(PYTEST) -m slow
 
 lint: .venv/test.stamp ## check style and types
 	$(BIN)/ruff check

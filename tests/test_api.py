@@ -176,6 +176,7 @@ def test_words_and_separators_end_to_end(tmp_path: Path) -> None:
     assert proportion_correct(transducer, examples[:30]) > 0.8
 
 
+@pytest.mark.slow
 def test_features_end_to_end(tmp_path: Path) -> None:
     """Only the tag determines whether the target is uppercase."""
     tagged = [Example(e.source, e.target.upper(), "UP;NOUN") for e in TRAIN]
@@ -198,6 +199,7 @@ def test_features_end_to_end(tmp_path: Path) -> None:
         transducer.predict(["a", "b"], features=["UP;NOUN"])
 
 
+@pytest.mark.slow
 def test_added_features_end_to_end(tmp_path: Path) -> None:
     """Feature embeddings are added to each symbol; the features are not positions of the trace."""
     tagged = [Example(e.source, e.target.upper(), "UP;NOUN") for e in TRAIN]
@@ -238,6 +240,7 @@ def test_features_do_not_count_for_the_maximum_length(tmp_path: Path) -> None:
         transducer.predict(["abc"], features=["A;B;C;D"])
 
 
+@pytest.mark.slow
 def test_ensemble_is_trained_and_loaded(tmp_path: Path) -> None:
     """Each member equals the run trained with its seed. A second call loads the existing runs."""
     train, dev, *_ = write_copy_files(tmp_path)

@@ -114,6 +114,7 @@ def profile_commands(backend: Backend) -> dict[str, list[str]]:
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["kernel", "PyTorch"])
 @pytest.mark.parametrize("command", TITLES)
 def test_the_listed_functions_are_called_in_their_order(command: str, backend: Backend) -> None:

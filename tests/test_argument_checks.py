@@ -407,6 +407,7 @@ def test_temperature_near_zero_is_argmax() -> None:
     assert [traces[0].output for traces in samples] == greedy_outputs and any(greedy_outputs)
 
 
+@pytest.mark.slow
 def test_every_public_function_checks_its_arguments(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("ab\tab\nc\tc\n")

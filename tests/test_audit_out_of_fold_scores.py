@@ -61,6 +61,7 @@ def test_a_source_that_a_model_does_not_know_has_a_positive_margin_or_no_score()
     assert alone is None  # q is known, but only before u
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", ["pair-ngram", "both"])
 def test_scores_do_not_depend_on_the_number_of_jobs(models: AuditModels) -> None:
     folds = assign_folds(EXAMPLES, 2, 1)

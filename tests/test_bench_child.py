@@ -8,6 +8,7 @@ from pellucid.bench.child import run_measurement, run_profile
 from pellucid.errors import RunError
 
 
+@pytest.mark.slow
 def test_profile_runs_in_a_worker_process() -> None:
     assert sum(stage.wall_share for stage in run_profile(make_small_request())) == pytest.approx(1)
 

@@ -30,6 +30,7 @@ def assert_record(record: dict[str, Any]) -> None:
     assert record["machine"]["cores"] > 0 and record["machine"]["versions"]["torch"]
 
 
+@pytest.mark.slow
 def test_json_of_one_case_is_one_object() -> None:
     result = run_pellucid("bench", "train", "--case", "tiny", "--cell", "gru", "--json", *SHORT_MEASUREMENT)
     assert (result.code, result.err) == (0, "")

@@ -336,6 +336,7 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     assert "only the other" in tables and "run correct, third wrong" not in tables
 
 
+@pytest.mark.slow
 def test_what_is_often_misread_is_explained(tmp_path: Path) -> None:
     """The folder of an ensemble is not the mean of its members; label smoothing lowers all probabilities."""
     copy_run_folder(digits_run().run, tmp_path / "ensemble" / "seed-1")

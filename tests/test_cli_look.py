@@ -166,6 +166,7 @@ def test_page_of_standard_input_is_exported(tmp_path: Path) -> None:
     assert [item["text"] for item in read_page_contents(tmp_path / "page.html")["examples"]] == ["one"]
 
 
+@pytest.mark.slow
 def test_page_is_served_until_ctrl_c() -> None:
     process = subprocess.Popen(
         build_command("look", digits_run().run, digits_run().files.valid, "--no-open"),

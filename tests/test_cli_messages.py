@@ -145,6 +145,7 @@ def test_exit_code_ignores_failures_of_standard_error(script: str) -> None:
     assert actual == (0, expected.out, "") and len(output_lines(actual.out)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [FULL_STDERR, CLOSED_STDERR])
 def test_training_continues_without_standard_error(tmp_path: Path, script: str) -> None:
     files = copy_task_run().files

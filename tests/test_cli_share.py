@@ -89,6 +89,7 @@ def test_a_folder_without_a_run_cannot_be_shared(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["use.md"]
 
 
+@pytest.mark.slow
 def test_a_model_is_pushed_and_downloaded(hub: LoopbackHub, tmp_path: Path) -> None:
     result = run_with_hub(
         hub,

@@ -46,6 +46,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     return trained
 
 
+@pytest.mark.slow
 def test_command_line_and_python_train_identical_models(tmp_path: Path) -> None:
     result = run_shell('"$@"', *train_command(copy_task_run(), tmp_path / "run"))
     assert result.code == 0 and result.out == "" and "\x1b" not in result.err and "\r" not in result.err
@@ -136,6 +137,7 @@ def num_logged_updates(run: Path) -> int:
     return max((record.get("update", 0) for record in logged), default=0)
 
 
+@pytest.mark.slow
 def test_repeatedly_killed_training_is_bit_for_bit_reproducible(tmp_path: Path, long_run: TrainedRun) -> None:
     for update in (20, 80):
         with start_command(*train_command(long_run, tmp_path / "run")) as process:
@@ -152,6 +154,7 @@ def test_repeatedly_killed_training_is_bit_for_bit_reproducible(tmp_path: Path, 
     assert len(updates) == len(set(updates))
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long_run: TrainedRun) -> None:
     command, run = train_command(long_run, tmp_path / "run"), tmp_path / "run"
     with start_command(*command) as process:
@@ -166,6 +169,7 @@ def test_ctrl_c_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long_run
     assert_runs_identical(long_run.run, run)
 
 
+@pytest.mark.slow
 def test_second_ctrl_c_stops_at_once_and_keeps_the_checkpoint(tmp_path: Path, long_run: TrainedRun) -> None:
     run = tmp_path / "run"
     with start_command(*train_command(long_run, run)) as process:

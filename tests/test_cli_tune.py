@@ -199,6 +199,7 @@ def _write_pair_files(folder: Path) -> tuple[Path, str, Path]:
     return folder / "a.tsv", "--valid", folder / "b.tsv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal_kind", ["Ctrl-C", "kill -9"])
 def test_stopped_search_resumes(tmp_path: Path, signal_kind: str) -> None:
     config = make_small_config({"epochs": 15, "eval_interval": 1.5}, dropout=0.2)
@@ -261,6 +262,7 @@ def run_out_of_memory(job: TrainingJob, channel: WorkerChannel) -> bool:
     raise OutOfMemoryError("out of memory; reduce size")
 
 
+@pytest.mark.slow
 def test_a_trial_without_enough_memory_fails_and_the_search_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +276,7 @@ def test_a_trial_without_enough_memory_fails_and_the_search_goes_on(
     assert found == [("failed", "out of memory; reduce size")] * 2
 
 
+@pytest.mark.slow
 def test_failed_trials_are_retried_and_counted_once(tmp_path: Path) -> None:
     (tmp_path / "space.toml").write_text("[training]\nlearning_rate = { choices = [0.01, 1e30] }\n")
     files, out = copy_task_run().files, tmp_path / "out"

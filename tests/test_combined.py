@@ -90,6 +90,7 @@ def test_all_options_train_together_and_unseen_symbols_are_copied(uninterrupted_
     assert all(trace.added == ("LOW", "NOUN") for trace in samples)
 
 
+@pytest.mark.slow
 def test_stopped_run_resumes_bit_for_bit(files: TrainingFiles, uninterrupted_run: Path) -> None:
     folder = files.train.parent / "stopped"
     events = train_run(files, folder, combined_config())

@@ -134,6 +134,7 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
             assert minimum[row] <= len(ids) - (ids[-1:] == [EOS]) <= maximum[row]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(KIND, batches(), SEEDS, HYPOTHESIS_SCORERS, st.integers(1, 4), draw_constraints(), st.booleans(), st.data())
 def test_other_sources_and_the_search_tree_change_no_output(

@@ -220,6 +220,7 @@ def test_a_compressed_corpus_is_refused_before_it_is_decompressed(
         map_corpus(tmp_path / "corpus.arrow", "key", has_features=False)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     """A limit on the file size simulates the full disk."""
     program = (

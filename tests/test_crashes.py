@@ -30,6 +30,7 @@ def run_benchmark(name: str, *arguments: object) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 @NEEDS_SHIM
 def test_trainings_with_faults_end_as_an_undisturbed_one(tmp_path: Path) -> None:
     records = tmp_path / "trials.jsonl"
@@ -42,6 +43,7 @@ def test_trainings_with_faults_end_as_an_undisturbed_one(tmp_path: Path) -> None
     assert "| all | 14 |" in output
 
 
+@pytest.mark.slow
 @NEEDS_SHIM
 def test_states_after_a_loss_of_power_are_resumed(tmp_path: Path) -> None:
     output = run_benchmark("power_loss.py", "--states", 8, "--runs", "train", "--folder", tmp_path / "states")

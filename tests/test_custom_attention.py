@@ -148,6 +148,7 @@ def test_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert_training_resumes(files, config, tmp_path, update=7)
 
 
+@pytest.mark.slow
 @few_examples
 @given(batches(), SEEDS)
 def test_batches_and_padding_change_nothing_and_every_parameter_has_a_gradient(batch: Batch, seed: int) -> None:
@@ -285,6 +286,7 @@ def test_a_run_whose_attention_is_not_registered_is_refused(
         build_network(trained.config, make_vocabularies())
 
 
+@pytest.mark.slow
 def test_an_installed_package_is_found_by_every_process(tmp_path: Path) -> None:
     """Commands train an ensemble in worker processes and use it; without the package they refuse it."""
     package, files, run = install_package(tmp_path / "package"), write_copy_files(tmp_path), tmp_path / "run"

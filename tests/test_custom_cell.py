@@ -80,6 +80,7 @@ def test_a_step_computes_the_equations_of_the_page() -> None:
     torch.testing.assert_close(state.hidden, (1 - forget) * hidden + forget * candidate)
 
 
+@pytest.mark.slow
 @few_examples
 @given(batches(), SEEDS)
 def test_batches_and_padding_change_nothing_and_kernels_decline(batch: Batch, seed: int) -> None:

@@ -234,6 +234,7 @@ def test_custom_task_is_trained_and_reported_with_its_own_scores(trained_task: T
     assert config.task == "span" and config.data.target_symbols == "-" and config.training.metric == "symbol_accuracy"
 
 
+@pytest.mark.slow
 def test_custom_task_predicts_texts_and_traces(trained_task: TrainedTask, tmp_path: Path) -> None:
     sources = write_pairs(tmp_path / "sources.tsv", [Example("abxxc", ""), Example("xa", "")])
     predict = ("predict", trained_task.run, sources)
@@ -273,6 +274,7 @@ def test_unsupported_operations_are_refused(trained_task: TrainedTask) -> None:
         pellucid.register_task(get_task("tag"))
 
 
+@pytest.mark.slow
 def test_custom_task_is_evaluated_with_its_own_scores(trained_task: TrainedTask, tmp_path: Path) -> None:
     copy = shutil.copytree(trained_task.run, tmp_path / "copy")
     one_run, two_runs = run_subcommands(
@@ -287,6 +289,7 @@ def test_custom_task_is_evaluated_with_its_own_scores(trained_task: TrainedTask,
     assert read_report(tmp_path / "two.html").summary[0].label.startswith("spans right, ")
 
 
+@pytest.mark.slow
 def test_custom_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> None:
     names = ("page.html", "trace.svg", "trace.json", "trace.tex")
     look = ("look", trained_task.run, trained_task.dev)
@@ -304,6 +307,7 @@ def test_custom_task_has_a_page(trained_task: TrainedTask, tmp_path: Path) -> No
     assert Trace.from_json((tmp_path / "trace.json").read_text("utf-8")).task == "span"
 
 
+@pytest.mark.slow
 def test_page_uses_the_labels_of_the_custom_task(
     trained_task: TrainedTask, tmp_path: Path, open_page: chromium.OpenPage
 ) -> None:

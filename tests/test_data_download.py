@@ -282,6 +282,7 @@ def start_fetch(folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=build_environment())
 
 
+@pytest.mark.slow
 def test_two_processes_download_once(server: LoopbackFiles, tmp_path: Path) -> None:
     load_words(server, tmp_path)
     server.pauses["large.bin"] = 3.0

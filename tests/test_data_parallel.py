@@ -103,6 +103,7 @@ def test_two_and_three_workers_train_as_one_process(tmp_path: Path) -> None:
     assert '"workers":3' in log.replace(" ", "")
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_all_and_the_same_command_continues_with_the_same_bits(tmp_path: Path) -> None:
     write_copy_files(tmp_path)
     arguments = [*SMALL, "--dropout", "0.3", "--epochs", "150", "--eval-interval", "2", "--patience", "0"]
@@ -125,6 +126,7 @@ def test_a_killed_worker_ends_all_and_the_same_command_continues_with_the_same_b
         assert_runs_identical(tmp_path / name, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_mistake_is_reported_by_worker_0_and_ends_the_others(tmp_path: Path) -> None:
     write_copy_files(tmp_path)
     arguments = [*SMALL, "--run", "run", "--decoder.pointer-generator"]

@@ -279,6 +279,7 @@ def test_lines_of_a_table_are_not_decoded_as_sources(run: Path, tmp_path: Path) 
             assert result.err.splitlines()[-1].startswith(f"pellucid: {expected}")
 
 
+@pytest.mark.slow
 def test_evaluate_and_look_read_semicolons_and_say_so(run: Path, tmp_path: Path) -> None:
     path = run.parent / "valid.csv"
     note = f"note: {path}: semicolons separate the columns; the file has 4 columns; used are 'Headword' as source, "

@@ -76,6 +76,7 @@ def test_two_processes_train_the_same_model(hash_seed_runs: list[TrainedRun]) ->
     assert_runs_identical(two.run, one.run)
 
 
+@pytest.mark.slow
 def test_two_processes_print_the_same_predictions_and_scores(hash_seed_runs: list[TrainedRun]) -> None:
     run = hash_seed_runs[0].run
     for arguments in (("predict", run, "dev.tsv", "--output-format", "csv"), ("evaluate", run, "dev.tsv")):
@@ -83,6 +84,7 @@ def test_two_processes_print_the_same_predictions_and_scores(hash_seed_runs: lis
         assert DURATION.sub("", two) == DURATION.sub("", one)
 
 
+@pytest.mark.slow
 def test_a_training_with_two_threads_repeats_to_the_bit(tmp_path: Path) -> None:
     write_digit_files(tmp_path)
     flags = (*training_flags(make_small_config({"epochs": 1})), "--threads", 2)
@@ -109,6 +111,7 @@ def train_small(job: SmallJob, report: ProgressCallback) -> str:
     return hashlib.sha256((job.folder / "model.safetensors").read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_worker_processes_of_a_recipe_train_the_models_of_one_process(tmp_path: Path) -> None:
     files = copy_task_run().files
     jobs = [SmallJob(files, tmp_path / f"worker-{seed}", seed) for seed in (1, 2)]

@@ -50,6 +50,7 @@ print("the same", len(set(written)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", ["0", "1"])
 def test_forked_process_predicts_equal_outputs(plain: str) -> None:
     process = subprocess.run(

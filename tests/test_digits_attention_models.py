@@ -22,6 +22,7 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.report_schema import ReportExamples, ReportFigure
 
 
+@pytest.mark.slow
 def test_extrapolation_is_measured_at_every_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = make_digits_request(tmp_path)
     small_values = {"EXTRAPOLATION_DEV_PAIRS": 10, "EXTRAPOLATION_TEST_PAIRS": 10, "PAIRS_PER_LENGTH": 4}
@@ -45,6 +46,7 @@ def test_stationary_steps_are_counted() -> None:
     assert attention_models.stationary_fraction([_make_trace(rows), _make_trace(rows[:1])]) == 0.5
 
 
+@pytest.mark.slow
 def test_samples_to_99_percent_are_none_without_reaching_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = make_digits_request(tmp_path)
     monkeypatch.setattr(attention_models, "EFFICIENCY_DEV_PAIRS", 10)

@@ -66,6 +66,7 @@ def train_members(folder: Path, files: TrainingFiles, config: Config) -> None:
     write_json(folder / ENSEMBLE, EnsembleRecord(NAMES))
 
 
+@pytest.mark.slow
 def test_the_weight_is_the_best_for_the_ensemble_and_predictions_use_it(fitted: Path, files: DataFiles) -> None:
     ensemble, members = load(fitted), [fitted / name for name in NAMES]
     joined = require_transducer(load(members), "joined")

@@ -118,6 +118,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     assert "(letter.txt)" in usage_error_message(run_pellucid(*train_arguments(tmp_path / "other", 2)))
 
 
+@pytest.mark.slow
 def test_closing_the_generator_stops_all_trainings(tmp_path: Path) -> None:
     config = make_small_config({"epochs": 2000, "eval_interval": 50})
     files = write_copy_files(tmp_path)
@@ -146,6 +147,7 @@ def train_uninterrupted_members() -> tuple[TrainingFiles, dict[str, Path]]:
     return files, {training.folder.name: training.folder for training in trainings}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interruption", ["Ctrl-C", "kill -9"])
 def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, interruption: str) -> None:
     (files, uninterrupted), run = train_uninterrupted_members(), tmp_path / "run"
@@ -186,6 +188,7 @@ def test_a_member_killed_at_its_first_validation_resumes_without_leftovers(
     assert member_folders(run) == [run / name for name in ("seed-1", "seed-2", "seed-3")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="POSIX renames a folder with open files")
 def test_a_folder_replaced_by_a_file_ends_an_ensemble_with_one_message(tmp_path: Path) -> None:
     files, run = write_copy_files(tmp_path), tmp_path / "run"

@@ -85,6 +85,7 @@ def test_quoted_values_are_abbreviated_except_paths(value: object, shown: str) -
     assert quote(value) == shown
 
 
+@pytest.mark.slow
 def test_all_messages_quote_by_one_function() -> None:
     """`!r` and `repr` do not abbreviate: they would copy values of a user's file into a message at any length."""
     package = Path(pellucid.__file__).parent

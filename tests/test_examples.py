@@ -780,6 +780,7 @@ def test_parquet_cells_are_bounded_like_lines(
     assert error_message(path, SKIP_CONFIG) == "x.parquet: values of 's' have more than 1,000 bytes: is this text?"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["RLE_DICTIONARY", "DELTA_BYTE_ARRAY"])
 def test_repeated_long_parquet_cells_are_read_in_small_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
@@ -817,6 +818,7 @@ def test_parquet_column_beside_a_struct_is_read(tmp_path: Path) -> None:
     assert read_tuples(path, DataConfig(source_column="a", target_column="a.b")) == [("v", "w")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bomb.tsv.gz", "bomb.parquet"])
 def test_a_small_file_that_unpacks_to_very_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -38,6 +38,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_extensions(tmp_path_factory.mktemp("package"))
 
 
+@pytest.mark.slow
 def test_all_subcommands_use_the_extensions_of_an_installed_package(package: Path, tmp_path: Path) -> None:
     files, run = write_copy_files(tmp_path), tmp_path / "run"
     (tmp_path / "my.toml").write_text(to_toml(make_small_config({"epochs": 2})), "utf-8")
@@ -66,6 +67,7 @@ def test_all_subcommands_use_the_extensions_of_an_installed_package(package: Pat
     assert unknown.code == 2 and "did you mean 'prefix_accuracy'?" in " ".join(unknown.err.split())
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_workers_and_a_resumed_training_use_them(package: Path, tmp_path: Path) -> None:
     files, run = write_copy_files(tmp_path), tmp_path / "both"
     (tmp_path / "my.toml").write_text(to_toml(make_small_config({"epochs": 2})), "utf-8")

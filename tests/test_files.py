@@ -417,6 +417,7 @@ def test_unexpected_files_are_neither_expected_nor_hidden(tmp_path: Path) -> Non
     assert unexpected_files(tmp_path, ("own",)) == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_folder_with_very_many_parts_is_created(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*["a"] * 1500)
     assert len(make_folder(deep)) == 1500 and deep.is_dir() and make_folder(deep) == []

@@ -272,6 +272,7 @@ def test_a_fine_tuning_resumes_to_the_same_bits(tmp_path: Path, training: Mappin
     assert_training_resumes(write_new_files(tmp_path), config, tmp_path, update=3)
 
 
+@pytest.mark.slow
 def test_a_fine_tuning_resumes_after_a_kill_between_any_two_changes_without_its_initial_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def run_with_memory_limit(script: str, gibibytes: int) -> str:
     return result.stderr
 
 
+@pytest.mark.slow
 def test_the_address_space_limit_is_respected(tmp_path: Path) -> None:
     assert address_space() > 2**20
     message = run_with_memory_limit("from pellucid.model.device import use_threads\nuse_threads(1024)", 6)

@@ -20,6 +20,7 @@ from pellucid.errors import DataError
 TRANSDUCER = transducer_of({"search": {"max_length": 6, "beam_size": 3}})
 
 
+@pytest.mark.slow
 @few_examples
 @given(st.sampled_from(NETWORK_KINDS), batches(), SEEDS)
 def test_scores_equal_those_of_the_search(kind: tuple[str, str], batch: Batch, seed: int) -> None:

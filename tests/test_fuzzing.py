@@ -143,6 +143,7 @@ def test_a_checksum_is_repaired() -> None:
     assert tensor_digest(arrays).encode() in repaired and repair_digest(b"other", lambda *_: "") == b"other"
 
 
+@pytest.mark.slow
 def test_a_campaign_continues_and_keeps_the_input_of_a_process_that_dies(tmp_path: Path) -> None:
     state()
     (tmp_path / "seeds").symlink_to(shared_folder() / "fuzzing" / "seeds")
@@ -189,6 +190,7 @@ fuzzing._minimize_failure(b"four", failure, runner, folder, limits)
 """
 
 
+@pytest.mark.slow
 def test_a_shorter_input_that_hangs_ends_the_process_and_is_kept(tmp_path: Path) -> None:
     state()
     (tmp_path / "seeds").symlink_to(shared_folder() / "fuzzing" / "seeds")
@@ -230,6 +232,7 @@ def test_an_error_of_a_worker_ends_the_campaign(tmp_path: Path, monkeypatch: pyt
         fuzzing.run_campaign(args)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["TOML, tables 1,000 deep", "run, model is a pickle"])
 def test_hostile_inputs_of_real_size_are_refused(name: str, tmp_path: Path) -> None:
     shutil.copytree(state() / "seeds" / "run", tmp_path / "run")

@@ -55,6 +55,7 @@ def test_the_commands_train_predict_evaluate_and_look(folder: Path) -> None:
     assert "source" in printed and "output" in printed
 
 
+@pytest.mark.slow
 def test_the_python_example_prints_the_numeral_its_score_and_its_attention(folder: Path) -> None:
     output, score, symbols, shape = run_script("get-started.md", "python", folder).splitlines()
     assert output == "MCMLXXXIV"
@@ -64,6 +65,7 @@ def test_the_python_example_prints_the_numeral_its_score_and_its_attention(folde
     assert (folder / "1984.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guide_to_running_text_print_what_it_shows(folder: Path) -> None:
     first, second, *table, in_context = run_script("guides/running-text.md", "sh", folder).splitlines()
     assert in_context == "ðeɪ mʌst rid ɪt, ðeɪ hæd rɛd ɪt."
@@ -73,12 +75,14 @@ def test_the_commands_of_the_guide_to_running_text_print_what_it_shows(folder: P
     assert (row["word"], row["output"], row["origin"]) == ("1066", "MLXVI", "search")
 
 
+@pytest.mark.slow
 def test_the_python_example_of_the_guide_to_running_text_prints_positions(folder: Path) -> None:
     line, *words = run_script("guides/running-text.md", "python", folder).splitlines()
     assert line == "Founded in [MLXVI], lost in [MCDLIII]."
     assert [word.split()[0] for word in words] == ["1066", "1453"] and "MLXVI" in words[0] and "MCDLIII" in words[1]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guide_to_confidence_run(folder: Path) -> None:
     row, accepted, *report = run_script("guides/confidence.md", "sh", folder).splitlines()
     source, output, log_probability, confidence = row.split("\t")
@@ -87,6 +91,7 @@ def test_the_commands_of_the_guide_to_confidence_run(folder: Path) -> None:
     assert any("automatic acceptance by confidence" in line for line in report)
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_guide_to_prediction_without_pytorch_run(folder: Path) -> None:
     best, first, *_, score, trace = run_script("guides/runtime.md", "sh", folder).splitlines()
     assert best == "MLXVI" and first.split("\t")[4] == "MLXVI"

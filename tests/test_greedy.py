@@ -76,6 +76,7 @@ def reference_greedy(network: EncoderDecoder, source: Tensor, limit: int) -> Ref
     return output
 
 
+@pytest.mark.slow
 @few_examples
 @given(configs(), batches(), SEEDS)
 def test_greedy_equals_a_loop_over_single_sentences(config: Config, batch: Batch, seed: int) -> None:
@@ -118,6 +119,7 @@ def test_dropping_finished_rows_does_not_change_outputs(
             assert_outputs_close(one, two)
 
 
+@pytest.mark.slow
 @few_examples
 @given(configs(), batches(), SEEDS)
 def test_log_probabilities_equal_those_of_the_unrolled_network(config: Config, batch: Batch, seed: int) -> None:

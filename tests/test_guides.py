@@ -33,6 +33,7 @@ def run_script(command: list[str], script: str, folder: Path, environment: Mappi
     return result.stdout
 
 
+@pytest.mark.slow
 def test_the_python_examples_run(tmp_path: Path) -> None:
     """The process is a user's: jaxtyping and beartype do not check arguments in it."""
     blocks = python_blocks(ROOT / "docs" / "guides" / "python.md")
@@ -51,6 +52,7 @@ def test_the_python_examples_run(tmp_path: Path) -> None:
     assert "['MC" in stdout and " → " in stdout
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_task_guide_run(tmp_path: Path) -> None:
     scripts = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "tagging-and-classifying.md").read_text("utf-8"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -63,6 +65,7 @@ def test_the_commands_of_the_task_guide_run(tmp_path: Path) -> None:
     assert "request,slots,intent,class,output," in requests
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_guide_for_large_data_run(tmp_path: Path) -> None:
     (script,) = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "large-data.md").read_text("utf-8"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -83,6 +86,7 @@ def test_the_examples_of_the_data_guide_decode_a_covered_file_and_split_a_table(
     assert [(tmp_path / "words" / f"{name}.csv").read_text().count("\n") - 1 for name in names] == [220, 30, 50, 300]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_serving_guide_run(tmp_path: Path) -> None:
     (script,) = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "serving.md").read_text("utf-8"))
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -91,6 +95,7 @@ def test_the_commands_of_the_serving_guide_run(tmp_path: Path) -> None:
     assert '"results":[{"output":' in stdout and '"outputs":[' in stdout and '"name":"roman"' in stdout
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_fine_tuning_guide_run(tmp_path: Path) -> None:
     page = ROOT / "docs" / "guides" / "fine-tuning.md"
     (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)
@@ -100,6 +105,7 @@ def test_the_examples_of_the_fine_tuning_guide_run(tmp_path: Path) -> None:
     assert run_script([sys.executable, "-"], program, tmp_path) == "runs/old tiny\n"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_alignment_guide_run(tmp_path: Path) -> None:
     page = ROOT / "docs" / "guides" / "alignment.md"
     (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)
@@ -114,6 +120,7 @@ def test_the_examples_of_the_alignment_guide_run(tmp_path: Path) -> None:
     assert "[(('5',), ('D',)), (('5',), ('L',)), (('7',), ('V', 'I', 'I'))] [(0, 0), (1, 1), (2, 2)" in printed
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_onnx_guide_run(tmp_path: Path) -> None:
     """The exported beam search gives the outputs of predict: diff prints nothing."""
     pytest.importorskip("onnxruntime")
@@ -129,6 +136,7 @@ def test_the_commands_of_the_onnx_guide_run(tmp_path: Path) -> None:
     assert (tmp_path / "outputs.txt").read_text("utf-8").count("\n") == 400
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_sharing_guide_run(tmp_path: Path) -> None:
     page = ROOT / "docs" / "guides" / "sharing.md"
     text = page.read_text("utf-8")
@@ -154,6 +162,7 @@ def test_the_examples_of_the_sharing_guide_run(tmp_path: Path) -> None:
     assert printed.splitlines()[-1] == output
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_audit_guide_run(tmp_path: Path) -> None:
     page = ROOT / "docs" / "guides" / "audit.md"
     (script,), (program,) = SHELL_BLOCKS.findall(page.read_text("utf-8")), python_blocks(page)
@@ -167,6 +176,7 @@ def test_the_examples_of_the_audit_guide_run(tmp_path: Path) -> None:
     assert printed.startswith("40 890 DCCCXC  → DCCCXC 4.3\n   prediction 7 ") and "12 1543 MMM → MDXLIII" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delimiter", [",", ";"])
 def test_the_path_of_practitioners_ends_with_the_rows_to_review(tmp_path: Path, delimiter: str) -> None:
     """Also for a file of a spreadsheet that writes semicolons."""
@@ -211,6 +221,7 @@ def test_the_attention_class_of_the_guide_computes_weights() -> None:
     assert (output.weights[2:, 3:] == 0).all()
 
 
+@pytest.mark.slow
 def test_the_programs_of_the_attention_guide_train_their_classes(tmp_path: Path) -> None:
     module, program, test, sparse_program, state_program, hook_program = python_blocks(
         ROOT / "docs" / "extend" / "attention.md"
@@ -237,6 +248,7 @@ EXTENSION_PROGRAMS = {
 """Text that the programs of each page print; those of the cell and of the optimizer end with a test of the class."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXTENSION_PROGRAMS)
 def test_the_programs_of_the_other_extension_pages_run(tmp_path: Path, name: str) -> None:
     module, *programs = python_blocks(ROOT / "docs" / "extend" / f"{name}.md")
@@ -247,6 +259,7 @@ def test_the_programs_of_the_other_extension_pages_run(tmp_path: Path, name: str
     assert re.search(EXTENSION_PROGRAMS[name], printed), printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["", "pandas", "sklearn"])
 def test_the_examples_of_data_in_python_run(tmp_path: Path, package: str) -> None:
     """Examples with another package run only if it is installed; those before them run first."""

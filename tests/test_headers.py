@@ -307,6 +307,7 @@ def test_training_requires_a_header_flag_and_saves_it(files_with_header: DataFil
     assert model.config.data.header is True and model.vocabularies.columns == 2
 
 
+@pytest.mark.slow
 def test_a_file_with_more_columns_names_all_of_them_and_then_those_that_are_read(tmp_path: Path) -> None:
     """A word list with a column before the word: neither the error nor the training leaves the choice unsaid."""
     files = DataFiles(tmp_path / "train.csv", tmp_path / "valid.csv")

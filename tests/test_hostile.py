@@ -175,6 +175,7 @@ def test_a_damaged_checkpoint_is_reported_and_kept(run: Path) -> None:
     assert read_folder_state(run) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("largest_file", "saved"),
     [("config.toml", 0), ("config.toml", 2), ("model.safetensors", 0)],
@@ -219,6 +220,7 @@ def test_a_failed_export_keeps_the_old_file(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).read_text() == "old" and [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.slow
 def test_a_closed_standard_input_is_reported() -> None:
     for command in (["predict", copy_task_run().run], ["look", copy_task_run().run, "-"]):
         assert "is closed" in usage_error_message(run_shell('"$@" <&-', *command))

@@ -60,6 +60,7 @@ def test_a_pushed_model_is_downloaded_at_its_commit_and_gives_the_same_outputs(h
         assert outputs(pellucid.from_pretrained(REPOSITORY, commit.commit)) == outputs(model)
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_pushed_and_downloaded_to_a_folder(hub: LoopbackHub, tmp_path: Path) -> None:
     commit = push(ensemble_of_copies())
     downloaded = download_to_folder(RepositoryRevision(REPOSITORY, commit), tmp_path / "ensemble")
@@ -116,6 +117,7 @@ def test_only_files_of_the_model_are_downloaded(hub: LoopbackHub, tmp_path: Path
     assert not any("notes" in request or "onnx" in request for request in hub.requests)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -192,6 +194,7 @@ def test_huge_files_are_refused_before_they_are_downloaded(hub: LoopbackHub) -> 
     assert not any("resolve" in request and "model.safetensors" in request for request in hub.requests)
 
 
+@pytest.mark.slow
 def test_a_download_that_breaks_off_is_reported_and_can_be_repeated(hub: LoopbackHub, tmp_path: Path) -> None:
     commit = push()
     hub.cut.add("model.safetensors")

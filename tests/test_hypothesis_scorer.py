@@ -24,6 +24,7 @@ EXHAUSTIVE_BEAM_SIZE = 5**3 + 5**2 + 5 + 1
 KIND = st.sampled_from(NETWORK_KINDS)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(KIND, batches(), SEEDS, HYPOTHESIS_SCORERS)
 def test_exhaustive_beam_finds_the_best_outputs(

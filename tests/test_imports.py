@@ -277,6 +277,7 @@ def find_cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return [list(group) for group in sorted(groups)]
 
 
+@pytest.mark.slow
 def test_no_modules_form_an_import_cycle() -> None:
     graph = build_module_graph(SOURCES)
     assert find_cycles(graph) == []
@@ -330,6 +331,7 @@ def find_forbidden_imports(path: str, tree: ast.AST) -> Iterator[str]:
             yield f"{path}:{node.value.lineno}: uses allow_pickle"
 
 
+@pytest.mark.slow
 def test_nothing_forbidden_is_imported() -> None:
     assert [
         fault for path, source in SOURCES.items() for fault in find_forbidden_imports(path, ast.parse(source))

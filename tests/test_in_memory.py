@@ -158,6 +158,7 @@ def test_every_object_gives_the_examples_of_its_rows(make: Callable[[Rows], Any]
     assert table.digest(training_columns(config)) == expected and table.num_rows == len(rows)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=20), st.randoms(use_true_random=False))
 def test_objects_and_files_give_the_same_good_and_bad_rows(
     tmp_path_factory: pytest.TempPathFactory, rows: Rows, shuffle: random.Random
@@ -197,6 +198,7 @@ def pairs(examples: list[Example]) -> Rows:
     return [(example.source, example.target) for example in examples]
 
 
+@pytest.mark.slow
 def test_a_list_trains_the_model_of_the_file_to_the_bit(tmp_path: Path, files: tuple[Path, Path]) -> None:
     expected = train_from(*files, tmp_path / "files", {})
     assert train_from(iter(pairs(TRAIN)), pairs(DEV), tmp_path / "lists", {}) == expected
@@ -208,6 +210,7 @@ def test_a_list_trains_the_model_of_the_file_to_the_bit(tmp_path: Path, files: t
     assert train_from(pairs(TRAIN), pairs(DEV), tmp_path / "files", {}) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [arrow_table, pandas_frame, polars_frame, selected_dataset])
 def test_a_table_trains_the_model_of_the_csv_file_with_the_same_columns(
     tmp_path: Path, make: Callable[[Rows], Any]
@@ -220,6 +223,7 @@ def test_a_table_trains_the_model_of_the_csv_file_with_the_same_columns(
     assert train_from(make(pairs(TRAIN)), None, tmp_path / "table", settings) == expected
 
 
+@pytest.mark.slow
 def test_features_tags_and_positions_are_read_as_from_files(tmp_path: Path, files: tuple[Path, Path]) -> None:
     for name, target, settings in (
         ("features", "b", {"data": {"features_column": "3"}}),
@@ -232,6 +236,7 @@ def test_features_tags_and_positions_are_read_as_from_files(tmp_path: Path, file
         assert train_from(rows, None, tmp_path / f"{name}-list", settings) == expected, name
 
 
+@pytest.mark.slow
 def test_a_validation_set_in_memory_is_stored_with_the_run(tmp_path: Path) -> None:
     pellucid.train(pairs(TRAIN), pairs(DEV), tmp_path / "run", SETTINGS)
     records = load_run_log(tmp_path / "run").all("read")
@@ -240,6 +245,7 @@ def test_a_validation_set_in_memory_is_stored_with_the_run(tmp_path: Path) -> No
     assert [(each["source"], each["target"]) for each in stored] == pairs(DEV)
 
 
+@pytest.mark.slow
 def test_other_rows_do_not_resume_a_training(tmp_path: Path) -> None:
     pellucid.train(pairs(TRAIN), pairs(DEV), tmp_path / "run", SETTINGS)
     with pytest.raises(RunError, match=r"the training file differs: 'the training list of pairs' with 60 examples"):
@@ -248,6 +254,7 @@ def test_other_rows_do_not_resume_a_training(tmp_path: Path) -> None:
         pellucid.train(pairs(TRAIN), pairs(DEV[1:]), tmp_path / "run", SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_large_corpus_is_mapped_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.training.training_data.MIN_CORPUS_SYMBOLS", 1)
     expected = train_from(pairs(TRAIN), pairs(DEV), tmp_path / "run", {"training": {"epochs": 4, "batch_size": 8}})

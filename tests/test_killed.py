@@ -143,6 +143,7 @@ def tiny_training(
     )
 
 
+@pytest.mark.slow
 def test_training_resumes_after_a_kill_between_any_two_changes(
     tmp_path: Path, tiny_training: tuple[TrainingFiles, Config]
 ) -> None:
@@ -161,6 +162,7 @@ def test_training_resumes_after_a_kill_between_any_two_changes(
         assert_complete(state, uninterrupted)
 
 
+@pytest.mark.slow
 def test_training_resumes_after_a_kill_of_a_resumed_training(
     tmp_path: Path, tiny_training: tuple[TrainingFiles, Config]
 ) -> None:

@@ -51,6 +51,7 @@ def set_small_budgets(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Jupyter's packages emit warnings
 def test_every_notebook_runs(tmp_path: Path) -> None:
     notebooks = [set_small_budgets(read_notebook(source)) for source in lesson_sources()]

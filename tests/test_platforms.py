@@ -23,6 +23,7 @@ TESTS = Path(__file__).parent
 IS_LINUX = sys.platform.startswith("linux")
 
 
+@pytest.mark.slow
 def test_the_program_runs_without_posix(tmp_path: Path) -> None:
     """Linux imitates another platform (windows_emulation.py); other systems run the program directly."""
     site, folder = tmp_path / "site", tmp_path / "work"

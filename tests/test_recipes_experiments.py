@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from command_line import run_pellucid
 from trained_runs import make_copy_examples
 
@@ -24,6 +25,7 @@ def test_validation_pairs_are_reduced_in_proportion_with_a_message(tmp_path: Pat
     assert sample_evenly(dev, 3) == [dev[0], dev[33], dev[66]] and sample_evenly(dev[:2], 9) == dev[:2]
 
 
+@pytest.mark.slow
 def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
     for part, count in {"train": 3600, "dev": 30, "test": 8}.items():  # 30 epochs by default for this number of pairs
         lines = "".join(f"{each.source}\t{each.target}\n" for each in make_copy_examples(count, seed=count))

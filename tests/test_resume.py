@@ -170,6 +170,7 @@ def copy_run_after_each_event(run: Path, events: Iterator[RunEvent], destination
             yield Path(shutil.copytree(run, destination / str(number)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("save_seconds", "interval", "min_corpus_symbols"),
     [(1000.0, 3, 1 << 20), (-1.0, 5, 1 << 20), (1000.0, 3, 0)],

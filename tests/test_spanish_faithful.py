@@ -16,6 +16,7 @@ from pellucid.recipes.spanish.training import (
 from pellucid.viewer.report_schema import ReportText
 
 
+@pytest.mark.slow
 def test_recipe_reports_its_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     two_experiments = (
         SpanishExperiment("attention", SMALL_ARCHITECTURE),

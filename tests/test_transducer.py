@@ -58,6 +58,7 @@ def assert_same_trace(one: Trace, two: Trace) -> None:
     np.testing.assert_allclose(one.attention, two.attention, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @few_examples
 @given(TEXTS, st.integers(1, 4))
 def test_every_source_has_one_trace_in_order_for_any_batch_size(texts: list[str], size: int) -> None:
@@ -306,6 +307,7 @@ def make_copy_pairs(count: int, seed: int) -> list[Example]:
     return [Example(word, word) for word in generated]
 
 
+@pytest.mark.slow
 def test_copying_is_learned_and_attention_is_the_diagonal() -> None:
     sizes = {"cell": "gru", "hidden_size": 16, "embedding_size": 8}
     training = {"epochs": 10, "eval_interval": 10, "learning_rate": 0.01, "label_smoothing": 0.0}

@@ -289,6 +289,7 @@ def test_saved_animation_has_the_color_scale_of_the_page(open_page: OpenPage, tm
     assert set(re.findall(r' opacity="([\d.]+)"', svg)) == {"1.00", "0.17"}
 
 
+@pytest.mark.slow
 def test_running_training_is_followed(open_page: OpenPage, tmp_path: Path) -> None:
     folder = make_interrupted_run(tmp_path / "run")
 
@@ -324,6 +325,7 @@ def test_running_training_is_followed(open_page: OpenPage, tmp_path: Path) -> No
         expect(state).to_contain_text("Training is finished")
 
 
+@pytest.mark.slow
 def test_a_file_damaged_while_the_page_is_open_is_reported_once(open_page: OpenPage, tmp_path: Path) -> None:
     folder = make_interrupted_run(tmp_path / "run")
     page_data = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)
@@ -379,6 +381,7 @@ def test_training_is_followed_before_its_first_record(open_page: OpenPage, tmp_p
         page.close()  # closed before the server whose stream it reads
 
 
+@pytest.mark.slow
 def test_first_checkpoint_is_loaded_automatically(open_page: OpenPage, tmp_path: Path) -> None:
     trained_run = make_interrupted_run(tmp_path / "whole")
     folder = make_run_without_model(tmp_path / "run", trained_run)

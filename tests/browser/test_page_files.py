@@ -24,6 +24,7 @@ def page_contents() -> PageContents:
     return digits_page_data(served=False, beam_size=3).contents
 
 
+@pytest.mark.slow
 def test_matrix_and_links_are_saved_in_every_format(
     open_page: OpenPage, exported_page_url: str, tmp_path: Path
 ) -> None:

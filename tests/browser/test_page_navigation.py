@@ -202,6 +202,7 @@ def test_wide_links_scroll_to_the_selection(open_page: OpenPage, tmp_path: Path)
     page.wait_for_function("() => document.querySelector('.scroll').scrollLeft < 50")
 
 
+@pytest.mark.slow
 def test_animation_respects_reduced_motion(open_page: OpenPage, exported_page_url: str) -> None:
     page = open_page("about:blank")
     page.emulate_media(reduced_motion="reduce")

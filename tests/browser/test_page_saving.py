@@ -156,6 +156,7 @@ def save_views(page: Page, views: PanelFormats, folder: Path) -> dict[str, Saved
     return files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["served", "exported"])
 def test_every_panel_of_a_run_is_saved_in_every_format(
     open_page: OpenPage, server_url: str, exported_page_url: str, kind: str, tmp_path: Path
@@ -197,6 +198,7 @@ def assert_heat_map_files(files: dict[str, bytes], rows: int, columns: int) -> N
     ]
 
 
+@pytest.mark.slow
 def test_requested_details_are_saved(open_page: OpenPage, server_url: str, tmp_path: Path) -> None:
     page = open_page(f"{server_url}#example=0")
     open_tab(page, "What if")
@@ -255,6 +257,7 @@ def serve_page(page_data: PageData, open_page: OpenPage) -> Iterator[Page]:
         yield open_page(f"{address}#example=0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["tag", "classify", "point"])
 def test_every_panel_of_other_tasks_is_saved(open_page: OpenPage, task: TaskName, tmp_path: Path) -> None:
     trained = task_run(task)

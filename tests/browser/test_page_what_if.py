@@ -63,6 +63,7 @@ COUNT_COLORS = """canvas => new Set(new Uint32Array(
     canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
 
 
+@pytest.mark.slow
 def test_changed_source_is_shown_beside_the_original(open_page: OpenPage, phoneme_address: str) -> None:
     page = open_page(phoneme_address)
     open_what_if(page)
@@ -96,6 +97,7 @@ def test_symbol_is_forced_by_a_click_and_marked(open_page: OpenPage, phoneme_add
     expect(steps.nth(1)).to_have_accessible_name("step 2, forced")
 
 
+@pytest.mark.slow
 def test_attention_is_overridden_and_its_effect_described(open_page: OpenPage, phoneme_address: str) -> None:
     page = open_page(phoneme_address)
     open_what_if(page)
@@ -172,6 +174,7 @@ def test_a_substituted_symbol_has_its_probabilities_before_and_after(open_page: 
     assert slider.evaluate("each => getComputedStyle(each).outlineOffset") == "-2px"
 
 
+@pytest.mark.slow
 def test_overrides_of_several_steps_are_reset_one_by_one(open_page: OpenPage, server_url: str) -> None:
     index, overrides = find_override_chain()
     page = open_page(f"{server_url}#example={index}")
@@ -214,6 +217,7 @@ def test_overrides_of_several_steps_are_reset_one_by_one(open_page: OpenPage, se
     expect(overridden_steps).to_have_count(2)
 
 
+@pytest.mark.slow
 def test_table_ends_with_the_new_output_and_the_probability_of_its_end(open_page: OpenPage, server_url: str) -> None:
     index, overrides = find_override_chain()
     page = open_page(f"{server_url}#example={index}")
