@@ -193,6 +193,7 @@ def test_a_finished_run_is_found_again_without_its_initial_run(tmp_path: Path) -
         train_to_end(files, tmp_path / "run", small_config(copy_task_run().run))
 
 
+@pytest.mark.slow
 def test_another_attention_type_is_named_with_that_of_the_run(tmp_path: Path) -> None:
     files = write_copy_files(tmp_path / "data", 16, 6)
     settings: dict[str, Any] = {"training": {"epochs": 1, "batch_size": 8, "pair_ngram": False}}
@@ -208,6 +209,7 @@ def test_another_attention_type_is_named_with_that_of_the_run(tmp_path: Path) ->
     assert result.code == 2 and "attention.type: 'location' in the run, 'additive' now" in result.err
 
 
+@pytest.mark.slow
 def test_another_class_inherits_the_settings_of_the_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression test: `init_from` took the defaults of settings that were not given, `--from` those of the run."""
     files = write_copy_files(tmp_path / "data", 16, 6)
@@ -232,6 +234,7 @@ def test_another_class_inherits_the_settings_of_the_attention(tmp_path: Path, mo
         assert inherited.attention.type == "filters" and inherited.attention.filters == filters
 
 
+@pytest.mark.slow
 def test_members_of_an_ensemble_begin_from_the_members_of_another(tmp_path: Path) -> None:
     files, training = write_copy_files(tmp_path / "data", 16, 6), {"epochs": 1, "batch_size": 8, "pair_ngram": False}
     settings = {"size": "tiny", "training": training}
@@ -296,6 +299,7 @@ def test_mistakes_on_the_command_line_are_messages(tmp_path: Path, flags: list[o
     assert result.code == 2 and message in result.err and "Traceback" not in result.err
 
 
+@pytest.mark.slow
 def test_named_columns_are_those_of_the_initial_run_if_the_new_file_has_them(tmp_path: Path) -> None:
     pairs = [line.split("\t") for line in copy_task_run().files.train.read_text("utf-8").splitlines()]
     table, other = tmp_path / "table.csv", tmp_path / "other.csv"

@@ -51,6 +51,7 @@ def test_long_texts_are_split_in_one_pass(part: str) -> None:
     assert "".join(split_phones(text)) == text
 
 
+@pytest.mark.slow
 def test_every_character_is_split() -> None:
     for first in range(0, 0x110000, 0x1000):
         text = "".join(map(chr, range(first, first + 0x1000)))

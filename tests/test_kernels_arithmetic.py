@@ -26,6 +26,7 @@ def test_exp_and_tanh_over_their_range() -> None:
     assert (total == 2).all()
 
 
+@pytest.mark.slow
 @given(SIZES, st.sampled_from([0, 1, 2, 17, 40]), SIZES, SEEDS, st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_products_equal_numpy(rows: int, inner: int, columns: int, seed: int, strided: bool) -> None:

@@ -275,6 +275,7 @@ def assert_near(actual: Mapping[str, torch.Tensor], expected: Mapping[str, torch
             torch.testing.assert_close(actual[name] / scale, exact / scale, rtol=0, atol=tolerance, msg=name)
 
 
+@pytest.mark.slow
 def test_rows_contain_every_valid_pair_of_values() -> None:
     """A pair of values is missing from all rows only if it is invalid."""
     values, contained = factors(), {pair for row in network_rows() for pair in list_pairs(row)}
@@ -317,6 +318,7 @@ def decode_examples(row: Row, network: EncoderDecoder) -> list[list[Trace]]:
     return model.nbest_examples(EXAMPLES, 1 if config.search.beam_size == 1 else 2)  # a list of two needs a beam
 
 
+@pytest.mark.slow
 def test_a_search_equals_the_reference_in_double_precision() -> None:
     """For every pair of settings and options, no kernel ignores one."""
     assert load_kernels()

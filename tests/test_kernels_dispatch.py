@@ -316,6 +316,7 @@ def test_kernels_load_in_any_gradient_mode(context: Callable[[], AbstractContext
         decoder.unroll(symbols, decoder.init_state(memory), decoder.build_cache(memory))
 
 
+@pytest.mark.slow
 def test_without_numba_pytorch_runs_with_one_warning() -> None:
     program = """
 import sys, warnings
@@ -332,6 +333,7 @@ assert len(caught) == 1, caught
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_decoding_does_not_import_numba() -> None:
     program = "import sys, pellucid.cli, pellucid.decoding.transducer; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -51,6 +51,7 @@ def strided_copy(matrix: np.ndarray, transposed: bool) -> np.ndarray:
     return wide[:, : source.shape[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("product", "uses_bfloat16"), PRODUCTS)
 @given(rows=ROWS, steps=STEPS, columns=COLUMNS, transposed=TRANSPOSED, seed=SEEDS)
 @settings(max_examples=150)

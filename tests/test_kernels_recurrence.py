@@ -111,6 +111,7 @@ def test_a_second_backward_pass_is_refused() -> None:
         torch.autograd.grad(output.states.sum(), table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_the_number_of_threads_does_not_change_results(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "MIN_ROWS", 1)

@@ -135,6 +135,7 @@ def assert_outputs_close(actual: list[list[DecodedOutput]], expected: list[list[
             assert (one.top_ids == two.top_ids).all()
 
 
+@pytest.mark.slow
 @given(st.data(), CELLS, SCORES, LENGTHS, LIMITS, SEEDS, st.integers(0, VOCABULARY_SIZE))
 @settings(max_examples=120, deadline=None)
 def test_whole_batch_searches_equal_stepwise_searches(

@@ -69,6 +69,7 @@ def build_memory(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
     return Memory(states, lengths, DecoderState(states.mean(dim=1, keepdim=True)))
 
 
+@pytest.mark.slow
 @given(st.data(), CELLS, SCORES, SIZES, SEEDS, LAYERS, st.sampled_from(["step", "sequence"]))
 @settings(max_examples=120, deadline=None)
 def test_unrolled_steps_equal_pytorch(

@@ -151,6 +151,7 @@ def assert_outputs_equal(arrays: dict[str, np.ndarray], prefix: str, expected: l
         np.testing.assert_allclose(weights, output.weights, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_kernels_run_on_arrays_without_pytorch(tmp_path: Path) -> None:
     assert load_kernels()
     source, lengths = make_padded_ids(LENGTHS, 1), torch.tensor(LENGTHS)

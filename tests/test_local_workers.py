@@ -67,6 +67,7 @@ def test_a_signal_to_the_launcher_is_its_exit_code(number: int, code: int, monke
     assert int(stop_times[0]) >= 600, "worker 0 may end a long validation and write a checkpoint"
 
 
+@pytest.mark.slow
 def test_a_bad_line_is_the_only_message(tmp_path: Path) -> None:
     """Worker 0 reads the file before it connects: the launcher ends worker 1, which waits for it."""
     write_copy_files(tmp_path)
@@ -77,6 +78,7 @@ def test_a_bad_line_is_the_only_message(tmp_path: Path) -> None:
     assert "bad.tsv:2: " in errors and "killed by signal" not in errors and "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_a_training_ends_with_success(tmp_path: Path) -> None:
     write_copy_files(tmp_path)
     training = start(tmp_path, "train.tsv", "--size", "tiny", "--epochs", "2")

@@ -173,6 +173,7 @@ def test_a_time_limit_that_is_over_at_the_start_leaves_one_update(
     restore_training_state(tmp_path / "state", session, "data")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 30), st.sampled_from([0.3, 1.0, 2.5]), st.lists(st.integers(0, 12), max_size=3))
 def test_a_training_with_a_time_limit_resumes_after_any_event(limit: int, interval: float, stops: list[int]) -> None:
@@ -268,6 +269,7 @@ def extreme_values(kind: type) -> st.SearchStrategy[Any]:
             return st.from_type(kind)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     st.fixed_dictionaries(

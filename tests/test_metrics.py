@@ -199,6 +199,7 @@ def test_worst_examples_are_sorted_by_rate_errors_and_index() -> None:
     assert worst_examples(examples, 0) == worst_examples([], 5) == []
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_examples_take_a_few_seconds() -> None:
     generator = np.random.default_rng(1)
     words = ["".join(row) for row in generator.choice(list("abcdef"), size=(1000, 9))]

@@ -35,6 +35,7 @@ def read_card() -> str:
     return (digits_run().run / "card.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_card_contains_the_best_validation() -> None:
     best = [record for record in read_log(digits_run().run) if record["event"] == "validated" and record["best"]][-1]
     assert f"On 40 examples, by greedy decoding, at update {best['update']:,}:" in read_card()

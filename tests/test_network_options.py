@@ -110,6 +110,7 @@ def test_steps_equal_unrolled_steps_in_training_with_sequence_masks(config: Conf
     assert_stepped_equals_unrolled(network, batch, 1e-12)
 
 
+@pytest.mark.slow
 @few_examples
 @given(configs_with_options(), batches(), SEEDS)
 def test_batch_composition_and_padding_do_not_change_outputs(config: Config, batch: Batch, seed: int) -> None:
@@ -213,6 +214,7 @@ def test_each_part_changes_the_output_and_all_its_parameters_are_trained(
     assert not torch.isclose(outputs[0], outputs[1]).any()
 
 
+@pytest.mark.slow
 def test_a_run_saves_every_option_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     files = write_digit_files(tmp_path / "data")
     config = build_config({"size": "tiny", "training": {"epochs": 2, "batch_size": 8}, **ALL_OPTIONS}, "test")

@@ -158,6 +158,7 @@ def test_without_the_setting_nothing_is_fitted(files: DataFiles, tmp_path: Path)
     assert not {"pair_ngram", "interpolated"} & {record["event"] for record in read_log(tmp_path / "run")}
 
 
+@pytest.mark.slow
 def test_the_network_alone_is_kept_where_it_is_as_good(tmp_path: Path) -> None:
     """The network writes all targets without fault."""
     files = write_digit_files(tmp_path / "data", num_training=80, max_digits=1)

@@ -177,6 +177,7 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTrainer]:
     yield fake
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_stopped_has_the_checkpoints_of_its_budgets(
     trainer: FakeTrainer, plan: CurvePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_peer_that_is_stopped_has_the_checkpoints_of_its_budgets(
     assert curve_measurement._find_training(job.folder, plan._replace(validations=4)) is None
 
 
+@pytest.mark.slow
 def test_a_peer_that_ends_by_itself_is_noted(
     trainer: FakeTrainer, plan: CurvePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +211,7 @@ def test_a_peer_that_ends_by_itself_is_noted(
     ]
 
 
+@pytest.mark.slow
 def test_a_crash_leaves_the_budgets_before_it(
     trainer: FakeTrainer, plan: CurvePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +241,7 @@ def test_a_checkpoint_decodes_once_and_a_missing_one_is_explained(
     assert [(record.num_wrong, record.seconds) for record in records] == [(1, 300), (1, 600)]
 
 
+@pytest.mark.slow
 def test_a_wrong_number_of_outputs_is_a_failure(
     trainer: FakeTrainer, plan: CurvePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

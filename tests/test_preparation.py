@@ -194,6 +194,7 @@ def test_a_training_on_prepared_data_is_bit_for_bit_that_on_the_file(tmp_path: P
     assert all(np.array_equal(value, parameters[1][name]) for name, value in parameters[0].items())
 
 
+@pytest.mark.slow
 def test_prepared_data_is_also_named_by_a_path_of_another_kind(tmp_path: Path) -> None:
     """Regression test: its settings were not read. In a process of its own, without the check of annotations."""
     prepare(TrainingFiles(write_pairs(tmp_path / "train.tsv"), None), tmp_path / "prepared", make_config(TAGGED))

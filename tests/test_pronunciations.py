@@ -61,6 +61,7 @@ def test_references_of_a_word_are_grouped(dictionary: Path, tmp_path: Path) -> N
         assert set(targets) == {each.target for each in test if each.source == example.source}
 
 
+@pytest.mark.slow
 def test_the_recipe_reports_network_and_pair_ngram_model(
     dictionary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

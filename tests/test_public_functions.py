@@ -37,6 +37,7 @@ def without_seconds(values: Any) -> Any:  # noqa: ANN401
     return [without_seconds(value) for value in values] if isinstance(values, list | tuple) else values
 
 
+@pytest.mark.slow
 def test_evaluate_returns_what_the_command_prints(tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "dev.tsv", DEV)
     printed = json.loads(run_pellucid("evaluate", copy_task_run().run, path, "--json").out)

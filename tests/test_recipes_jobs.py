@@ -24,6 +24,7 @@ def count_to(job: CountingJob, report: ProgressCallback) -> int:
     return job.number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [[8], [4, 6, 8]])
 def test_progress_of_jobs_is_reported_with_their_number(jobs: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     with multi_progress() as progress:

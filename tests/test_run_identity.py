@@ -158,6 +158,7 @@ def test_a_model_of_another_run_stops_a_resumed_training(tmp_path: Path, runs: t
     assert_runs_identical(runs[0].run, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_model_of_an_earlier_validation_stops_a_resumed_training(tmp_path: Path) -> None:
     files, run = write_copy_files(tmp_path), tmp_path / "run"
     config = make_small_config({"epochs": 8, "learning_rate": 0.03, "eval_interval": 0.5})
@@ -280,6 +281,7 @@ def test_a_member_of_an_ensemble_that_is_a_link_is_refused(tmp_path: Path, runs:
     assert read_folder_state(other) == state
 
 
+@pytest.mark.slow
 def test_members_of_an_ensemble_are_checked_one_by_one(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
     jobs = plan_ensemble(runs[0].files, tmp_path / "runs", runs[0].config, 2)
     for _ in train_ensemble(jobs, tmp_path / "runs", 1):

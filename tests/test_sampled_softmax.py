@@ -304,6 +304,7 @@ def test_settings_that_need_all_symbols_are_refused(settings: dict[str, Any], ne
     assert f"training.sampled_softmax = 100 needs {needed}" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_training_with_sampled_words_learns_and_validates_with_the_full_softmax(tmp_path: Path) -> None:
     """Words of 100 are translated one by one; the validation loss is the cross-entropy over all words."""
     words = [f"w{number}" for number in range(100)]

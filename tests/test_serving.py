@@ -210,6 +210,7 @@ def test_a_killed_worker_is_restarted_and_its_requests_are_answered(service: Ser
     assert service.post("predict", rows=rows).status == 200
 
 
+@pytest.mark.slow
 def test_a_changed_run_is_reloaded_and_a_broken_one_reported(tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(copy_task_run().run, run)
@@ -226,6 +227,7 @@ def test_a_changed_run_is_reloaded_and_a_broken_one_reported(tmp_path: Path) -> 
         wait_until(lambda: not service.send("/v1/models").json["models"][0]["reload_error"])
 
 
+@pytest.mark.slow
 def test_no_answer_is_lost_on_sigterm(tmp_path: Path) -> None:
     rows = as_rows(make_sources(200))
     with running_service(tmp_path, str(copy_task_run().run), "--port", "0", "--max-queued-rows", "10000") as service:
@@ -238,6 +240,7 @@ def test_no_answer_is_lost_on_sigterm(tmp_path: Path) -> None:
     assert "service stopped" in service.log.read_text()
 
 
+@pytest.mark.slow
 def test_unix_socket_and_token(tmp_path: Path) -> None:
     path, token = tmp_path / "socket", tmp_path / "token"
     token.write_text(TOKEN + "\n")
@@ -264,6 +267,7 @@ def test_a_missing_run_and_an_open_address_are_errors_of_the_user(tmp_path: Path
         assert result.returncode == 2 and text in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_two_workers_answer_and_each_is_restarted(tmp_path: Path, predictor: Predictor) -> None:
     sources = make_sources(60)
     expected = [trace.output for trace in predictor.predict(sources)]
@@ -281,6 +285,7 @@ def test_two_workers_answer_and_each_is_restarted(tmp_path: Path, predictor: Pre
         assert len(service.worker_ids()) == 2 and not {*before} & {*service.worker_ids()}
 
 
+@pytest.mark.slow
 def test_tag_and_classify_equal_the_predictor(tmp_path: Path) -> None:
     predictors = {task: make_label_predictor(task, tmp_path / task) for task in ("tag", "classify")}
     arguments = [f"{task}={tmp_path / task}" for task in predictors]
@@ -300,6 +305,7 @@ def test_tag_and_classify_equal_the_predictor(tmp_path: Path) -> None:
         assert service.post("tag", model="classify", rows=as_rows(["abc"])).status == 409
 
 
+@pytest.mark.slow
 def test_full_queue_and_timeout(tmp_path: Path) -> None:
     arguments = [str(copy_task_run().run), "--port", "0", "--max-queued-rows", "60", "--max-rows", "60"]
     rows = as_rows(["".join(random.Random(1).choices(string.ascii_lowercase[:3], k=40))] * 60)

@@ -50,6 +50,7 @@ def test_a_hostile_request_has_its_status(service: ServiceProcess, request_: Hos
     assert service.send("/health").status == 200
 
 
+@pytest.mark.slow
 def test_requests_with_changed_bytes_never_fail_inside(service: ServiceProcess) -> None:
     """Each is answered, or its connection is closed after the time limit of its headers or its body."""
     chance = random.Random(1)
@@ -79,6 +80,7 @@ def test_other_clients_are_served_beside_slow_and_idle_ones(service: ServiceProc
     wait_until(lambda: len(os.listdir(f"/proc/{service.process.pid}/fd")) < 60)
 
 
+@pytest.mark.slow
 def test_a_body_that_does_not_arrive_is_a_timeout(service: ServiceProcess) -> None:
     async def send() -> None:
         assert await exchange(service.port, post(b"{", length=100), 20) == [504]
@@ -98,6 +100,7 @@ def test_a_client_that_leaves_or_closes_its_side_leaves_nothing_behind(service: 
     assert service.send("/v1/predict", ROW % b'"abc"').status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no such signal")
 def test_a_stopped_worker_is_replaced_after_twice_the_time_limit(service: ServiceProcess) -> None:
     (before,) = service.worker_ids()
@@ -108,6 +111,7 @@ def test_a_stopped_worker_is_replaced_after_twice_the_time_limit(service: Servic
     wait_until(lambda: service.send("/v1/predict", ROW % b'"abc"').status == 200)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_while_its_folder_is_broken_is_restarted_when_it_is_repaired(tmp_path: Path) -> None:
     run, moved = tmp_path / "run", tmp_path / "moved"
     shutil.copytree(copy_task_run().run, run)
@@ -129,6 +133,7 @@ def test_a_worker_that_is_killed_while_its_folder_is_broken_is_restarted_when_it
     assert "Traceback" not in service.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_stop_during_a_reload_leaves_no_process(tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(copy_task_run().run, run)

@@ -157,6 +157,7 @@ def test_a_body_that_arrives_after_the_response_does_not_end_the_connection() ->
     run_client(client)
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_disconnected_and_a_slow_one_is_not() -> None:
     async def client(port: int) -> None:
         loop = asyncio.get_running_loop()

@@ -398,6 +398,7 @@ def test_files_are_reported_when_read(tmp_path: Path) -> None:
     assert second.note == f"1 of 2 examples is also in {train}"
 
 
+@pytest.mark.slow
 def test_training_does_not_import_torch_dynamo(tmp_path: Path) -> None:
     """Importing torch._dynamo, as torch.optim does, takes longer than a small training."""
     write_pairs(tmp_path / "train.tsv", make_copy_examples(8, seed=1))

@@ -172,6 +172,7 @@ def test_means_of_single_runs_are_compared_as_the_runs_are() -> None:
     assert exact.complement.difference == pytest.approx(errors.difference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_runs", "deviations", "width"), [(5, (0.03, 0.03), 1.6), (3, (0.15, 0.15), 1.8), (3, (0.15, 0.02), 2.2)]
 )

@@ -90,6 +90,7 @@ for line in sys.stdin:
 """Program that parses command lines without type checks, and prints size, hidden size and dropout of each."""
 
 
+@pytest.mark.slow
 def test_training_file_determines_the_size_on_the_command_line(large_file: Path, tmp_path: Path) -> None:
     small, missing = tmp_path / "small.tsv", tmp_path / "missing.tsv"
     small.write_text("a\tb\n")

@@ -62,6 +62,7 @@ def test_the_best_snapshot_has_the_outputs_and_embeddings_of_the_model() -> None
     assert snapshot.source.shape[0] == len(model.vocabularies.source.symbols)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_has_the_same_snapshots(tmp_path: Path) -> None:
     folder = make_interrupted_run(tmp_path / "run")
     assert len(list_snapshot_names(folder)) == 2

@@ -26,6 +26,7 @@ requires_weights = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @requires_weights
 def test_every_published_number_is_reproduced(tmp_path: Path) -> None:
     result = run_pellucid("recipe", "protein-pretrained", "--run", tmp_path / "out", "--data", PUBLISHED_DATA)

@@ -163,6 +163,7 @@ def test_the_logits_of_a_batch_are_bounded(task: str, monkeypatch: pytest.Monkey
         assert_same_trace(trace, expected_trace)
 
 
+@pytest.mark.slow
 def test_recorded_steps_take_no_extra_memory() -> None:
     """Allocating the records step by step fragmented the memory: 400 MB were used for 24 MB of records."""
     script = """

@@ -160,11 +160,13 @@ def format_table() -> str:
     return "\n".join(rows)
 
 
+@pytest.mark.slow
 def test_every_file_follows_the_rules() -> None:
     result = [violation for path, source in SOURCES.items() for violation in find_violations(path, source)]
     assert not result, "\n".join(["", *result, format_table()])
 
 
+@pytest.mark.slow
 def test_90_percent_of_functions_are_short() -> None:
     lengths = [count_lines(function) for source in SOURCES.values() for function in list_functions(ast.parse(source))]
     percentile_90 = statistics.quantiles(lengths, n=10, method="inclusive")[-1]
@@ -189,6 +191,7 @@ def find_task_names(source: str) -> Iterator[str]:
             yield f"{getattr(node, 'lineno', 0)}: names the task {text!r}"
 
 
+@pytest.mark.slow
 def test_only_tasks_and_the_default_name_a_task() -> None:
     """TOML files of recipes, tests and documents may name tasks."""
     others = {path: source for path, source in SOURCES.items() if not path.startswith(TASK_MODULES)}
@@ -261,6 +264,7 @@ def test_the_architecture_page_lists_every_package_and_module() -> None:
     assert [module for module in modules if f"`{module}`" not in text] == []
 
 
+@pytest.mark.slow
 def test_the_architecture_page_orders_packages_by_imports() -> None:
     packages = [package for package, _ in read_package_table((ROOT / "docs" / "architecture.md").read_text("utf-8"))]
     for position, package in enumerate(packages):

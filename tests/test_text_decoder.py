@@ -35,6 +35,7 @@ def output_of(word: str, model: Predictor = MODEL) -> str:
     return model.predict([word])[0].output
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(LINES)
 def test_all_characters_between_words_stay_and_outputs_are_those_of_predict(lines: list[str]) -> None:

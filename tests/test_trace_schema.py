@@ -360,6 +360,7 @@ def test_every_position_has_one_tag(source: list[str]) -> None:
         fitting.to_json()
 
 
+@pytest.mark.slow
 def test_tags_of_a_long_source_take_little_memory() -> None:
     """The attention of tags is an identity matrix, which would take 40 GB if it were stored."""
     count, features = 100_000, 2

@@ -160,6 +160,7 @@ def is_never_busy(number: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_processes_take_different_trials_and_one_takes_that_of_a_dead_one(server: Server) -> None:
     url = server.create("different")
     first, second = open_study(url), open_study(url)
@@ -214,6 +215,7 @@ def list_numbers(command: SearchCommand, event: str) -> list[int]:
     return [each["number"] for each in read_events(command.events) if each["event"] == event]
 
 
+@pytest.mark.slow
 def test_searches_survive_a_restart_of_the_server_and_the_death_of_one(server: Server, tmp_path: Path) -> None:
     url = server.create("restart")
     tiny_request(tmp_path, 6)  # writes the data

@@ -236,6 +236,7 @@ def test_commands_with_and_without_shared_exclude_each_other(tmp_path: Path) -> 
         next(tune(shared))
 
 
+@pytest.mark.slow
 def test_search_of_two_processes_survives_the_death_of_one(tmp_path: Path) -> None:
     """The trial of the killed process continues from its checkpoint in the other process, bit for bit."""
     request = tiny_request(tmp_path, 5, shared=True)

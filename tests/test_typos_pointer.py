@@ -99,6 +99,7 @@ def test_language_model_loss_excludes_padding(network: LanguageModelPointer) -> 
     assert loss == pytest.approx(expected / 9, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_recipe_learns_and_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = tmp_path / "words"
     word_list = {a + b + c for a in SYLLABLES for b in SYLLABLES for c in SYLLABLES[:3]}

@@ -118,6 +118,7 @@ def unseen(task: TaskName, count: int = 60) -> list[Example]:
     return [example for example in examples if not known.intersection(example.source.split())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "kind"), [*((task, "convolution") for task in TASKS), ("tag", "gru")])
 def test_unseen_words_are_understood_by_their_characters(task: TaskName, kind: str) -> None:
     examples = unseen(task)

@@ -331,6 +331,7 @@ def test_a_file_damaged_while_the_page_is_open_ends_the_stream_with_its_message(
     assert caplog.records == []
 
 
+@pytest.mark.slow
 def test_reload_loads_the_newest_checkpoint(tmp_path: Path) -> None:
     folder = make_interrupted_run(tmp_path / "run")
 
@@ -421,6 +422,7 @@ exit_without_waiting()
 """
 
 
+@pytest.mark.slow
 def test_shutdown_does_not_wait_for_responses() -> None:
     with subprocess.Popen([sys.executable, "-c", SLOW_SERVER], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -179,6 +179,7 @@ def assert_same(actual: object, expected: object, place: str = "") -> None:
         assert actual == expected, place
 
 
+@pytest.mark.slow
 def test_references_of_the_web_tests_are_current() -> None:
     stored = msgspec.json.decode(FILE.read_bytes())
     current = msgspec.json.decode(msgspec.json.encode(model_references()))
