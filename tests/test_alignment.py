@@ -159,6 +159,7 @@ def test_summary_equals_the_definitions() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_intervals_contain_the_mean_in_95_percent_of_samples() -> None:
     """The 40 corpora have 40 traces each; the mean entropy of their distribution is known."""
     generator, num_covered = np.random.default_rng(1), 0

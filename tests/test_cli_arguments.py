@@ -203,6 +203,7 @@ def test_switches_may_stand_before_and_between_positional_arguments(subcommand: 
         assert parse_arguments(kind, subcommand, [*required, switch, "--", *values]) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subcommand", ["train", "tune"])
 @pytest.mark.parametrize("negated", [False, True])
 def test_switches_of_a_training_may_stand_before_its_file(subcommand: str, negated: bool) -> None:

@@ -86,6 +86,7 @@ def test_each_precision_of_training_has_a_row(
     ]
 
 
+@pytest.mark.slow
 def test_scaling_curves_are_plotted_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_invalid_combinations_are_refused_in_one_line(arguments: tuple[str, ...]
     assert usage_error_message(run_pellucid("bench", *arguments)).startswith(message)
 
 
+@pytest.mark.slow
 def test_interruption_ends_the_measurement_at_once() -> None:
     with start_command("bench", "train", "--case", "tiny", "--cell", "gru", "--seconds", "60") as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

@@ -103,6 +103,7 @@ def test_help_page_states_the_default_of_each_option(subcommand: str) -> None:
     assert num_checked or subcommand in ("recipe", "completion", "share", "download", "check", "data")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 def test_examples_of_a_page_are_accepted(subcommand: str) -> None:
     for example in HELP_PAGES[subcommand].examples:
@@ -130,6 +131,7 @@ def test_help_imports_neither_torch_nor_the_parser() -> None:
         assert process.stderr == "" and (not expected or process.stdout.splitlines()[-1] == expected)
 
 
+@pytest.mark.slow
 def test_help_all_shows_every_flag_and_its_other_names() -> None:
     for subcommand in SUBCOMMANDS:
         text = " ".join(run_pellucid(subcommand, "--help-all").out.replace("│", " ").split())
@@ -195,6 +197,7 @@ def test_number_may_follow_its_short_flag() -> None:
     assert (args.training.epochs, args.training.batch_size, args.training.learning_rate) == (2.5, 16, 1e-3)
 
 
+@pytest.mark.slow
 def test_a_flag_without_section_sets_encoder_and_decoder_unless_one_is_named() -> None:
     args = parse_settings([*REQUIRED_ARGUMENTS, "--encoder.dropout", "0.4", "--dropout", "0.2", "--hidden_size=48"])
     assert (args.encoder.dropout, args.decoder.dropout) == (0.4, 0.2)

@@ -103,6 +103,7 @@ def test_names_in_a_run_folder_are_escaped(tmp_path: Path) -> None:
     assert_escaped(run_pellucid("predict", run, dev))
 
 
+@pytest.mark.slow
 def test_names_of_files_columns_and_symbols_are_escaped(tmp_path: Path) -> None:
     folder = tmp_path / CONTROL_TEXT
     folder.mkdir()
@@ -136,6 +137,7 @@ FULL_STDERR = '"$@" 2>/dev/full'
 CLOSED_STDERR = '"$@" 2>&-'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [FULL_STDERR, CLOSED_STDERR])
 def test_exit_code_ignores_failures_of_standard_error(script: str) -> None:
     """The command prints a note on an unknown symbol."""
@@ -162,6 +164,7 @@ def test_training_continues_without_standard_error(tmp_path: Path, script: str) 
     assert (tmp_path / "card.md").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ['"$@" >/dev/full', '"$@" >/dev/full 2>/dev/full', '"$@" >/dev/full 2>&-'])
 def test_unwritable_output_is_an_error_without_standard_error(script: str) -> None:
     result = run_shell(script, "predict", copy_task_run().run, copy_task_run().files.valid)

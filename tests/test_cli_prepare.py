@@ -22,6 +22,7 @@ def run(folder: Path, *arguments: object) -> CommandResult:
     return run_pellucid(*arguments, folder=folder)
 
 
+@pytest.mark.slow
 def test_a_table_is_prepared_trained_on_and_evaluated(tmp_path: Path) -> None:
     write_table(tmp_path / "words.csv")
     stopped = run(tmp_path, "prepare", "words.csv", "--out", "prepared", *COLUMNS)
@@ -78,6 +79,7 @@ def test_arguments_of_prepare(tmp_path: Path) -> None:
     assert "is no regular file: it is read twice" in usage_error_message(result)
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_continue(tmp_path: Path) -> None:
     program = """
 from pellucid.cli import prepare

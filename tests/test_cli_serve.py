@@ -55,6 +55,7 @@ def has_processes(group: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_the_start_ends_the_service_at_once(number: signal.Signals) -> None:
     """Regression test: the service loaded all models first."""

@@ -36,6 +36,7 @@ def run_with_hub(hub: LoopbackHub, folder: Path, *arguments: object) -> subproce
     )
 
 
+@pytest.mark.slow
 def test_a_shared_folder_is_a_run_of_all_subcommands(tmp_path: Path) -> None:
     run, folder = copies_with_pair_ngram(), tmp_path / "shared"
     (tmp_path / "use.md").write_text("Only for *tests*.\n")
@@ -128,6 +129,7 @@ def test_names_that_the_hub_refuses_are_errors_of_a_download(tmp_path: Path, nam
     assert f"'{name}' is not the name of a repository: expected USER/MODEL" in usage_error_message(result)
 
 
+@pytest.mark.slow
 def test_errors_of_a_download_exit_with_code_2(hub: LoopbackHub, tmp_path: Path) -> None:
     commit = hub.add("user/model", {"model.pkl": b"\x80"})
     for arguments, message in (

@@ -159,6 +159,7 @@ def test_temporary_files_of_killed_trials_are_removed(tmp_path: Path, monkeypatc
         write_temporaries()  # by a search that was killed together with its trial
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no shared locks")
 def test_search_of_one_shared_command_is_that_of_a_command_alone(
     finished_search: tuple[Path, str, str], tmp_path: Path
@@ -173,6 +174,7 @@ def test_search_of_one_shared_command_is_that_of_a_command_alone(
     )
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_trials(finished_search: tuple[Path, str, str], tmp_path: Path) -> None:
     assert run_pellucid(*tune_command(copy_task_run(), tmp_path / "out", 2), "--jobs", 1).code == 0
     assert run_pellucid(*tune_command(copy_task_run(), tmp_path / "out", 3), "--jobs", 1).code == 0
@@ -227,6 +229,7 @@ def test_stopped_search_resumes(tmp_path: Path, signal_kind: str) -> None:
     assert len(starts) == 2 and starts[1]["update"] > 0
 
 
+@pytest.mark.slow
 def test_time_limit_stops_trials_until_the_next_call(tmp_path: Path) -> None:
     config = make_small_config({"epochs": 100000, "eval_interval": 1000})
     trained = TrainedRun(write_copy_files(tmp_path), tmp_path, config)
@@ -421,6 +424,7 @@ def pruned_search(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[
     return folder / "out", command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last_line", ["the validation before", "the decision to prune", "the validation", "the score"])
 def test_pruned_trial_is_not_trained_on_after_an_interruption(
     pruned_search: tuple[Path, list[object]], tmp_path: Path, last_line: str
@@ -509,6 +513,7 @@ def test_search_of_prepared_data_continues_and_refuses_others(tmp_path: Path) ->
         open_search(1)
 
 
+@pytest.mark.slow
 def test_trials_of_a_fine_tuning_have_the_network_of_the_initial_run(tmp_path: Path) -> None:
     base = copy_task_run()
     command = ["tune", base.files.train, "--valid", base.files.valid, "--run", tmp_path / "out", "--from", base.run]

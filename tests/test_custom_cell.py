@@ -104,6 +104,7 @@ def test_batches_and_padding_change_nothing_and_kernels_decline(batch: Batch, se
         assert choose_backend(network.decoder.request("unroll", cache)) is TORCH
 
 
+@pytest.mark.slow
 def test_a_training_resumes_and_its_gates_have_their_names(tmp_path: Path) -> None:
     files = write_copy_files(tmp_path)
     sections = {"encoder": {"cell": "mgu"}, "decoder": {"cell": "coupled", "dropout": 0.3}}

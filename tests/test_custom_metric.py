@@ -128,6 +128,7 @@ def test_the_direction_decides_which_validation_is_better() -> None:
     assert best_rank("symbol_error_rate") == 0 and format_metric("num_symbols", 2.0) == "2.000"
 
 
+@pytest.mark.slow
 def test_a_metric_selects_the_best_validation_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = write_digit_files(tmp_path)
     config = override_settings(

@@ -289,6 +289,7 @@ def test_evaluate_and_look_read_semicolons_and_say_so(run: Path, tmp_path: Path)
         assert result.code == 0 and ("semicolons separate the columns" in result.err) == (flags == ())
 
 
+@pytest.mark.slow
 def test_the_flag_is_refused_where_it_has_no_effect(run: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "Headword\tPronunciation\nab\tab\n")
     flag = ("--delimiter", ";")

@@ -20,6 +20,7 @@ def test_data_lesson_has_samples_and_shapes(tmp_path: Path) -> None:
     assert "(100, 21, 11)" in lines and "NOT" not in lines
 
 
+@pytest.mark.slow
 def test_probe_predicts_digits_from_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "PROBE_SAMPLES", 400)
     result = analysis.train_and_probe(

@@ -29,6 +29,7 @@ def test_too_few_samples_for_a_roughness_are_refused(tmp_path: Path, samples: in
         list(experiments.run_lr_decay(request))
 
 
+@pytest.mark.slow
 def test_best_learning_rate_gets_all_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = make_digits_request(tmp_path)
     monkeypatch.setattr(lesson, "run_jobs", lambda task, jobs, request: iter([task(job) for _, job in jobs]))

@@ -19,6 +19,7 @@ from pellucid.viewer.report_schema import ReportFigure
 RECIPES = ["digits-repeat", "digits-init", "digits-attention-faithful", "digits-variable-length", "digits-cells"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
 def test_lesson_writes_its_page_and_its_numbers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = make_digits_request(tmp_path)

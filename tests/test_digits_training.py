@@ -102,6 +102,7 @@ def test_lasagne_adam_adds_epsilon_before_the_bias_correction() -> None:
         assert parameter.tolist() == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_interrupted_training_keeps_its_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = make_digits_request(tmp_path)
 

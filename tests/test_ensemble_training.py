@@ -168,6 +168,7 @@ def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, interruption: st
         assert_runs_identical(run / name, expected)
 
 
+@pytest.mark.slow
 def test_a_member_killed_at_its_first_validation_resumes_without_leftovers(
     ensemble: tuple[Path, str], tmp_path: Path
 ) -> None:

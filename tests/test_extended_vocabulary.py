@@ -123,6 +123,7 @@ def test_symbols_have_their_target_id_or_their_first_position() -> None:
     assert batch.target.tolist()[0] == [V + 5, V + 2, 4, 6, V + 6, UNK, EOS]
 
 
+@pytest.mark.slow
 @few_examples
 @given(EXAMPLES, st.sampled_from(ATTENTION_SCORES), st.sampled_from(["gru", "lstm"]), SEEDS)
 def test_probabilities_sum_to_one_alone_and_in_a_batch(
@@ -150,6 +151,7 @@ def decode_step_by_step(network: EncoderDecoder, batch: Batch, hypotheses: int =
     return torch.stack(logits, dim=1)
 
 
+@pytest.mark.slow
 @few_examples
 @given(EXAMPLES, st.sampled_from(ATTENTION_SCORES), st.sampled_from(["gru", "lstm"]), SEEDS, st.integers(1, 3))
 def test_steps_equal_unrolled_steps(

@@ -91,6 +91,7 @@ class NotANumber(BilinearAttention):
         return scores * torch.nan if keys.shape[1] > self.longest and (self.longest or len(keys) > 2) else scores
 
 
+@pytest.mark.slow
 def test_numbers_that_are_not_finite_may_be_those_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ATTENTION_TYPES.registered, "nan", NotANumber)
     files = write_digit_files(tmp_path)

@@ -152,6 +152,7 @@ def test_markup_in_symbols_stays_text() -> None:
     assert {visible_symbol(symbol) for symbol in HOSTILE_SYMBOLS} <= set(shown)
 
 
+@pytest.mark.slow
 def test_equal_figures_give_equal_files() -> None:
     first, second = attention_figure(build_trace()), attention_figure(build_trace())
     assert to_svg(first) == to_svg(first) == to_svg(second)
@@ -233,6 +234,7 @@ def test_accuracy_figure_shows_intervals(draw: object, axis: str) -> None:
     assert np.asarray(axes.collections[0].get_facecolor())[0, :3] == pytest.approx(to_rgb(line.get_color()))
 
 
+@pytest.mark.slow
 def test_many_groups_have_readable_ticks() -> None:
     figure = position_figure([GroupAccuracy(str(n), 1, 2, 9.5, 90.5) for n in range(1, 101)])
     shown = [label for label in tick_labels(figure.axes[0])[0] if label]

@@ -295,6 +295,7 @@ def test_a_fine_tuning_resumes_after_a_kill_between_any_two_changes_without_its_
         assert_complete(state, uninterrupted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_lines", [1, 2, 3])
 def test_a_fine_tuning_whose_first_log_records_are_cut_logs_the_rest(tmp_path: Path, num_lines: int) -> None:
     """The records of data files are one write, of which a crash may leave a part, and the checkpoint is there then."""
@@ -311,6 +312,7 @@ def test_a_fine_tuning_whose_first_log_records_are_cut_logs_the_rest(tmp_path: P
     assert_complete(cut, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_with_other_data_is_refused(tmp_path: Path) -> None:
     files, config = write_new_files(tmp_path), fine_tuning_config({})
     train_to_end(files, tmp_path / "run", config)
@@ -343,6 +345,7 @@ def test_each_epoch_has_all_new_pairs_and_its_own_share_of_the_old_ones(num_old:
         assert set(epochs[0]) != set(epochs[1])
 
 
+@pytest.mark.slow
 def test_old_pairs_are_counted_and_reported(tmp_path: Path) -> None:
     files = write_new_files(tmp_path)
     mix_in = write_pairs(tmp_path / "old.tsv", [*make_copy_examples(30, seed=1), Example("q", "q")])
@@ -376,6 +379,7 @@ def test_old_pairs_of_the_validation_set_alone_are_refused(tmp_path: Path) -> No
         train_to_end(files, tmp_path / "run", config)
 
 
+@pytest.mark.slow
 def test_the_subword_model_of_the_initial_run_is_kept(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     data = {"source_symbols": "subwords", "subword_vocab_size": 8}

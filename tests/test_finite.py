@@ -90,6 +90,7 @@ def test_every_decoding_method_names_the_run_in_its_error(tmp_path: Path, method
     assert str(caught.value).endswith("; restore the model from a copy of the run, or train it again")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_outputs_are_finite_or_refused_with_and_without_kernels(tmp_path: Path, seed: int) -> None:
     """One to three parameters are multiplied by a factor of up to the maximum of float32."""
@@ -171,6 +172,7 @@ def test_every_inspection_names_the_run_in_its_error(tmp_path: Path, name: str, 
     assert str(caught.value).startswith(f"{tmp_path / 'run'} gives numbers that are not finite")
 
 
+@pytest.mark.slow
 def test_the_page_reports_numbers_that_are_not_finite() -> None:
     """The parameters become NaN after the page was opened; overridden attention and what-if requests are refused."""
     trained = digits_run()

@@ -282,6 +282,7 @@ def run_training(training: Path, valid: Path, run: Path, *arguments: object) -> 
     )
 
 
+@pytest.mark.slow
 def test_training_requires_a_header_flag_and_saves_it(files_with_header: DataFiles, run: Path, tmp_path: Path) -> None:
     message = usage_error_message(run_training(files_with_header.train, files_with_header.valid, tmp_path / "a"))
     assert (
@@ -347,6 +348,7 @@ def count_lines(run: Path, *arguments: object) -> object:
     return json.loads(result.out)["lines"]
 
 
+@pytest.mark.slow
 def test_evaluation_reads_headers_like_training_and_refuses_unclear_files(
     files_with_header: DataFiles, run: Path
 ) -> None:
@@ -364,6 +366,7 @@ def test_evaluation_reads_headers_like_training_and_refuses_unclear_files(
     assert count_lines(run_without_header.run, run_without_header.files.valid) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subcommand", ["predict", "score"])
 def test_prediction_reads_headers_like_training_and_refuses_unclear_files(
     files_with_header: DataFiles, run: Path, subcommand: str
@@ -381,6 +384,7 @@ def test_prediction_reads_headers_like_training_and_refuses_unclear_files(
     assert len(output_lines(run_pellucid(subcommand, run_without_header, "-", "--no-header", stdin=lines).out)) == 11
 
 
+@pytest.mark.slow
 def test_look_reads_headers_like_training_and_refuses_unclear_files(
     files_with_header: DataFiles, run: Path, tmp_path: Path
 ) -> None:
@@ -402,6 +406,7 @@ def test_look_reads_headers_like_training_and_refuses_unclear_files(
         assert result.code == 0 and result.out.count(" → ") == 10 and "word →" not in result.out
 
 
+@pytest.mark.slow
 def test_the_header_flags_accept_a_value() -> None:
     valid_file, run = copy_task_run().files.valid, copy_task_run().run
     for arguments, count in ((["--header=auto"], 10), (["--header", "false"], 10), (["--header", "true"], 9)):
@@ -411,6 +416,7 @@ def test_the_header_flags_accept_a_value() -> None:
     assert message.startswith("--header: expected auto, true or false, got 'maybe'")
 
 
+@pytest.mark.slow
 def test_a_line_with_too_many_columns_stops_a_prediction(tmp_path: Path) -> None:
     path, run = tmp_path / "a.tsv", copy_task_run().run
     path.write_text("a\nb\tb\nc\tc\tc\nd\n")
@@ -433,6 +439,7 @@ def find_published_tables() -> list[Path]:
     return sorted(path for path in paths if path.suffix in (".tsv", ".txt", ".train", ".dev", ".test"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PUBLISHED_DATA.is_dir(), reason=f"no data in {PUBLISHED_DATA}: set PELLUCID_DATA")
 def test_no_published_file_is_refused() -> None:
     generator, files, lines, notes = random.Random(1), 0, 0, 0
@@ -451,6 +458,7 @@ def test_no_published_file_is_refused() -> None:
     assert files > 200 and notes < lines / 300
 
 
+@pytest.mark.slow
 def test_prediction_notes_a_possible_header_and_predicts_it(run: Path, tmp_path: Path) -> None:
     """Every input line has an output line, because a list of sources may begin with a usual column name."""
     run_without_header, path = copy_task_run().run, tmp_path / "a.tsv"
@@ -472,6 +480,7 @@ def test_prediction_notes_a_possible_header_and_predicts_it(run: Path, tmp_path:
     )
 
 
+@pytest.mark.slow
 def test_a_skipped_first_line_is_reported(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("ab\tab\ncd\tcd\n")
@@ -507,6 +516,7 @@ def test_the_columns_are_listed_where_only_cells_tell_that_a_line_is_a_header(tm
     assert "its columns are 'sku', 'product_label', 'price': choose two of these columns" in message
 
 
+@pytest.mark.slow
 def test_sources_that_do_not_have_the_columns_are_told_how_to_be_read(run: Path, tmp_path: Path) -> None:
     """A line with a comma, for a run that was trained on a CSV file with named columns."""
     files = DataFiles(tmp_path / "train.csv", tmp_path / "valid.csv")
@@ -525,6 +535,7 @@ def test_sources_that_do_not_have_the_columns_are_told_how_to_be_read(run: Path,
     assert "the names of the columns have no output line; --output-format csv" in renamed.err
 
 
+@pytest.mark.slow
 def test_a_file_with_other_columns_is_read_as_the_flags_say(run: Path, tmp_path: Path) -> None:
     """score, evaluate and look select the columns of FILE as predict does."""
     pairs = make_copy_examples(8, seed=3)

@@ -72,6 +72,7 @@ def test_an_ensemble_is_pushed_and_downloaded_to_a_folder(hub: LoopbackHub, tmp_
     assert outputs(pellucid.load(tmp_path / "ensemble")) == outputs(pellucid.load(ensemble_of_copies()))
 
 
+@pytest.mark.slow
 def test_a_commit_stays_the_same_when_the_repository_changes(hub: LoopbackHub) -> None:
     first = push()
     model = pellucid.load(copies_with_pair_ngram()).with_beam(2)
@@ -91,6 +92,7 @@ def test_a_revision_is_required_and_the_newest_commit_is_named(hub: LoopbackHub)
     assert error_of(None, "user/missing").endswith("for a repository of the hub, give revision=COMMIT")
 
 
+@pytest.mark.slow
 def test_a_downloaded_commit_is_read_from_the_cache_without_the_network(hub: LoopbackHub) -> None:
     commit = push()
     pellucid.from_pretrained(REPOSITORY, commit)
@@ -99,6 +101,7 @@ def test_a_downloaded_commit_is_read_from_the_cache_without_the_network(hub: Loo
     assert hub.requests == []
 
 
+@pytest.mark.slow
 def test_a_damaged_file_in_the_cache_is_downloaded_again(hub: LoopbackHub) -> None:
     commit = push()
     folder = download_model(RepositoryRevision(REPOSITORY, commit)).folder
@@ -107,6 +110,7 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(hub: LoopbackHub) -> No
     assert outputs(pellucid.from_pretrained(REPOSITORY, commit)) == outputs(pellucid.load(copies_with_pair_ngram()))
 
 
+@pytest.mark.slow
 def test_only_files_of_the_model_are_downloaded(hub: LoopbackHub, tmp_path: Path) -> None:
     push()
     commit = hub.repositories[REPOSITORY].commit(
@@ -172,6 +176,7 @@ def test_answers_of_another_form_are_errors(hub: LoopbackHub, info: object) -> N
     assert error_of("main").startswith(f"cannot download {REPOSITORY}@main: ")
 
 
+@pytest.mark.slow
 def test_a_card_that_is_larger_than_announced_is_left_out(hub: LoopbackHub, tmp_path: Path) -> None:
     push()
     hub.sizes["README.md"] = 2000
@@ -217,6 +222,7 @@ def test_missing_repositories_revisions_and_manifests_are_named(hub: LoopbackHub
         pellucid.load(copies_with_pair_ngram()).push_to_hub("a/b/c")
 
 
+@pytest.mark.slow
 def test_without_a_token_nothing_is_pushed_and_private_models_are_not_found(
     hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -282,6 +282,7 @@ def iter_events(run: Path, count: int) -> list[object]:
     return seen
 
 
+@pytest.mark.slow
 def test_members_of_an_ensemble_are_trained_from_rows(tmp_path: Path) -> None:
     rows = [{"word": source, "sound": target} for source, target in pairs(DEV)]
     model = pellucid.train(

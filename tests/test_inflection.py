@@ -47,6 +47,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         inflection_suite().experiment("hun-large").read_splits(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_recipe_trains_and_scores_with_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pair n-gram model does not read tags, so the report has none."""
 

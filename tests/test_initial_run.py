@@ -65,6 +65,7 @@ def small_config(run: Path, training: Mapping[str, Any] | None = None) -> Config
     return make_small_config({"initial_run": str(run), "epochs": 1, **(training or {})})
 
 
+@pytest.mark.slow
 def test_network_and_symbols_are_inherited_and_the_training_is_not(tmp_path: Path) -> None:
     base = copy_task_run()
     settings = inherited_settings(base.run, tmp_path / "run")
@@ -164,6 +165,7 @@ def test_an_unfinished_run_is_an_initial_run_with_its_best_model(tmp_path: Path)
     assert load_initial_run(config).digest == digest.sha256
 
 
+@pytest.mark.slow
 def test_the_digest_of_the_model_is_recorded_and_compared(tmp_path: Path) -> None:
     files, base = copy_task_run().files, copy_run_folder(copy_task_run().run, tmp_path / "base")
     config = small_config(base, {"initial_digest": "0" * 64})
@@ -260,6 +262,7 @@ def test_members_of_an_ensemble_begin_from_the_members_of_another(tmp_path: Path
     assert len(predictor.vocabularies.source.symbols) == 4
 
 
+@pytest.mark.slow
 def test_from_is_a_flag_and_an_argument(tmp_path: Path) -> None:
     base = copy_task_run()
     files = base.files

@@ -338,6 +338,7 @@ def test_the_default_device_meta_is_refused(call: Callable[[Any, Trace], Any]) -
 SINGLE = make_transducer(double=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [

@@ -136,6 +136,7 @@ def test_attention_is_reported_if_present(recipe_run: RecipeRun) -> None:
             )
 
 
+@pytest.mark.slow
 def test_second_call_trains_nothing_and_repeats_the_report(recipe_run: RecipeRun) -> None:
     def unchanged_files() -> dict[str, tuple[bytes, int]]:
         """Return all files except the report and its figures, which are written anew."""
@@ -146,6 +147,7 @@ def test_second_call_trains_nothing_and_repeats_the_report(recipe_run: RecipeRun
     assert unchanged_files() == before
 
 
+@pytest.mark.slow
 def test_reduction_and_progress_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_snips(tmp_path / "data" / FOLDERS["snips"])
     with multi_progress() as progress:

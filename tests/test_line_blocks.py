@@ -302,6 +302,7 @@ def raise_broken_pipe(tables: object) -> None:
     raise BrokenPipeError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["tag", "classify", "point", "tag-and-classify"])
 def test_labels_equal_those_of_one_machine(
     task: TaskName,

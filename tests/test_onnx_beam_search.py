@@ -67,6 +67,7 @@ def assert_equal_outputs(output: OnnxOutput, trace: Trace) -> None:
         np.testing.assert_allclose(output.attention, trace.attention, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 @pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
 def test_outputs_are_those_of_the_package(search: dict[str, Any], decoder: dict[str, Any], tmp_path: Path) -> None:

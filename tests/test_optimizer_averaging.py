@@ -73,6 +73,7 @@ def test_the_context_uses_the_average_and_restores_the_weights_bit_for_bit(
         assert torch.equal(layer.weight, weight_sequence[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ema", "last"])
 def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path: Path, kind: str) -> None:
     files = write_copy_files(tmp_path)

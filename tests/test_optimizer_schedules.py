@@ -78,6 +78,7 @@ def test_without_a_warmup_training_starts_at_the_highest_rate(schedule: str) -> 
     assert relative_rate(schedule, 0.0, 0.0) == pytest.approx(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(st.floats(0, 1), st.floats(0.01, 1))
 def test_the_plateau_factor_lowers_only_the_plateau_schedule(schedule: str, progress: float, factor: float) -> None:

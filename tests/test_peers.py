@@ -298,6 +298,7 @@ def test_ratio_uses_the_minimum_for_memory_and_start() -> None:
     assert table.compute_ratio({"pellucid": 1.0}, "min") is None
 
 
+@pytest.mark.slow
 def test_figure_is_written_with_rates_only(tmp_path: Path) -> None:
     results = write_results(
         tmp_path, make_record("pellucid", "train", 8000.0), make_record("eole", "beam", 5.0, cell="lstm")

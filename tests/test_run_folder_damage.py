@@ -556,6 +556,7 @@ def test_a_log_above_the_size_limit_is_refused(run: Path, monkeypatch: pytest.Mo
         read_log(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [b"\n", b"\0" * 100])
 def test_a_log_without_an_end_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
     """Virtual files of the system, such as /proc/self/pagemap, have size 0, and some have no end."""

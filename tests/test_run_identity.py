@@ -188,6 +188,7 @@ def test_a_pair_ngram_model_of_another_run_is_fitted_again(tmp_path: Path, runs:
     assert (run / "pair_ngram.safetensors").read_bytes() == (runs[0].run / "pair_ngram.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version_is_loaded_and_resumed(tmp_path: Path, runs: tuple[TrainedRun, TrainedRun]) -> None:
     run = copy_run_folder(runs[0].run, tmp_path / "run")
     expected = predict_outputs(run, ["ab", "c"])

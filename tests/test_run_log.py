@@ -135,6 +135,7 @@ def test_a_short_log_is_held_entirely(run: Path) -> None:
     assert log.records == read_log(run) and log.has_stopped and log.describe_damage() == []
 
 
+@pytest.mark.slow
 def test_a_long_log_takes_little_memory(tmp_path: Path) -> None:
     lines = "".join(f"{json.dumps(record)}\n" for record in make_windows(60_000))
     (tmp_path / "log.jsonl").write_text(lines, "utf-8")

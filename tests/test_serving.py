@@ -200,6 +200,7 @@ def test_pages_and_metrics(service: ServiceProcess) -> None:
     assert all(json.loads(line)["level"] for line in service.log.read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_restarted_and_its_requests_are_answered(service: ServiceProcess) -> None:
     (before, *_), rows = service.worker_ids(), as_rows(make_sources(40))
     with ThreadPoolExecutor(8) as executor:
@@ -259,6 +260,7 @@ def test_unix_socket_and_token(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_missing_run_and_an_open_address_are_errors_of_the_user(tmp_path: Path) -> None:
     cases = (([f"{tmp_path / 'none'}", "--port", "0"], "no such folder"), (["a", "--host", "::"], "--token-file"))
     for arguments, text in cases:

@@ -374,6 +374,7 @@ class RestartedWorker(ModelWorker):
         self.task = "transduce"
 
 
+@pytest.mark.slow
 def test_a_worker_is_restarted_after_failed_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression test: the second attempt closed the ended worker once more, which failed, and so all requests did."""
 

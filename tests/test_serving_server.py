@@ -122,6 +122,7 @@ def test_responses_on_an_open_connection_are_sent_at_once() -> None:
     run_client(client)
 
 
+@pytest.mark.slow
 def test_slow_headers_and_bodies_that_nobody_needs_are_disconnected() -> None:
     async def client(port: int) -> None:
         assert await send_bytes(port, b"", GET * 50) < 4
@@ -183,6 +184,7 @@ def test_a_client_that_does_not_read_is_disconnected_and_a_slow_one_is_not() -> 
     run_client(client)
 
 
+@pytest.mark.slow
 def test_a_new_connection_replaces_the_one_that_has_waited_longest() -> None:
     async def client(port: int) -> None:
         connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]

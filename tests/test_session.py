@@ -463,6 +463,7 @@ def test_a_link_made_during_the_training_is_refused(tmp_path: Path, name: str) -
     assert list(other.iterdir()) == [] if name == "snapshots" else other.read_bytes() == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["config.toml", "vocabulary.json", "pair_ngram.safetensors", "damaged pair n-gram"])
 def test_files_lost_during_the_training_are_written_anew(tmp_path: Path, damage: str) -> None:
     """Regression test: the training ended with an error, or with a damaged run."""

@@ -157,6 +157,7 @@ def test_a_score_of_a_part_of_the_validation_set_says_so() -> None:
     assert "| columns | word → sound |" in build_hub_card(contents._replace(model=replace(model, config=config)))
 
 
+@pytest.mark.slow
 def test_a_file_that_the_manifest_does_not_list_is_refused(shared: Path, tmp_path: Path) -> None:
     ensemble = tmp_path / "ensemble"
     pellucid.load(ensemble_of_copies()).save_pretrained(ensemble)
@@ -405,6 +406,7 @@ def test_options_of_the_card_are_checked(options: dict[str, Any], message: str) 
         pellucid.CardOptions(**options)
 
 
+@pytest.mark.slow
 def test_a_shared_folder_is_loaded_without_pytorch_and_sharing_names_what_is_missing(shared: Path) -> None:
     program = (
         "import pellucid\n"

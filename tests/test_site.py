@@ -51,6 +51,7 @@ def docstring_texts(path: Path) -> Iterator[str]:
                     yield section.value.description
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["", *API_PACKAGES])
 def test_markdown_changes_no_formula_of_a_docstring(package: str) -> None:
     modules = sorted((ROOT / "pellucid" / package).glob("*.py"))

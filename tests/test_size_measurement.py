@@ -122,6 +122,7 @@ def test_size_of_a_started_run_is_kept(tmp_path: Path) -> None:
     assert config.size == run.config.size
 
 
+@pytest.mark.slow
 def test_a_measurement_does_not_change_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a long time limit the epochs decide the learning rate, so both trainings have the same bits."""
     training = {"epochs": 0.5, "batch_size": 10, "time_limit": "10h", "pair_ngram": False}

@@ -116,6 +116,7 @@ def test_generated_sentences_are_translated_word_by_word() -> None:
     assert int(batch.source.min()) >= 4 and int(batch.source.max()) < 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["full", "sampled"])
 def test_training_lowers_the_full_softmax_loss(
     loss: Literal["full", "sampled"], monkeypatch: pytest.MonkeyPatch
@@ -145,6 +146,7 @@ def test_every_batching_scheme_has_each_pair_once_and_complete(scheme: BatchingS
     assert sorted(all_rows) == list(range(20))
 
 
+@pytest.mark.slow
 def test_batching_schemes_are_equal_with_masked_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studies, "BATCH_SIZE", 4)
     measurements = [
@@ -163,6 +165,7 @@ def test_sequence_loss_is_a_mean_of_means() -> None:
     assert float(sequence_loss(torch.tensor([6.0, 4.0]), torch.tensor([3, 1]))) == pytest.approx((2 + 4) / 2)
 
 
+@pytest.mark.slow
 def test_recipe_reports_its_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [Example(*pair) for pair in PAIRS]
     monkeypatch.setattr(studies, "read_tatoeba", lambda data, samples: DataSplits(pairs, pairs, pairs))

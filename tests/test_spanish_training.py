@@ -60,6 +60,7 @@ def test_shapes_are_those_of_the_post_except_for_its_convolution() -> None:
     assert features.sizes == (4, 32, 1, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "architecture",
     [

@@ -263,6 +263,7 @@ def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
     assert PLAIN.predict(["a"])[0].output == result[0].output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [0, 1, 6, 1030])
 def test_every_result_before_an_error_is_yielded(bad: int) -> None:
     """The position of the error within a chunk of 1,024 sources makes no difference."""

@@ -167,6 +167,7 @@ def test_members_with_other_classes_are_refused_as_an_ensemble() -> None:
         build_ensemble([one, other], ["one", "other"])
 
 
+@pytest.mark.slow
 def test_a_run_without_classes_is_refused(tmp_path: Path) -> None:
     run = shutil.copytree(task_run(TASK).run, tmp_path / "run")
     path = run / "vocabulary.json"

@@ -51,6 +51,7 @@ def mark_position(line: Line2D) -> float:
     return float(np.mean(np.asarray(line.get_xdata(), dtype=float)))
 
 
+@pytest.mark.slow
 def test_unknown_symbols_are_underlined_in_their_line() -> None:
     letters = [*"ACDEFGHIKLMNPQRSTVWY"] * 5
     tag_trace = make_tag_trace(letters, ["H"] * 100, [0.5] * 100)

@@ -296,6 +296,7 @@ def test_probabilities_below_the_float_range_are_formatted() -> None:
     assert format_probability(float("nan")) == "unknown"
 
 
+@pytest.mark.slow
 def test_a_cluster_of_very_many_marks_takes_linear_time() -> None:
     text = "a" + "\u0301" * 500_000
     start = time.process_time()

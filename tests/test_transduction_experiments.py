@@ -165,6 +165,7 @@ def test_samples_reduce_only_the_training_set(recipe_run: RecipeRun) -> None:
     }
 
 
+@pytest.mark.slow
 def test_second_call_trains_nothing_and_repeats_the_report(recipe_run: RecipeRun) -> None:
     def unchanged_files() -> dict[str, tuple[bytes, int]]:
         """Return all files except the pages, which are written anew."""

@@ -248,6 +248,7 @@ def test_searches_survive_a_restart_of_the_server_and_the_death_of_one(server: S
     assert study.results().best == study.results().ended[results[0]["number"]]
 
 
+@pytest.mark.slow
 def test_errors_are_one_sentence_without_the_password(server: Server, tmp_path: Path) -> None:
     url = server.create("errors")
     trained = copy_task_run()

@@ -74,6 +74,7 @@ def run_search(folder: Path, pruning: Pruning, trials: int, shared: bool = False
     return study.ended_trials()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pruning", "shared"), [("median", False), ("halving", False), ("halving", True)])
 def test_search_killed_after_any_line_continues_with_the_same_trials(
     tmp_path: Path, pruning: Pruning, shared: bool

@@ -180,6 +180,7 @@ def test_override_that_another_override_truncates_is_kept() -> None:
     assert len(comparison.before.traces[0].target) == 3 and comparison.after.traces[0].forced_attention == []
 
 
+@pytest.mark.slow
 def test_overrides_are_added_one_after_another() -> None:
     index, rows = find_override_chain()
     shown = digits_page_data(beam_size=3)
@@ -230,6 +231,7 @@ def test_decode_request_is_bit_for_bit_equal_to_the_predictor() -> None:
     np.testing.assert_array_equal(decode_array(decoded.attention), trace.attention)
 
 
+@pytest.mark.slow
 def test_neighbor_contexts_are_consistently_separated() -> None:
     shown = digits_page()
     for side in get_args(Side):
@@ -240,6 +242,7 @@ def test_neighbor_contexts_are_consistently_separated() -> None:
     assert symbol_separator(pronunciation_page_data().runs[0].loaded_predictor, "decoder") == " "
 
 
+@pytest.mark.slow
 def test_export_response_equals_the_exported_page() -> None:
     items = export_examples(digits_page()).examples
     exported = digits_page_data(served=False).contents.examples[: len(items)]

@@ -252,6 +252,7 @@ def test_finished_training_has_no_events(port: int) -> None:
     assert [number for name, number, _ in events if name == "line"] == list(range(lines))
 
 
+@pytest.mark.slow
 def test_training_events_are_streamed_once(tmp_path: Path) -> None:
     folder = make_interrupted_run(tmp_path / "run")
     shown = assemble_page([open_run(folder, "run", "cpu", None)], [], 30, True)

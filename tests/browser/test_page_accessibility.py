@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from chromium import OpenPage
 from page_data import digits_page_data
 from page_navigation import assert_cell_is_announced, find_panel, open_tab
@@ -146,6 +147,7 @@ def test_source_has_one_tab_stop_and_arrow_keys(open_page: OpenPage, server_url:
     expect(symbols.last).to_be_focused()
 
 
+@pytest.mark.slow
 def test_only_the_focused_heat_map_is_a_live_region(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     for title, maps in {
@@ -161,6 +163,7 @@ def test_only_the_focused_heat_map_is_a_live_region(open_page: OpenPage, server_
             assert_cell_is_announced(page, heat_map)
 
 
+@pytest.mark.slow
 def test_scrolling_under_a_resting_pointer_keeps_the_keyboard_cursor(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     page.set_viewport_size({"width": 1280, "height": 420})

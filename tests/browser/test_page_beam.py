@@ -1,5 +1,6 @@
 """The Beam tab requests a search if the page has no beam."""
 
+import pytest
 from chromium import OpenPage
 from page_data import digits_page_data
 from page_navigation import find_panel, open_tab, visible_examples
@@ -9,6 +10,7 @@ from pellucid.decoding.trace_schema import decode_array
 from pellucid.viewer.server import background_server, create_app
 
 
+@pytest.mark.slow
 def test_beam_is_requested_when_opened_and_for_another_example(open_page: OpenPage) -> None:
     page_data = digits_page_data()
     assert all(trace.lattice is None for item in page_data.contents.examples for trace in item.traces)

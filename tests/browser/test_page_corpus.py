@@ -140,6 +140,7 @@ def many_errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         yield path.as_uri()
 
 
+@pytest.mark.slow
 def test_error_shows_its_count_and_opens_its_examples(open_page: OpenPage, many_errors: str) -> None:
     contents = pronunciation_page_data(served=False).contents
     corpus, num_rare = contents.corpus, 0
@@ -236,6 +237,7 @@ def test_tables_fit_a_narrow_page(open_page: OpenPage, server_url: str) -> None:
         assert overflow <= 0
 
 
+@pytest.mark.slow
 def test_snapshot_player_shows_all_snapshots(open_page: OpenPage, exported_page_url: str, tmp_path: Path) -> None:
     training = page_contents().training
     assert training is not None and len(training.frames) > 2
@@ -357,6 +359,7 @@ def test_updates_are_shown_if_the_log_ends_with_the_pair_ngram_model(open_page: 
     expect(page.locator(".state")).to_contain_text(f"Training is finished: {stopped['update']} updates in ")
 
 
+@pytest.mark.slow
 def test_training_is_followed_before_its_first_record(open_page: OpenPage, tmp_path: Path) -> None:
     trained_run = make_interrupted_run(tmp_path / "whole")
     folder = make_run_without_model(tmp_path / "run", trained_run)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 from chromium import OpenPage
 from page_data import digits_page_data
 from page_navigation import find_panel
@@ -53,6 +54,7 @@ def left_edges(elements: Locator) -> list[float]:
     return [box["x"] for element in elements.all() if (box := element.bounding_box())]
 
 
+@pytest.mark.slow
 def test_lists_of_symbols_run_from_right_to_left(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_hebrew_page(open_page, tmp_path)
     outputs = page.get_by_role("radio")

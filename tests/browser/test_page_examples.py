@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import msgspec
+import pytest
 from chromium import OpenPage
 from page_data import digits_page_data
 from page_navigation import (
@@ -236,6 +237,7 @@ def test_every_hypothesis_has_its_attention(open_page: OpenPage, server_url: str
         expect(find_panel(page, "Attention matrix").locator(".readout")).to_contain_text(f"{weights[0, 1]:.4f}")
 
 
+@pytest.mark.slow
 def test_beam_node_shows_its_attention(open_page: OpenPage, server_url: str) -> None:
     page, beam = open_page(server_url), page_examples()[0].traces[0].lattice
     assert beam is not None
@@ -266,6 +268,7 @@ def test_beam_node_shows_its_attention(open_page: OpenPage, server_url: str) -> 
         find_panel(page, "Beam search tree").locator(f"g[data-node='{node}']").click()
 
 
+@pytest.mark.slow
 def test_beam_describes_the_path_of_the_reference(open_page: OpenPage, server_url: str) -> None:
     index, wrong_example = first_wrong_example()
     beam, expected_symbols = (
@@ -325,6 +328,7 @@ def tab_to(page: Page, max_presses: int, role: str, name: str) -> None:
     raise AssertionError(f"no {role} {name!r} within {max_presses} presses of Tab")
 
 
+@pytest.mark.slow
 def test_keyboard_reaches_example_matrix_and_what_if(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     expect(visible_examples(page).first).to_be_visible()

@@ -83,6 +83,7 @@ def test_states_fit_on_paper(open_page: OpenPage, exported_page_url: str) -> Non
     assert strip.evaluate("each => each.scrollWidth <= each.clientWidth && each.clientWidth <= innerWidth")
 
 
+@pytest.mark.slow
 def test_saved_page_opens_again(open_page: OpenPage, server_url: str, tmp_path: Path) -> None:
     page = open_page(server_url)
     with page.expect_download() as download:

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from chromium import OpenPage
 from page_data import digits_page_data
 from page_navigation import download_panel, find_panel, open_tab
@@ -21,6 +22,7 @@ def open_what_if(page: Page) -> None:
     expect(page.locator(SENTENCE)).to_contain_text("No change")
 
 
+@pytest.mark.slow
 def test_forced_output_is_compared_along_itself_and_saved(open_page: OpenPage, server_url: str, tmp_path: Path) -> None:
     page = open_page(f"{server_url}#example=0")
     open_what_if(page)
@@ -87,6 +89,7 @@ def test_step_forced_in_examples_is_selected(open_page: OpenPage, server_url: st
     )
 
 
+@pytest.mark.slow
 def test_impossible_prefix_is_reported(open_page: OpenPage, server_url: str) -> None:
     page = open_page(f"{server_url}#example=0")
     open_what_if(page)
@@ -103,6 +106,7 @@ def test_impossible_prefix_is_reported(open_page: OpenPage, server_url: str) -> 
     expect(page.get_by_role("button", name="Save as …").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_changed_symbols_and_correctness_of_a_new_output_are_marked(open_page: OpenPage, server_url: str) -> None:
     item = next(
         each

@@ -77,6 +77,7 @@ def assert_fast(hover_time: HoverTime, max_milliseconds: float) -> None:
     assert hover_time.wall_ms < max_milliseconds or os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
+@pytest.mark.slow
 def test_heat_map_of_200_by_200_responds_to_the_pointer_at_once(open_page: OpenPage, tmp_path: Path) -> None:
     size = 200
     rows = [[0.9 if s == t else 0.1 / (size - 1) for s in range(size)] for t in range(size)]
@@ -143,6 +144,7 @@ def long_page_address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.as_uri()
 
 
+@pytest.mark.slow
 def test_heat_map_of_a_thousand_symbols_is_drawn_and_zoomed(open_page: OpenPage, long_page_address: str) -> None:
     contents = long_page_data(served=False).contents
     index = next(number for number, item in enumerate(contents.examples) if len(item.text) == MAX_SOURCE_LENGTH)
@@ -198,6 +200,7 @@ def test_overview_strip_stays_above_the_zoomed_heat_map(open_page: OpenPage, lon
     assert zoomed_box and abs(zoomed_box["width"] - strip_box["width"]) < 1
 
 
+@pytest.mark.slow
 def test_last_of_a_thousand_symbols_is_numbered(open_page: OpenPage, long_page_address: str) -> None:
     contents = long_page_data(served=False).contents
     index = next(number for number, item in enumerate(contents.examples) if len(item.text) == MAX_SOURCE_LENGTH)
@@ -227,6 +230,7 @@ def test_single_row_is_a_profile(open_page: OpenPage, long_page_address: str) ->
     expect(find_panel(page, "Attention matrix").locator(".readout")).to_contain_text("Step 1,")
 
 
+@pytest.mark.slow
 def test_long_heat_map_responds_to_the_pointer_at_once(open_page: OpenPage, tmp_path: Path) -> None:
     rows = [
         [0.8 if s == 5 * t else 0.2 / (MAX_SOURCE_LENGTH - 1) for s in range(MAX_SOURCE_LENGTH)] for t in range(100)

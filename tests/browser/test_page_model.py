@@ -76,6 +76,7 @@ def test_n_best_list_links_steps_and_matrix_are_shown(open_page: OpenPage, model
     expect(find_panel(page, "Beam search tree").locator("[data-node]").first).to_be_visible()
 
 
+@pytest.mark.slow
 def test_forced_attention_and_prefix_change_the_output(open_page: OpenPage, model_url: str) -> None:
     page = open_offline(open_page, model_url)
     type_source(page, "dalo")

@@ -27,6 +27,7 @@ HISTORY_INTERVAL = 1100
 """Milliseconds after which another example is a separate history entry."""
 
 
+@pytest.mark.slow
 def test_back_returns_to_the_previous_example_and_view(open_page: OpenPage, server_url: str) -> None:
     page = open_page(f"{server_url}#example=0")
     items = digits_page_data(beam_size=3).contents.examples
@@ -44,6 +45,7 @@ def test_back_returns_to_the_previous_example_and_view(open_page: OpenPage, serv
     expect(page.get_by_role("option", selected=True).locator(".source")).to_have_text(items[3].text)
 
 
+@pytest.mark.slow
 def test_quickly_passed_examples_are_one_history_entry(open_page: OpenPage, server_url: str) -> None:
     page = open_page(f"{server_url}#example=2")
     expect(visible_examples(page).first).to_be_visible()
@@ -69,6 +71,7 @@ def change_example(page: Page) -> str:
     return page.locator(SENTENCE).inner_text()
 
 
+@pytest.mark.slow
 def test_address_contains_the_what_if_change(open_page: OpenPage, server_url: str, exported_page_url: str) -> None:
     page = open_page(f"{server_url}#example=4")
     sentence = change_example(page)
@@ -85,6 +88,7 @@ def test_address_contains_the_what_if_change(open_page: OpenPage, server_url: st
     assert "edit=" not in page.url
 
 
+@pytest.mark.slow
 def test_address_contains_the_typed_and_changed_source(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     page.get_by_role("searchbox", name="Source to decode").fill("two six")
@@ -122,6 +126,7 @@ def long_address() -> Iterator[str]:
         yield address
 
 
+@pytest.mark.slow
 def test_too_long_change_is_reported_and_small_weights_have_bars(open_page: OpenPage, long_address: str) -> None:
     page = open_page(f"{long_address}#tab=what-if")
     bars = find_panel(page, "Attention of step 1")
@@ -151,6 +156,7 @@ def test_too_long_change_is_reported_and_small_weights_have_bars(open_page: Open
     assert "edit=" not in page.url
 
 
+@pytest.mark.slow
 def test_unknown_symbols_are_marked_in_every_view(open_page: OpenPage, server_url: str) -> None:
     page = open_page(server_url)
     page.get_by_role("searchbox", name="Source to decode").fill("si☃x")
@@ -220,6 +226,7 @@ def test_animation_respects_reduced_motion(open_page: OpenPage, exported_page_ur
     assert page.evaluate("() => document.getAnimations().length") == 0
 
 
+@pytest.mark.slow
 def test_every_tab_is_reachable_on_a_narrow_screen(browser: Browser, server_url: str) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 800}, has_touch=True, is_mobile=True)
     page, errors = context.new_page(), list[str]()

@@ -276,6 +276,7 @@ def test_every_panel_of_other_tasks_is_saved(open_page: OpenPage, task: TaskName
         assert any("output" in text for text in answer) and trace.output in answer[0]
 
 
+@pytest.mark.slow
 def test_tinted_long_source_is_saved_in_lines(open_page: OpenPage, tmp_path: Path) -> None:
     page_data = long_page_data()
     source = page_data.contents.examples[0].traces[0].source

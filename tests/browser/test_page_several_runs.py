@@ -35,6 +35,7 @@ def read_legend(page: Page, title: str) -> dict[str, Mark]:
     return marks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_color_and_dashes_are_those_of_the_run_in_every_chart(
     open_page: OpenPage, exported_page_url: str, width: int
@@ -85,6 +86,7 @@ def test_about_has_the_equations_of_each_run(open_page: OpenPage, exported_page_
     assert len(rows) == 1 + num_formulas and latex[0] in [row[1] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_snapshots_name_their_search(open_page: OpenPage, tmp_path: Path, beam_size: int) -> None:
     path = tmp_path / "page.html"

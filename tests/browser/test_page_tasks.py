@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+import pytest
 from chromium import OpenPage
 from page_navigation import find_panel, open_tab
 from playwright.sync_api import Page, expect
@@ -64,6 +65,7 @@ def edit_source(page: Page) -> None:
     expect(page.locator(".sentence")).to_contain_text("Replacing the source “")
 
 
+@pytest.mark.slow
 def test_tags_are_below_their_source_symbols(open_page: OpenPage) -> None:
     item, contents = first_example("tag"), load_page_data("tag").contents
     assert {decode_array(trace.attention).shape for each in contents.examples for trace in each.traces} == {(0, 0)}
@@ -92,6 +94,7 @@ def test_tags_are_below_their_source_symbols(open_page: OpenPage) -> None:
         expect(page.get_by_text("state at its own position")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_class_is_shown_with_every_attention_hop(open_page: OpenPage) -> None:
     with serve_page("classify", open_page) as page:
         most_probable = find_panel(page, "Class").locator("li").first
@@ -110,6 +113,7 @@ def test_class_is_shown_with_every_attention_hop(open_page: OpenPage) -> None:
         expect(page.get_by_text("exact match")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_predicted_position_is_framed(open_page: OpenPage) -> None:
     item = first_example("point")
     position = int(item.traces[0].output) - 1

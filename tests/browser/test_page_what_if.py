@@ -82,6 +82,7 @@ def test_changed_source_is_shown_beside_the_original(open_page: OpenPage, phonem
     expect(find_panel(page, "Attention difference")).to_contain_text("different lengths")
 
 
+@pytest.mark.slow
 def test_symbol_is_forced_by_a_click_and_marked(open_page: OpenPage, phoneme_address: str) -> None:
     page = open_page(phoneme_address)
     first = find_panel(page, "Output steps").locator(".step").first
@@ -132,6 +133,7 @@ def test_attention_is_overridden_and_its_effect_described(open_page: OpenPage, p
     )
 
 
+@pytest.mark.slow
 def test_dragged_weights_apply_to_every_step_until_all_changes_are_reset(
     open_page: OpenPage, phoneme_address: str
 ) -> None:
@@ -154,6 +156,7 @@ def test_dragged_weights_apply_to_every_step_until_all_changes_are_reset(
     expect(every_step).not_to_be_checked()
 
 
+@pytest.mark.slow
 def test_a_substituted_symbol_has_its_probabilities_before_and_after(open_page: OpenPage, phoneme_address: str) -> None:
     page = open_page(phoneme_address)
     open_what_if(page)
@@ -264,6 +267,7 @@ def test_occlusion_and_gradient_are_shown(open_page: OpenPage, phoneme_address: 
     assert len(images) == 3
 
 
+@pytest.mark.slow
 def test_states_gates_and_neighbors_are_shown_on_request(open_page: OpenPage, phoneme_address: str) -> None:
     page = open_page(phoneme_address)
     open_tab(page, "States")

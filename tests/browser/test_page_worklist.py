@@ -301,6 +301,7 @@ def test_keys_work_after_a_menu_or_a_check_box_was_used(open_page: OpenPage, tmp
     expect(status).to_contain_text("3 of 6 rows decided")
 
 
+@pytest.mark.slow
 def test_headings_stay_visible(open_page: OpenPage, tmp_path: Path) -> None:
     page = open_records(open_page, tmp_path, *(ipa_record(line, "chag", "ˈad", "ˈada") for line in range(2, 202)))
     page.mouse.wheel(0, 3_000)
