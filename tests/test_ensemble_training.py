@@ -30,7 +30,6 @@ from pellucid.errors import ConfigError, RunError
 from pellucid.run_folder import predictor_loader
 from pellucid.run_folder.identity import ModelIdentity
 from pellucid.run_folder.lock import lock_run_folder
-from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import ENSEMBLE, member_folders
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
@@ -256,10 +255,10 @@ def test_a_member_that_several_links_lead_to_is_loaded_once(tmp_path: Path, monk
     (tmp_path / ENSEMBLE).write_text(json.dumps({"members": names}))
     loaded, load_one = list[Path](), predictor_loader._load
 
-    def count(folder: Path, device: torch.device, log: RunLog | None = None) -> tuple[Predictor, ModelIdentity]:
+    def count(folder: Path, device: torch.device, *, is_member: bool = False) -> tuple[Predictor, ModelIdentity]:
         """Load a run, and record that."""
         loaded.append(folder)
-        return load_one(folder, device, log)
+        return load_one(folder, device, is_member=is_member)
 
     monkeypatch.setattr(predictor_loader, "_load", count)
     predictor = load(tmp_path)
