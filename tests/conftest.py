@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests."""
 
+import gc
 import os
 import signal
 
@@ -25,6 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move the slowest files to the front."""
     positions = {name: position for position, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: positions.get(item.path.stem, len(positions)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the objects of all modules and tests out of later garbage collections, which took a sixth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

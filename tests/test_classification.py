@@ -29,6 +29,7 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_ensemble
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_synthetic_task_is_learned(task: TaskName) -> None:
     model, pairs = load(task_run(task).run), make_examples(task, 60, 3)

@@ -27,7 +27,7 @@ def rows_of(text: str) -> list[list[str]]:
 @cache
 def run_with_named_columns(folder: Path) -> Path:
     """Return a run whose training file has the columns id, word and copy."""
-    config = make_small_config(data={"source_column": "word", "target_column": "copy"})
+    config = make_small_config({"epochs": 3}, data={"source_column": "word", "target_column": "copy"})
     train, valid = folder / "train.csv", folder / "valid.csv"
     for path, seed in ((train, 1), (valid, 2)):
         examples = make_copy_examples(30, seed=seed)

@@ -57,6 +57,7 @@ def test_command_line_and_python_train_identical_models(tmp_path: Path) -> None:
     assert result.err.splitlines()[-1].startswith("stopped: all its passes over the data are done; best at update ")
 
 
+@pytest.mark.slow
 def test_finished_run_is_reported_and_unchanged() -> None:
     before = read_folder_state(copy_task_run().run)
     result = run_pellucid(*train_command(copy_task_run(), copy_task_run().run))

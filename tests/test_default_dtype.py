@@ -75,6 +75,7 @@ def compare(compute: Callable[[], Any]) -> None:
     assert_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("kind", [*MODEL_SETTINGS, "ensemble"])
 def test_outputs_and_gradients_of_encoder_decoders_do_not_change(kind: str, plain: bool) -> None:

@@ -235,7 +235,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         examples = make_copy_examples(30, seed=seed)
         rows = [[str(number), *example[:2], "notes, 2024"] for number, example in enumerate(examples)]
         write(path, to_csv([HEADER, *rows], ";", bom=True))
-    config = make_small_config(data={"source_column": "Headword", "target_column": "Pronunciation"})
+    config = make_small_config({"epochs": 3}, data={"source_column": "Headword", "target_column": "Pronunciation"})
     train_to_end(files, folder / "run", config)
     return folder / "run"
 

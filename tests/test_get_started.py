@@ -45,6 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_commands_train_predict_evaluate_and_look(folder: Path) -> None:
     printed = (folder / "printed.txt").read_text("utf-8")
     first, names, row, *_ = printed.splitlines()

@@ -203,6 +203,7 @@ class SingleDeviceMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["additive", "location", "dot", "scaled-dot", "general", "none"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize(("init_hidden", "merge"), [("zero", "concatenate"), ("final", "sum"), ("mean", "product")])

@@ -74,6 +74,7 @@ def test_the_commands_of_the_guide_for_large_data_run(tmp_path: Path) -> None:
     assert "training pairs" in stdout and "exact match" in stdout
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_data_guide_decode_a_covered_file_and_split_a_table(tmp_path: Path) -> None:
     scripts = SHELL_BLOCKS.findall((ROOT / "docs" / "guides" / "data.md").read_text("utf-8"))
     assert len(scripts) == 2

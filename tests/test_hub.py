@@ -160,6 +160,7 @@ def test_a_file_of_the_right_size_with_other_content_is_refused(hub: LoopbackHub
     assert "config.toml has another size or SHA-256 than manifest.json: the copy is incomplete" in error_of(commit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "info",
     [

@@ -90,6 +90,7 @@ def test_a_computation_is_recorded_once_per_shape(monkeypatch: pytest.MonkeyPatc
     assert [shapes[0].numel() for shapes in runner.recordings] == [3, 4]
 
 
+@pytest.mark.slow
 @few_examples
 @given(st.lists(batches(), min_size=1, max_size=3), SEEDS)
 def test_gradients_by_replay_equal_direct_gradients(drawn_batches: list[Batch], seed: int) -> None:

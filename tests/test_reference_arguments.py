@@ -151,6 +151,7 @@ ARGUMENTS = [pair for pair in list_arguments(FUNCTIONS) if pair[1] not in ("line
 """Lines and sequences are checked item by item, after the check of types under pytest; see `invalid_arguments.py`."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "name"), ARGUMENTS, ids=function_name)
 def test_an_invalid_argument_is_one_error_that_names_it(
     function: Callable[..., Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -114,6 +114,7 @@ TRAINING_SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", TRAINING_SETTINGS.values(), ids=TRAINING_SETTINGS)
 def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: dict[str, dict[str, Any]]) -> None:
     """The stops are in mid-epoch, before a validation and at a validation."""
@@ -138,6 +139,7 @@ def test_every_kind_of_training_resumes_bit_for_bit(tmp_path: Path, settings: di
     load(tmp_path / "interrupted").predict(["abc"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_BFLOAT16, reason="needs avx512_bf16")
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_a_training_in_bfloat16_resumes_bit_for_bit(tmp_path: Path, cell: Cell) -> None:

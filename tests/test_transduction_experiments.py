@@ -24,6 +24,8 @@ from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.report_schema import ReportExamples
 
+pytestmark = pytest.mark.slow
+
 
 def quick_config(name: str, overrides: Mapping[str, Any], train: Path | None = None) -> Config:
     """Return a configuration with the smallest sizes and 20 epochs, with the tokenization of the recipe."""

@@ -190,6 +190,7 @@ def wait_for_trial(study: TuningStudy) -> SuggestedTrial | None:
     return None
 
 
+@pytest.mark.slow
 def test_answer_that_was_lost_is_not_recorded_twice(server: Server) -> None:
     url = server.create("answers")
     study = open_study(url)

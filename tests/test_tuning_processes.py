@@ -80,6 +80,7 @@ def append_lines(folder: Path, number: int, writer: Writer) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.lists(st.builds(Writer, st.integers(0, 12), st.booleans()), min_size=2, max_size=4))
 def test_lines_of_several_writers_are_whole_and_in_order(writers: list[Writer]) -> None:

@@ -128,6 +128,7 @@ def test_unseen_words_are_understood_by_their_characters(task: TaskName, kind: s
     assert len(examples) > 20 and share > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_batches_and_streams_change_no_output(task: TaskName) -> None:
     predictor = load(characters_run(task).run)

@@ -66,6 +66,7 @@ def test_the_file_of_the_run_holds_the_same_examples(
     assert read_examples(path, validation_file_config(data)).examples == examples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parallel"])
 def test_a_run_without_validation_file_is_trained_resumed_and_shown(tmp_path: Path, kind: str) -> None:
     examples = make_copy_examples(60, seed=1)
@@ -200,6 +201,7 @@ def grouped_rows() -> list[dict[str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "list"])
 def test_a_split_by_groups_is_reported_and_stored(tmp_path: Path, kind: str) -> None:
     rows, run = grouped_rows(), tmp_path / "run"

@@ -312,6 +312,7 @@ def test_a_run_folder_replaced_while_the_page_is_open_is_reported(tmp_path: Path
         assert parse_events(send_request(server_port, "/api/training?since=0").body)[-1] == ("failed", None, message)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["snapshot", "log", "model"])
 def test_a_file_damaged_while_the_page_is_open_ends_the_stream_with_its_message(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture

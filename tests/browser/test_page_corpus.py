@@ -41,6 +41,7 @@ def page_contents() -> PageContents:
     return digits_page_data(beam_size=3).contents
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1400, 390])
 def test_shortest_and_longest_sources_are_labeled(open_page: OpenPage, tmp_path: Path, width: int) -> None:
     corpus = page_contents().corpus

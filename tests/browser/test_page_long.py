@@ -107,6 +107,7 @@ OVERFLOWING_ELEMENTS = """width => [...document.querySelectorAll('#view *, heade
     .map(each => `${each.tagName} ${each.getAttribute('class')} ${each.getBoundingClientRect().right}`)"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("columns", "rows"), [(12, 14), (200, 200), (MAX_SOURCE_LENGTH, 100), (MAX_SOURCE_LENGTH, 1)])
 def test_wide_heat_map_fits_on_paper(open_page: OpenPage, tmp_path: Path, columns: int, rows: int) -> None:
     weights = [[0.9 if s == t else 0.1 / (columns - 1) for s in range(columns)] for t in range(rows)]

@@ -103,6 +103,7 @@ def test_address_contains_the_typed_and_changed_source(open_page: OpenPage, serv
     expect(open_page(page.url).locator(SENTENCE)).to_have_text(sentence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit",
     [

@@ -27,6 +27,7 @@ def addresses() -> Iterator[dict[str, str]]:
         yield {kind: stack.enter_context(background_server(create_app(make_page_data(kind)))) for kind in RUN_KINDS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "scheme"), SIZES_AND_SCHEMES)
 @pytest.mark.parametrize("kind", RUN_KINDS)
 def test_views_have_no_errors_and_fit_the_window(
