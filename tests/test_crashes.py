@@ -43,7 +43,6 @@ def test_trainings_with_faults_end_as_an_undisturbed_one(tmp_path: Path) -> None
     assert "| all | 14 |" in output
 
 
-@pytest.mark.slow
 @NEEDS_SHIM
 def test_states_after_a_loss_of_power_are_resumed(tmp_path: Path) -> None:
     output = run_benchmark("power_loss.py", "--states", 8, "--runs", "train", "--folder", tmp_path / "states")
