@@ -381,9 +381,8 @@ def run_slice(name: str, engine: str, args: argparse.Namespace) -> None:
         finally:
             process.kill()
             process.wait()
-    if (
-        process.returncode
-    ):  # the process could not count its last input and seconds; else the next slice is the same one
+    # A process that died has not counted its last input and seconds; without them the next slice would be the same one.
+    if process.returncode:
         counts = folder.counts()
         counts["deaths"] += 1
         counts[COUNTED_INPUTS[engine]] += 1

@@ -54,8 +54,8 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Continuous integration tries the same examples in every run, so that only a change of the code can make a test fail.
-# Elsewhere each run tries new examples. There is no deadline, because the time of an example depends on the load. Tests
-# that need more examples state their number.
+# Elsewhere each run tries new examples, and more of them. There is no deadline, because the time of an example depends
+# on the load.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
-settings.register_profile("local", deadline=None, max_examples=40)
+settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")

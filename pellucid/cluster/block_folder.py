@@ -198,7 +198,15 @@ class BlockFolder:
         Raises:
             RunError: The folder cannot be read.
         """
-        return any(True for _ in self._numbers("attempts"))
+        return self._has_files("attempts")
+
+    def has_processed_blocks(self) -> bool:
+        """Return whether a block is finished, is being processed, or its process died.
+
+        Raises:
+            RunError: The folder cannot be read.
+        """
+        return self._has_files("output", "attempts")
 
     def is_in_use(self) -> bool:
         """Return whether the command to which the folder belongs has not ended, or can be continued."""
@@ -275,6 +283,10 @@ class BlockFolder:
         with wrap_os_errors("read", self.path), os.scandir(self.path) as entries:
             yield from filter(None, (BLOCK_NAME.fullmatch(entry.name) for entry in entries))
 
+    def _has_files(self, *kinds: str) -> bool:
+        """Return whether a block has a file of one of these kinds."""
+        return any(match["kind"] in kinds for match in self._block_names())
+
     def _numbers(self, kind: str) -> Iterator[int]:
         """Yield the numbers of the blocks that have a file of a kind, in any order."""
         return (int(match["number"]) for match in self._block_names() if match["kind"] == kind)
@@ -332,7 +344,7 @@ def _check_fingerprint(folder: BlockFolder, fingerprint: Mapping[str, str]) -> N
     except ValueError:
         raise RunError(f"{file} is damaged: remove {path} to start again") from None
     different = [name for name in {**fingerprint, **found} if found.get(name) != fingerprint.get(name)]
-    if different and not folder.finished_numbers() and not folder.has_started_blocks():
+    if different and not folder.has_processed_blocks():
         folder.remove_blocks()
         write_json(file, Fingerprint(parts=dict(fingerprint)))
     elif different:

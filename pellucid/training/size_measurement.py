@@ -20,7 +20,6 @@ from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
 from pellucid.model.device import check_gradients, check_torch_defaults, find_device, use_determinism, use_threads
 from pellucid.run_folder.run_files import saved_size
-from pellucid.shapes import Int
 from pellucid.training.events import SizeMeasured, SizeMeasurementStarted, UpdateCompleted
 from pellucid.training.loop import derived_batch_size, derived_epochs, fit
 from pellucid.training.session import build_checked_network, build_state, one_training_thread
@@ -32,6 +31,7 @@ from pellucid.training.training_data import (
     read_training_examples,
     resolve_auto_settings,
 )
+from pellucid.training.validation_sample import sample_evenly
 
 SIZES: tuple[Size, ...] = ("small", "base", "large")
 """Sizes that a time limit may choose, from the fastest."""
@@ -139,22 +139,16 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     prepared = prepared_folder(files)
     if prepared is None:
         examples = read_training_examples(files, config.data)[0].examples
-        measured = [examples[row] for row in _spaced_rows(len(examples)).tolist()]
+        measured = [examples[row] for row in sorted(sample_evenly(range(len(examples)), MEASURED_EXAMPLES))]
         return MeasuredData(len(examples), *encode_texts(measured, config), examples[:1])
     resolved = resolve_auto_settings(files, config.data)
     data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
     assert data.corpus is not None
     encoded = data.corpus.encoded
     count = encoded.source.num_sequences
-    rows = _spaced_rows(count)
+    rows = np.sort(sample_evenly(range(count), MEASURED_EXAMPLES))
     chosen = EncodedExamples(encoded.source.take(rows), encoded.target.take(rows))
     return MeasuredData(count, data.corpus.vocabularies, chosen, data.validation_examples[:1])
-
-
-def _spaced_rows(count: int) -> Int[np.ndarray, " n"]:
-    """Return the numbers of evenly spaced examples, at most `MEASURED_EXAMPLES`; of all, if they are no more."""
-    size = min(count, MEASURED_EXAMPLES)
-    return np.arange(size) * count // max(1, size)
 
 
 def _updates_per_epoch(measured: MeasuredData, config: Config, count: int) -> float:

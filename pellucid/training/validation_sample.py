@@ -1,4 +1,4 @@
-"""A sample of the validation set, and its decoding within a time limit."""
+"""Evenly spaced samples of examples, and decoding within a time limit."""
 
 import time
 from collections.abc import Callable, Sequence
