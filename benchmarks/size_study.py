@@ -82,13 +82,13 @@ def measure(training: Training, data: Path, out: Path, options: Sequence[str]) -
         training: The training.
         data: Folder with the subsets.
         out: Folder of the study.
-        options: Further options of `pellucid train`.
+        options: Options of `pellucid train`, beside the size and the seed.
     """
     run, folder = out / "runs" / training.name, data / str(training.pairs)
     shutil.rmtree(run, ignore_errors=True)  # of an interrupted training: its CPU seconds are not known
     valid = folder / "dev.tsv"
     command: list[str | Path] = ["train", folder / "train.tsv", "--valid", valid, "--run", run]
-    settings = ["--target-symbols", "words", "--size", training.size, "--seed", str(training.seed), *options]
+    settings = ["--size", training.size, "--seed", str(training.seed), *options]
     result: dict[str, Any] = {**training._asdict(), "seconds": run_pellucid(*command, *settings), "wrong": {}}
     for ranking, arguments in RANKINGS.items():
         errors = run / "errors.csv"
@@ -213,7 +213,8 @@ def main() -> None:
     train.add_argument("--pairs", type=int, nargs="+", default=[1000, 3000, 10_000, 30_000])
     train.add_argument("--sizes", nargs="+", default=["small", "base", "large"])
     train.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    train.add_argument("--options", nargs=argparse.REMAINDER, default=[], help="options of pellucid train; last")
+    pronunciations = ["--target-symbols", "words"]
+    train.add_argument("--options", nargs=argparse.REMAINDER, default=pronunciations, help="options of pellucid train")
     report.add_argument("--figure", type=Path)
     for each in (train, report):
         each.add_argument("--out", type=Path, required=True)

@@ -222,8 +222,8 @@ class TrainingHistory(PageStruct, frozen=True, kw_only=True):
     """Symbols of the rows of `TrainingFrame.source_pca`."""
     target_symbols: list[str]
     """Symbols of the rows of `TrainingFrame.target_pca`."""
-    finished: bool  # whether training is finished; otherwise the server sends new events
-    running: bool  # whether a process trains now; an unfinished training that is not running was interrupted
+    finished: bool  # whether all updates are made; the record of the confidence may follow
+    running: bool  # whether the process runs now; an unfinished training that is not running was interrupted
     loss_unit: str = ""  # unit over which the losses are averaged
     loss_caption: str = ""  # definition of the losses, and why they may differ
 

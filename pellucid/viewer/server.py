@@ -133,7 +133,8 @@ class PageService:
                 if self._is_model_ready():  # no other thread has assembled it meanwhile
                     self.page_data = self.reload_page()
         contents, first = self.page_data.contents, self.page_data.runs[0]
-        if contents.training is None or contents.training.finished:
+        training = contents.training
+        if training is None or (training.finished and not training.running):
             return contents
         first = first.with_newest_log()
         return msgspec.structs.replace(contents, training=training_history(first), card=model_card(first))
@@ -290,7 +291,7 @@ async def _stream_training(service: PageService, request: Request) -> Response:
             return Response(status_code=204)
 
     async def event_stream() -> AsyncIterator[bytes]:
-        """Yield events until training is finished or the page is closed."""
+        """Yield events until the process of the training has ended or the page is closed."""
         async for event in stream_events(cursor):
             yield event
 

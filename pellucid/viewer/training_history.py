@@ -181,36 +181,40 @@ class LogCursor:
     """Run whose log is read."""
     line: int
     """Number of records of the log that are already sent, with their frames."""
+    has_stopped: bool = False
+    """Whether the line that ends the training was read; that of its confidence follows."""
     last_stat: tuple[int, int] = (-1, -1)
     """Size and modification time of the log at the last poll."""
     base_update: int | None = None
     """Update whose principal components the frames of the page use; None until a frame is sent."""
     ended: bool = False
-    """Whether the line that ends the training was read."""
+    """Whether the line that ends the training was read and its process has ended, so that no line can follow."""
     running: bool | None = None
     """Whether a process was training at the last poll; None before the first."""
 
     def is_complete(self) -> bool:
-        """Return whether training is finished and all lines of its log are sent.
+        """Return whether training is finished, its process has ended, and all lines of its log are sent.
 
         Raises:
             RunError: The log cannot be read.
         """
+        running = in_use(self.model.folder)  # read before the log, to which a process writes until its end
         log = load_run_log(self.model.folder)
-        return log.has_stopped and self.line >= len(log.records)
+        return log.has_stopped and not running and self.line >= len(log.records)
 
     def poll_events(self) -> list[bytes]:
         """Return the server-sent events since the last poll: frames, the model card, log lines, and a change of
-        `running`, which is not sent after the end.
+        `running`.
 
         Raises:
             RunError: The log or a snapshot is damaged, or the run folder does not exist.
         """
-        running = in_use(self.model.folder)  # read before the log, which records an end in between
+        running = in_use(self.model.folder)  # read before the log, to which a process writes until its end
         events = self._lines(running)
-        if running != self.running and not self.ended:
+        if running != self.running:
             events.append(_format_event("running", msgspec.json.encode(running)))
         self.running = running
+        self.ended = self.has_stopped and not running
         return events
 
     def _lines(self, running: bool) -> list[bytes]:
@@ -234,8 +238,7 @@ class LogCursor:
         if events:
             model = replace(self.model, log=run_log, running=running)
             events.insert(0, _format_event("card", encode_json(model_card(model))))
-        # A snapshot is written before the log line of its validation, so its frame is available. Frames are sent first,
-        # because the page stops listening at the line that ends the training.
+        # A snapshot is written before the log line of its validation, so its frame is available.
         new_updates = _validation_updates(log[self.line :])
         if new_updates:
             if self.base_update is None:
@@ -245,12 +248,12 @@ class LogCursor:
                 _format_event("frame", encode_json(frame)) for frame in frames if frame.update in new_updates
             ] + events
         self.line = max(self.line, len(log))
-        self.ended = run_log.has_stopped
+        self.has_stopped = run_log.has_stopped
         return events
 
 
 async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
-    """Poll the log of a run every `POLL_SECONDS` seconds, and yield its new events until the training is finished.
+    """Poll the log of a run every `POLL_SECONDS` seconds, and yield its new events until its process has ended.
 
     Args:
         cursor: Position of the page in the log, which is advanced.
