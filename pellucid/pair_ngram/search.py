@@ -15,11 +15,18 @@ import numpy as np
 from pellucid.alignment.lattice import chunk_key
 from pellucid.kernels.compilation import njit
 from pellucid.pair_ngram.ngram_model import NgramModel
-from pellucid.pair_ngram.types import MAX_EXTENSIONS, SKIP, SOURCE_CHUNK, TIE, GraphoneTable, SearchSettings
+from pellucid.pair_ngram.types import (
+    INCREMENT,
+    MAX_EXTENSIONS,
+    MULTIPLIER,
+    SCORE_STEPS,
+    SKIP,
+    SOURCE_CHUNK,
+    TIE,
+    GraphoneTable,
+    SearchSettings,
+)
 from pellucid.shapes import Float, Int
-
-MULTIPLIER, INCREMENT = np.int64(6364136223846793005), np.int64(1442695040888963407)
-"""Constants of the linear congruential generator by which outputs are hashed (Knuth's MMIX)."""
 
 
 class _Search(NamedTuple):
@@ -133,7 +140,10 @@ def _is_better(found: _Hypotheses, paths: _Paths, other: int, best: int) -> bool
 
 @njit
 def _merge(found: _Hypotheses, paths: _Paths) -> Int[np.ndarray, " n"]:
-    """Add the probabilities of equal hypotheses to the best of them; return their numbers, the best first."""
+    """Add the probabilities of equal hypotheses to the best of them; return their numbers, the best first.
+
+    Of equally good hypotheses (`SCORE_STEPS`), the one with the smaller key is first.
+    """
     count = found.size[0]
     keys = found.output[:count] * MULTIPLIER + found.node[:count]
     order = np.argsort(keys)
@@ -147,8 +157,8 @@ def _merge(found: _Hypotheses, paths: _Paths) -> Int[np.ndarray, " n"]:
             end += 1
         kept[num_kept], found.score[best] = best, total
         num_kept, first = num_kept + 1, end
-    kept = kept[:num_kept]
-    return kept[np.argsort(-found.score[kept])]
+    kept = kept[:num_kept]  # in the order of their keys, which a stable sort keeps
+    return kept[np.argsort(-np.floor(found.score[kept] * SCORE_STEPS), kind="mergesort")]
 
 
 @njit
