@@ -14,7 +14,7 @@ import numpy as np
 
 from pellucid.alignment.lattice import chunk_key
 from pellucid.kernels.compilation import njit
-from pellucid.pair_ngram.ngram_model import NgramModel
+from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
 from pellucid.pair_ngram.types import (
     INCREMENT,
     MAX_EXTENSIONS,
@@ -360,3 +360,13 @@ def _drop_incomplete(found: _Hypotheses, target_length: int) -> None:
             found.step[count], found.graphone[count] = found.step[number], found.graphone[number]
             count += 1
     found.size[0] = count
+
+
+def warm_up() -> None:
+    """Call every kernel of this module with small arguments, at which Numba loads it from the disk or compiles it."""
+    graphone, begin, end = 0, 1, 2
+    model = fit_ngram_model(np.array([begin, graphone, end]), np.array([True, False, False]), 3, 2)
+    source, empty = np.array([4], np.int64), np.zeros(0, np.int64)
+    keys, first, length = np.array([5], np.int64), np.array([0, 1], np.int64), np.array([1], np.int64)
+    table = GraphoneTable(keys, first, np.full((1, 2), 5, np.int64), length, 6, 1 + begin, end, -1.0)
+    search_outputs(model, table, source, empty, True, SearchSettings(1, 1.0, 1))
