@@ -5,7 +5,8 @@ For a source x, the candidates y are the outputs of the network's search and of 
     s(y) = (1 − w) log p_network(y|x) + w log p_pair(x, y),
 
 where w is the weight of the pair n-gram model, chosen on the validation set at the end of the training. Outputs that
-were truncated at the maximum length follow the finished ones.
+were truncated at the maximum length follow the finished ones. With the weight 0, the outputs of the network keep the
+order of its search, and precede the others: the first ones are those without a pair n-gram model.
 
 B sources, K candidates.
 """
@@ -84,7 +85,7 @@ class NetworkIds(NamedTuple):
 
 
 class CandidateScores(NamedTuple):
-    """Candidates of one source, with the scores of both models."""
+    """Candidates of one source, with the scores of both models: those of the network's search first, in its order."""
 
     network: Float[np.ndarray, " K"]
     """Log-probability of each candidate by the network."""
@@ -97,8 +98,10 @@ class CandidateScores(NamedTuple):
         """Return the numbers of the candidates, the best first; truncated ones follow all finished ones.
 
         Args:
-            weight: Weight of the pair n-gram model.
+            weight: Weight of the pair n-gram model; with 0, the candidates keep their order.
         """
+        if weight == 0:
+            return np.arange(len(self.network))
         return np.lexsort((-interpolate(self.network, self.pair_ngram, weight), ~self.finished))
 
     def best(self, weight: float) -> int:
@@ -169,7 +172,8 @@ def rank_by_both(
     """Return the best hypotheses of one source by both models, the best first; truncated ones follow the finished ones.
 
     Args:
-        hypotheses: Candidates, with their log-probabilities as scores.
+        hypotheses: Candidates, with their log-probabilities as scores: those of the network's search first, in its
+            order, which they keep with the weight 0.
         pair_ngram: Their log-probabilities by the pair n-gram model.
         weight: Weight of the pair n-gram model.
         nbest: Maximum number of hypotheses to return.
@@ -186,28 +190,31 @@ def rank_by_both(
     ]
 
 
-def best_are_right(candidates: Sequence[CandidateScores], right: Sequence[Sequence[bool]], weight: float) -> list[bool]:
-    """Return, for each source, whether the best candidate by both models is correct.
+def edits_of_best(candidates: Sequence[CandidateScores], edits: Sequence[Sequence[int]], weight: float) -> list[int]:
+    """Return, for each source, the edits between the best candidate by both models and the nearest reference.
 
     Args:
         candidates: Candidates of each source; at least one.
-        right: For each candidate, whether it is correct.
+        edits: For each candidate, the edits to the nearest reference: 0 if it is correct.
         weight: Weight of the pair n-gram model.
     """
-    return [flags[scores.best(weight)] for scores, flags in zip(candidates, right, strict=True)]
+    return [counts[scores.best(weight)] for scores, counts in zip(candidates, edits, strict=True)]
 
 
-def choose_weight(candidates: Sequence[CandidateScores], right: Sequence[Sequence[bool]]) -> float:
-    """Return the weight in `WEIGHTS` with the most correct best candidates, a mean over neighbors in `WEIGHTS`.
+def choose_weight(candidates: Sequence[CandidateScores], edits: Sequence[Sequence[int]]) -> float:
+    """Return the weight in `WEIGHTS` with the most correct best candidates, and of these the fewest edits.
 
-    The mean makes the choice less dependent on single examples. Among equal weights it is the smallest. The weight is 0
-    unless it gives more correct best candidates than weight 0.
+    Both are means over the neighbors in `WEIGHTS`, which makes the choice less dependent on single examples. Among
+    equal weights it is the smallest. The weight is 0 unless its own best candidates are better than those of the
+    network alone: more of them are correct, or as many with fewer edits, which decides if few sources were decoded.
 
     Args:
         candidates: Candidates of each validation source; without a source the weight is 0.
-        right: For each candidate, whether it is correct.
+        edits: For each candidate, the edits to the nearest reference.
     """
-    counts = [sum(best_are_right(candidates, right, weight)) for weight in WEIGHTS]
-    padded = np.pad(np.array(counts), 1, mode="edge")
-    chosen = int(np.argmax(padded[:-2] + padded[1:-1] + padded[2:]))
-    return WEIGHTS[chosen] if counts[chosen] > counts[0] else 0.0
+    counts = [edits_of_best(candidates, edits, weight) for weight in WEIGHTS]
+    scores = np.array([(sum(count == 0 for count in row), -sum(row)) for row in counts])
+    padded = np.pad(scores, ((1, 1), (0, 0)), mode="edge")
+    smoothed = (padded[:-2] + padded[1:-1] + padded[2:]).tolist()
+    chosen = max(range(len(WEIGHTS)), key=smoothed.__getitem__)  # of equal ones the first
+    return WEIGHTS[chosen] if scores[chosen].tolist() > scores[0].tolist() else 0.0

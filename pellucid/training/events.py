@@ -173,7 +173,7 @@ class PairNgramWeighted(NamedTuple):
     """The weight of the pair n-gram model in predictions was chosen."""
 
     weight: float
-    """Weight of its scores, 0 to 1; 0 unless another weight gives more correct outputs (`choose_weight`)."""
+    """Weight of its scores, 0 to 1; 0 unless another weight gives better outputs (`choose_weight`)."""
     exact_match: float
     """Percentage of validation sources whose best output, by both models, is correct; 0 without sources."""
     network_exact_match: float

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from rapidfuzz.distance import Levenshtein
 
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.data.examples import Example
@@ -16,8 +17,8 @@ from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.decoding.pair_ngram_member import (
     CandidateScores,
     PairNgramMember,
-    best_are_right,
     choose_weight,
+    edits_of_best,
     finite_scores,
 )
 from pellucid.decoding.predictor import Predictor
@@ -143,14 +144,14 @@ def choose_pair_ngram_weight(
     references = _references(validation, predictor.tokenizers.target)
     searching = replace(predictor.with_search(RANKED_BY_BOTH), pair_ngram=pair_ngram._replace(weight=0.0))
     found = decode_in_time(list(references), searching.candidates, seconds, 1)
-    right = [
-        [trace.symbols in targets for trace in traces]
+    edits = [
+        [min(Levenshtein.distance(trace.symbols, target) for target in targets) for trace in traces]
         for traces, targets in zip(found, references.values(), strict=False)
     ]
     candidates = [_scores(traces) for traces in found]
-    weight = choose_weight(candidates, right)
+    weight = choose_weight(candidates, edits)
     with_both, by_network, by_pair_ngram = (
-        _percentage(best_are_right(candidates, right, value)) for value in (weight, 0.0, 1.0)
+        _percentage([count == 0 for count in edits_of_best(candidates, edits, value)]) for value in (weight, 0.0, 1.0)
     )
     in_predictions = ranks_with_pair_ngram(predictor.config.search)
     return PairNgramWeighted(weight, with_both, by_network, by_pair_ngram, len(found), in_predictions)
