@@ -294,7 +294,7 @@ def _has_enough_alignments(pairs: SymbolPairs, limits: ChunkLimits) -> bool:
     from pellucid.alignment.lattice import alignable_rows
 
     nodes = (np.diff(pairs.source_offsets) + 1) * (np.diff(pairs.target_offsets) + 1)
-    num_short = np.count_nonzero(nodes * limits.num_sizes <= MAX_PAIR_EDGES)
+    num_short = int(np.count_nonzero(nodes * limits.num_sizes <= MAX_PAIR_EDGES))
     return len(alignable_rows(pairs, limits)) >= MIN_ALIGNED * num_short
 
 
