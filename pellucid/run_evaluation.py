@@ -200,7 +200,7 @@ class RunComparisons(NamedTuple):
         }
         groups = [[name for name in group.runs if name in updates] for group in self.seeds]
         timed_groups = [names for names in groups if any(updates[name].by_time for name in names)]
-        return {name: updates[name].count for names in timed_groups for name in names}
+        return {name: updates[name].updates for names in timed_groups for name in names}
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return all results as plain values, as `pellucid evaluate --json` prints them.

@@ -223,7 +223,7 @@ def test_waiting_for_another_process_counts_as_compilation(monkeypatch: pytest.M
     monkeypatch.setattr(kernel_loader, "_call_all_kernels", lambda: None)
     monkeypatch.setattr(kernel_loader, "_compile_in_child", lambda: pytest.fail("compiled twice"))
     kernel_loader._load_or_compile()
-    assert 0.05 <= kernel_loader.compilation_seconds(0) < 5
+    assert 0.05 <= kernel_loader.compilation_seconds(0.0) < 5
 
 
 def test_all_kernels_outside_the_package_of_kernels_are_loaded_with_it() -> None:
@@ -231,7 +231,8 @@ def test_all_kernels_outside_the_package_of_kernels_are_loaded_with_it() -> None
     root = Path(compilation.__file__).parents[1]
     modules = [path.relative_to(root) for path in root.glob("*/*.py") if "\n@njit" in path.read_text("utf-8")]
     compiled = {".".join(path.with_suffix("").parts) for path in modules if path.parts[0] not in ("bench", "kernels")}
-    assert compiled and compiled <= set(kernel_loader.KERNEL_MODULES)
+    source = Path(kernel_loader.__file__).read_text("utf-8")
+    assert compiled and all(f'import_module("pellucid.{name}")' in source for name in compiled)
 
 
 def test_a_pair_ngram_model_needs_no_further_compilation(tmp_path: Path) -> None:

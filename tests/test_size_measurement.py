@@ -17,7 +17,7 @@ from pellucid.errors import ConfigError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
-from pellucid.training.events import SizeMeasurementSkipped
+from pellucid.training.events import SizeMeasured, SizeMeasurementSkipped
 from pellucid.training.preparation import prepare_data
 from pellucid.training.size_measurement import SIZES, MeasuredData, config_within_time, measure_size, measure_speed
 from pellucid.training.training_data import TrainingFiles, encode_texts
@@ -146,7 +146,7 @@ def test_a_foreign_folder_is_refused_before_the_measurement(tmp_path: Path, num_
 
 def test_a_started_ensemble_without_settings_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "seed-1").mkdir()
-    measured = size_measurement.SizeMeasured("small", "100s", 1.0, 1.0)
+    measured = SizeMeasured("small", "100s", 1.0, 1.0)
     monkeypatch.setattr(size_measurement, "measure_size", lambda *_: measured)
     events = list[object]()
     arguments = (tmp_path, digits_run().files, config_builder({}), events.append, 2, False)

@@ -19,12 +19,6 @@ from pellucid.kernels.compilation import (
     mark_cache_complete,
 )
 
-KERNEL_MODULES = (
-    *("kernels.arithmetic", "kernels.recurrence", "kernels.attention", "kernels.unroll", "kernels.decoder_step"),
-    *("kernels.search", "kernels.cross_entropy", "kernels.adam", "alignment.lattice", "pair_ngram.search"),
-)
-"""Modules with kernels for the CPU, each with a function `warm_up` that calls all of them. The last two are imported by
-name: they belong to packages that import this one."""
 _compilation_times = list[tuple[float, float]]()
 """Start and end of each compilation by this process, or of its wait for one by another process, as times of
 `time.monotonic`."""
@@ -128,8 +122,13 @@ def _compile_in_child() -> None:
 
 def _call_all_kernels() -> None:
     """Call every kernel for the CPU with small arguments, at which Numba loads it from the disk or compiles it."""
-    for name in KERNEL_MODULES:
-        import_module(f"pellucid.{name}").warm_up()
+    # Numba takes long to import.
+    from pellucid.kernels import adam, arithmetic, attention, cross_entropy, decoder_step, recurrence, search, unroll
+
+    # By name: their packages follow this one in the order of imports, and their kernels are stored with those here.
+    outside = import_module("pellucid.alignment.lattice"), import_module("pellucid.pair_ngram.search")
+    for module in (arithmetic, recurrence, attention, unroll, decoder_step, search, cross_entropy, adam, *outside):
+        module.warm_up()
 
 
 def _compile_triton_kernel() -> None:

@@ -40,7 +40,7 @@ class UnfinishedTraining(NamedTuple):
 class FinalUpdates(NamedTuple):
     """Number of updates of a training that has ended."""
 
-    count: int
+    updates: int
     by_time: bool
     """Whether its time limit has ended it, so that the number depends on the speed of the machine."""
 
