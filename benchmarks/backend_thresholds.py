@@ -29,7 +29,8 @@ PROGRAM = """
 import sys
 import pellucid.cli.backend, pellucid.pair_ngram.pair_ngram
 from pellucid.cli import main
-pellucid.cli.backend.MIN_SOURCES_TO_LOAD, pellucid.pair_ngram.pair_ngram.MAX_PYTHON_SEARCHES = map(int, sys.argv[1:3])
+pellucid.cli.backend.MIN_SOURCES_TO_LOAD = int(sys.argv[1])
+pellucid.pair_ngram.pair_ngram.MAX_PYTHON_WORK = int(sys.argv[2]) * 8**2
 sys.exit(main(sys.argv[3:]))
 """
 COMMANDS = {

@@ -8,8 +8,8 @@ References:
     Phonetisaurus.
 """
 
-import itertools
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,18 +54,41 @@ class PairOutput(NamedTuple):
     """Natural logarithm of its joint probability with the source."""
 
 
-MAX_PYTHON_SEARCHES = 500
-"""Number of searches of a process in Python, after which Numba is loaded; loading takes as long as 850 searches
-(`benchmarks/backend_thresholds.py`)."""
-_python_searches = itertools.count()
-"""Counter of the searches in Python."""
+MAX_PYTHON_WORK = 500 * 8**2
+"""Sum of the squares of the source lengths that a process searches in Python before Numba is loaded: 500 words of eight
+symbols. Loading takes as long as 850 searches of words (`benchmarks/backend_thresholds.py`). The time of a search grows
+with the square of the length, since the number of hypotheses grows with it."""
 
 
-def _use_numba() -> bool:
-    """Return whether to search in Numba: it is loaded, or loading is worth it after this number of searches."""
+class _PythonWork:
+    """Sum of the squares of the source lengths that this process has searched in Python."""
+
+    def __init__(self) -> None:
+        """Begin at 0."""
+        self.total = 0
+        self.lock = threading.Lock()
+
+    def add(self, length: int) -> bool:
+        """Add a search, unless the total exceeds `MAX_PYTHON_WORK` with it; return whether it was added.
+
+        Args:
+            length: Source length.
+        """
+        with self.lock:
+            if self.total + length**2 > MAX_PYTHON_WORK:
+                return False
+            self.total += length**2
+        return True
+
+
+_python_work = _PythonWork()
+
+
+def _use_numba(length: int) -> bool:
+    """Return whether to search a source of this length in Numba: it is loaded, or loading is worth it now."""
     if "numba" in sys.modules:
         return sys.modules["numba"] is not None
-    return next(_python_searches) >= MAX_PYTHON_SEARCHES and has_package("numba")
+    return not _python_work.add(length) and has_package("numba")
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +159,7 @@ class PairNgram:
 
         `target` is None for a search of all outputs.
         """
-        if not _use_numba():
+        if not _use_numba(len(source)):
             return self._python_search.search_outputs(list(source), None if target is None else list(target), settings)
         from pellucid.pair_ngram.search import search_outputs  # Numba takes a second to import
 
