@@ -15,8 +15,9 @@ from pellucid.data.encoding import EncodedExamples, Ragged
 from pellucid.data.vocabulary import PAD
 from pellucid.shapes import Int
 
-POOL_BATCHES = 16
-"""Number of batches whose examples are sorted by length together; few, so that batches differ from epoch to epoch."""
+POOL_BATCHES = 128
+"""Number of batches whose examples are sorted by length together: with 16, a sixth of the target positions were padding
+(docs/guides/training.md). A limit lets batches differ from epoch to epoch also if few examples have equal lengths."""
 CHARACTERS = "characters"
 """Field of `Batch` with the characters of the source words."""
 
@@ -151,7 +152,9 @@ def bucket_by_length(
     """Return the rows of each batch of an epoch: every example once, similar lengths within a batch, shuffled order.
 
     The examples are shuffled, sorted by length within pools of `POOL_BATCHES` batches, and split; then the batches are
-    shuffled. The order depends on (seed, epoch) only, so a resumed run needs only the number of batches that are done.
+    shuffled. Examples with equal source lengths are sorted by target length, in ascending and descending order in turn,
+    so that neighbors of different source lengths have similar target lengths. The order depends on (seed, epoch) only,
+    so a resumed run needs only the number of batches that are done.
 
     Args:
         encoded: All examples.
@@ -173,7 +176,8 @@ def bucket_by_length(
     batches: list[Int[np.ndarray, " B"]] = []
     for start in range(0, len(order), pool):
         pooled = order[start : start + pool]
-        pooled = pooled[np.lexsort((target[pooled], source[pooled]))]
+        descending = source[pooled] % 2 == 1
+        pooled = pooled[np.lexsort((np.where(descending, -target[pooled], target[pooled]), source[pooled]))]
         if batch_type == "examples":
             batches += [pooled[index : index + batch_size] for index in range(0, len(pooled), batch_size)]
         else:
