@@ -15,10 +15,11 @@ import pytest
 
 from pellucid import files
 from pellucid.cluster import block_folder, ray_job
-from pellucid.cluster.block_folder import BlockFolder, BlockNumbers, locked_block_folder
+from pellucid.cluster.block_folder import BlockFolder, BlockNumbers, Fingerprint, locked_block_folder
 from pellucid.cluster.block_pool import MAX_ATTEMPTS, BlockJob, BlockProcessor, BlockWorker, divide_numbers
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.errors import DataError, FolderInUseError, RunError
+from pellucid.files import write_json
 
 FINGERPRINT = {"the version of Pellucid": "1", "the file": "abc"}
 
@@ -287,6 +288,24 @@ def test_a_process_that_was_cut_off_from_an_ended_command_writes_nothing(make_wo
     folder = worker.job.folder
     assert worker(batch_of(0))["error"] == worker(batch_of(1))["error"] == [""]
     assert os.listdir(folder.path) == ["lock"]
+
+
+def test_a_process_that_was_cut_off_writes_nothing_into_the_folder_of_another_command(
+    make_worker: MakeWorker, tmp_path: Path
+) -> None:
+    """Regression test: its block became one of the other command, which has another model."""
+    folder = None
+
+    def begin_another(content: bytes) -> bytes:
+        assert folder is not None
+        folder.remove()
+        write_json(folder.path / "fingerprint.json", Fingerprint(parts={"the model": "another"}))
+        return content
+
+    worker = make_worker(b"a", make_processor=lambda threads: begin_another)
+    folder = worker.job.folder
+    assert worker(batch_of(0))["error"] == worker(batch_of(1))["error"] == [""]
+    assert sorted(os.listdir(folder.path)) == ["fingerprint.json", "lock"]
 
 
 def test_a_finished_block_is_not_processed_again(make_worker: MakeWorker) -> None:

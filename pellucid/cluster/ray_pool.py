@@ -51,6 +51,8 @@ WAIT_SECONDS = 60.0
 """Seconds without the start of a job after which a command says that it waits."""
 ENVIRONMENT_PREFIX = "PELLUCID_"
 """Start of the names of the environment variables that the jobs take over."""
+SECRET_VARIABLES = ("PELLUCID_TOKEN",)
+"""Variables that they do not take over: Ray stores the others, and shows them on its dashboard and in its logs."""
 
 
 class JobResources(NamedTuple):
@@ -393,8 +395,9 @@ def storage_folder(locked: Path) -> Path:
 
 
 def job_environment() -> dict[str, str]:
-    """Return the environment variables that a job takes over from this process."""
-    own = {name: value for name, value in os.environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    """Return the environment variables that a job takes over from this process: no secrets."""
+    names = [name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX) and name not in SECRET_VARIABLES]
+    own = {name: os.environ[name] for name in names}
     return {**own, "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
 
 
