@@ -14,8 +14,10 @@ import argparse
 import json
 import math
 import shutil
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from pellucid.files import write_json
 from pellucid.model.device import use_threads
@@ -27,15 +29,23 @@ from pellucid.training.events import ModelBuilt, UpdateCompleted, ValidationComp
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 
-Result = dict[str, float | int]
+Result = dict[str, Any]
 
 
 def train(folder: Path, splits: DataSplits, settings: argparse.Namespace, samples: int, epochs: float) -> Result:
-    """Train with a number of sampled words, 0 for all, and return the scores; those of an earlier call if there are."""
+    """Train with a number of sampled words, 0 for all, and return the scores; those of an earlier call if there are.
+
+    Raises:
+        SystemExit: The folder has the scores of a training with other settings or data.
+    """
     run = folder / f"samples-{samples}-epochs-{epochs:g}"
     result_file = run.with_suffix(".json")
+    shared = {"data": str(settings.data.resolve()), "min_count": settings.min_count, "untied": settings.untied}
+    question = {**shared, "seed": settings.seed, "scored_pairs": settings.pairs}
     if result_file.exists():
         result: Result = json.loads(result_file.read_text("utf-8"))
+        if different := [key for key, value in question.items() if result.get(key) != value]:
+            sys.exit(f"{result_file} has other settings ({', '.join(different)}): remove it or give another --run")
         return result
     shutil.rmtree(run, ignore_errors=True)  # of an interrupted training: the CPU seconds of its updates are not known
     symbols = {"source_symbols": "words", "target_symbols": "words", "min_count": settings.min_count}
@@ -63,7 +73,8 @@ def train(folder: Path, splits: DataSplits, settings: argparse.Namespace, sample
         last = time.process_time()
     _, scores = score_system(load(run).with_beam(BEAM_SIZE), splits.test, True)
     result = {
-        **{"samples": samples, "epochs": epochs, "words": words, "seed": settings.seed, "cpu_seconds": seconds},
+        **question,
+        **{"samples": samples, "epochs": epochs, "words": words, "cpu_seconds": seconds},
         **{"pairs_per_cpu_second": pairs / seconds, "perplexity": math.exp(loss), "bleu": scores.bleu.score},
     }
     write_json(result_file, result)

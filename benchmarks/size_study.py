@@ -5,10 +5,11 @@
     python benchmarks/size_study.py report --out DIR --figure FILE.svg
 
 DATA has a folder for each number of pairs, with train.tsv and dev.tsv, as `pellucid recipe g2p-cmudict` writes them.
-Each training is `pellucid train` with the defaults of its size on one thread; the outputs for the words of dev.tsv are
-wrong if they equal none of the pronunciations of their word. The wrong words and the CPU seconds are kept in a file for
-each training. So an interrupted study continues with the training that was interrupted, which begins anew, and several
-processes can train different seeds at once.
+Each training is `pellucid train` with the defaults of its size on one thread; the outputs for the sources of dev.tsv,
+which are called words here, are wrong if they equal none of the targets of their word. The wrong words and the CPU
+seconds are kept in a file for each training. So an interrupted study continues with the training that was interrupted,
+which begins anew, and several processes can train different seeds at once. --options, last, replaces
+`--target-symbols words` for other pairs.
 
 The report has the mean word error rate over the seeds, with the network alone and with the pair n-gram model. The 95 %
 interval is a bootstrap over words and seeds; that of the difference of two sizes draws the same words for both.
@@ -89,13 +90,47 @@ def measure(training: Training, data: Path, out: Path, options: Sequence[str]) -
     valid = folder / "dev.tsv"
     command: list[str | Path] = ["train", folder / "train.tsv", "--valid", valid, "--run", run]
     settings = ["--size", training.size, "--seed", str(training.seed), *options]
-    result: dict[str, Any] = {**training._asdict(), "seconds": run_pellucid(*command, *settings), "wrong": {}}
+    result: dict[str, Any] = {**training._asdict(), **describe_question(training, data, options)}
+    result |= {"seconds": run_pellucid(*command, *settings), "wrong": {}}
     for ranking, arguments in RANKINGS.items():
         errors = run / "errors.csv"
         run_pellucid("evaluate", run, valid, "--multi-reference", "--errors", errors, *arguments)
         with errors.open(encoding="utf-8", newline="") as file:
             result["wrong"][ranking] = sorted({row["source"] for row in csv.DictReader(file)})
     return result
+
+
+def describe_question(training: Training, data: Path, options: Sequence[str]) -> dict[str, Any]:
+    """Return what the result of a training depends on, beside its number of pairs, size and seed.
+
+    Args:
+        training: The training.
+        data: Folder with the subsets.
+        options: Options of `pellucid train`.
+    """
+    return {"data": str((data / str(training.pairs)).resolve()), "options": [*options]}
+
+
+def train_missing(trainings: Sequence[Training], data: Path, out: Path, options: Sequence[str]) -> None:
+    """Make the trainings that have no result.
+
+    Args:
+        trainings: All trainings.
+        data: Folder with the subsets.
+        out: Folder of the study.
+        options: Options of `pellucid train`.
+
+    Raises:
+        SystemExit: A result is of other data or options.
+    """
+    for training in trainings:
+        path = out / "results" / f"{training.name}.json"
+        if not path.exists():
+            write_json(path, measure(training, data, out, options))
+            continue
+        result, question = json.loads(path.read_text("utf-8")), describe_question(training, data, options)
+        if different := [key for key, value in question.items() if result.get(key) != value]:
+            sys.exit(f"{path} is of other {' and '.join(different)}: remove it or give another --out")
 
 
 def outcomes(results: Sequence[Mapping[str, Any]], words: Sequence[str], ranking: str) -> Bool[np.ndarray, "N W"]:
@@ -222,12 +257,10 @@ def main() -> None:
     folder: Path = args.out / "results"
     folder.mkdir(parents=True, exist_ok=True)
     if args.command == "train":
-        for seed, pairs, size in itertools.product(args.seeds, args.pairs, args.sizes):
-            training = Training(pairs, size, seed)
-            path = folder / f"{training.name}.json"
-            if not path.exists():
-                write_json(path, measure(training, args.data, args.out, args.options))
         write_json(args.out / "words.json", read_sources(args.data / str(args.pairs[0]) / "dev.tsv"))
+        cells = itertools.product(args.seeds, args.pairs, args.sizes)
+        trainings = [Training(pairs, size, seed) for seed, pairs, size in cells]
+        train_missing(trainings, args.data, args.out, args.options)
         return
     results = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
     words = json.loads((args.out / "words.json").read_text("utf-8"))

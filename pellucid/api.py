@@ -66,7 +66,7 @@ from pellucid.run_evaluation import (
     read_evaluation_pairs,
     with_custom_metrics,
 )
-from pellucid.run_folder.completion import UnfinishedTraining, find_unfinished
+from pellucid.run_folder.completion import FinalUpdates, UnfinishedTraining, find_unfinished, read_final_updates
 from pellucid.run_folder.initial_run import columns_of_initial_run, settings_over_initial_run
 from pellucid.run_folder.predictor_loader import load, load_unwarned
 from pellucid.run_folder.run_files import pair_file_config
@@ -130,8 +130,8 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
         run: Run folder; created, or resumed.
         config: A `Config`, or settings nested as in a TOML file: {"size": "small", "data": {"target_symbols":
             "words"}}. Without a size, or without a configuration, the size is "large" for task "transduce" with at
-            least 50,000 training pairs, otherwise "base"; with a time limit, a smaller one if that learns more in the
-            time.
+            least 50,000 training pairs, otherwise "base"; with a time limit, a smaller one if the time does not suffice
+            for 5,000 updates of that size.
         ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
         progress: Print the progress on standard error; True by default.
         callbacks: Receivers of the events of the training, such as validations; none by default. Those with a method
@@ -170,7 +170,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     check_torch_defaults()
     try:
         if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
-            settings = _choose_size(files, folder, given, event_callbacks.progress)
+            settings = _choose_size(files, folder, given, settings, num_members, event_callbacks.progress)
         if num_members == 1:
             interrupted = _train_single(files, folder, settings, started_at, event_callbacks)
         else:
@@ -207,14 +207,21 @@ def _check_callbacks(callbacks: Sequence[TrainingCallback]) -> tuple[TrainingCal
     return tuple(callbacks)
 
 
-def _choose_size(files: TrainingSets, folder: Path, settings: Mapping[str, Any], progress: bool) -> Config:
-    """Return the configuration of the size preset that suits the time limit of the settings (`measure_size`)."""
+def _choose_size(
+    files: TrainingSets, folder: Path, settings: Mapping[str, Any], config: Config, num_members: int, progress: bool
+) -> Config:
+    """Return the configuration of the size preset that suits the time limit of the settings (`measure_size`).
+
+    `config` are the settings with any size.
+    """
     with training_progress() if progress else nullcontext() as reporter:
         return config_within_time(
             folder,
             files,
             lambda preset: build_config({**settings, "size": preset}, "config"),
             (lambda event: None) if reporter is None else reporter.report,
+            0 if num_members == 1 else num_members,
+            num_members == 1 or num_parallel_trainings(0, config) == 1,
         )
 
 
@@ -580,7 +587,9 @@ def _evaluate(
     remarks = tuple(note.removeprefix("note: ") for note in notes)
     recorded = add_provenance(evaluations, files, chosen.nbest, chosen.sampling, chosen.multi_reference)
     return [
-        evaluation._replace(notes=remarks, unfinished=_unfinished_trainings(run))
+        evaluation._replace(
+            notes=remarks, unfinished=_unfinished_trainings(run), final_updates=_read_final_updates(run)
+        )
         for evaluation, run in zip(recorded, runs, strict=True)
     ]
 
@@ -591,6 +600,14 @@ def _unfinished_trainings(run: Model) -> tuple[UnfinishedTraining, ...]:
         return ()
     paths = run if isinstance(run, list | tuple) else [run]
     return tuple(unfinished for path in paths for unfinished in find_unfinished(path))
+
+
+def _read_final_updates(run: Model) -> FinalUpdates | None:
+    """Return the number of updates of the training of a run; None for a loaded model and for an ensemble."""
+    if isinstance(run, Predictor):
+        return None
+    paths = run if isinstance(run, list | tuple) else [run]
+    return read_final_updates(paths[0]) if len(paths) == 1 else None
 
 
 def _read_evaluated(

@@ -26,6 +26,7 @@ from pellucid.data.examples import (
 )
 from pellucid.data.headers import header_note
 from pellucid.data.readers import BadLine, has_known_suffix
+from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import Trace
@@ -49,7 +50,7 @@ from pellucid.files import digest_file
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.reporting.tables import exclusively_right
-from pellucid.run_folder.completion import UnfinishedTraining
+from pellucid.run_folder.completion import FinalUpdates, UnfinishedTraining
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 
@@ -153,8 +154,8 @@ class RunEvaluation(NamedTuple):
     """Inputs of the evaluation, for its record."""
     unfinished: tuple[UnfinishedTraining, ...] = ()
     """Unfinished trainings among the run or the members of the ensemble; unknown for a loaded model."""
-    timed_updates: int | None = None
-    """Number of updates of a training that its time limit has ended (`count_timed_updates`); None for others."""
+    final_updates: FinalUpdates | None = None
+    """Number of updates of the training (`read_final_updates`); unknown for a loaded model and for an ensemble."""
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return the metrics, counts and worst errors as plain values, as `pellucid evaluate --json` prints them.
@@ -190,19 +191,24 @@ class RunComparisons(NamedTuple):
 
     @property
     def timed_updates(self) -> dict[str, int]:
-        """Number of updates of each run whose training ended by a limit of time, by its name in the assessments."""
-        return {
-            evaluation.assessment.name: evaluation.timed_updates
+        """Number of updates of each run of a group of seeds, by its name in the assessments, if a limit of time has
+        ended a training of the group."""
+        updates = {
+            evaluation.assessment.name: evaluation.final_updates
             for evaluation in self.evaluations
-            if evaluation.timed_updates is not None
+            if evaluation.final_updates is not None
         }
+        groups = [[name for name in group.runs if name in updates] for group in self.seeds]
+        timed_groups = [names for names in groups if any(updates[name].by_time for name in names)]
+        return {name: updates[name].count for names in timed_groups for name in names}
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return all results as plain values, as `pellucid evaluate --json` prints them.
 
         "seeds" has the mean and standard deviation of each main rate, for each group of runs that differ in their seeds
-        only, with the names of those whose training is unfinished, and the numbers of updates of those that ended by a
-        limit of time; "mean_differences" has the differences between the group of the first run and others.
+        only, with the names of those whose training is unfinished, and the numbers of updates if a limit of time has
+        ended a training of the group; "mean_differences" has the differences between the group of the first run and
+        others.
 
         Args:
             max_errors: Maximum number of listed errors of each run and each comparison; 10 by default.
@@ -317,7 +323,7 @@ def add_provenance(
     def describe(run: RunEvaluation) -> EvaluationProvenance:
         """Return the record of the inputs of one evaluation."""
         has_search = get_task_settings(run.config.task).autoregressive and sampling is None
-        ranks_with_both = run.config.search.pair_ngram and uses_pair_ngram(run.config)
+        ranks_with_both = ranks_with_pair_ngram(run.config.search) and uses_pair_ngram(run.config)
         search = {**msgspec.to_builtins(run.config.search), "pair_ngram": ranks_with_both, "nbest": nbest}
         return EvaluationProvenance(run.name, files, search if has_search else None, settings, path, multi_reference)
 

@@ -11,9 +11,11 @@ from page_data import make_interrupted_run
 from trained_runs import copy_run_folder, digits_run, shared_folder
 
 import pellucid
+from pellucid import api
 from pellucid.config.toml import build_config, to_toml
+from pellucid.reporting.tables import timed_updates_note
 from pellucid.run_folder import completion
-from pellucid.run_folder.completion import count_timed_updates, find_unfinished
+from pellucid.run_folder.completion import FinalUpdates, find_unfinished, read_final_updates
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.progress import read_progress
@@ -49,26 +51,24 @@ def test_damaged_checkpoint_and_missing_log_hinder_no_prediction(tmp_path: Path)
     assert find_unfinished(copy) == []
 
 
-def test_updates_are_counted_of_trainings_that_their_time_limit_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Regression test: trainings with a time limit counted that ended by their epochs or by a perfect score."""
+def test_updates_are_counted_of_trainings_that_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: trainings with a time limit counted as ended by it, although their epochs ended them."""
     copy = copy_run_folder(unfinished_run(), tmp_path / "ensemble" / "seed-1")
     progress = read_progress(copy / "training.safetensors")
     config = build_config({"training": {"time_limit": "5m"}}, "test").training
     timed = stop_reason(config, ValidationOutcome(None, 0, True, False, True))
-    for outcome, is_timed in (("", False), ("all its passes over the data are done", False), (timed, True)):
+    for outcome, by_time in (("", None), ("all its passes over the data are done", False), (timed, True)):
         finished = msgspec.structs.replace(progress, finished=outcome)
         monkeypatch.setattr(completion, "read_progress", lambda path, finished=finished: finished)
-        assert count_timed_updates(copy) == (progress.update if is_timed else None)
+        assert read_final_updates(copy) == (None if by_time is None else FinalUpdates(progress.update, by_time))
     copy_run_folder(unfinished_run(), copy.parent / "seed-2")
     (copy.parent / "ensemble.json").write_text('{"members": ["seed-1", "seed-2"]}')
-    assert count_timed_updates(copy.parent) is None
+    assert read_final_updates(copy.parent) is None
     monkeypatch.undo()
     (copy / "training.safetensors").write_bytes(b"damaged")
-    assert count_timed_updates(copy) is None
+    assert read_final_updates(copy) is None
     (copy / "training.safetensors").unlink()
-    assert count_timed_updates(copy) is None
+    assert read_final_updates(copy) is None
 
 
 def test_running_training_is_told_from_an_interrupted_one(tmp_path: Path) -> None:
@@ -135,3 +135,20 @@ def test_python_functions_name_unfinished_runs() -> None:
     finished, other = comparisons.evaluations
     assert finished.unfinished == () and [training.run for training in other.unfinished] == [str(seed_runs()[1])]
     assert comparisons.unfinished_names == [other.assessment.name]
+    assert comparisons.to_dict()["seeds"][0]["timed_updates"] == {}
+
+
+def test_updates_are_compared_if_a_time_limit_ended_one_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: one seed that --time ended was compared with none; in Python, no updates were known at all."""
+    runs = list(seed_runs())
+    ends = {str(runs[0]): FinalUpdates(500, by_time=True), str(runs[1]): FinalUpdates(900, by_time=False)}
+    monkeypatch.setattr(api, "read_final_updates", lambda run: ends[str(run)])
+    with pytest.warns(UserWarning, match="the training is unfinished"):
+        comparisons = pellucid.compare(runs, digits_run().files.valid)
+    assert list(comparisons.to_dict()["seeds"][0]["timed_updates"].values()) == [500, 900]
+    (group,) = comparisons.seeds
+    assert "which made 500 to 900 updates" in timed_updates_note(group, comparisons.timed_updates)
+    ends = {run: end._replace(by_time=False) for run, end in ends.items()}
+    with pytest.warns(UserWarning, match="the training is unfinished"):
+        comparisons = pellucid.compare(runs, digits_run().files.valid)
+    assert comparisons.timed_updates == {} and timed_updates_note(group, {}) == ""

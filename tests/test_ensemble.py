@@ -175,14 +175,14 @@ def test_first_member_with_a_pair_ngram_model_may_have_fewer_source_symbols() ->
     pairs = [Example("ab", "vw"), Example("ca", "xv")] * 3
     fitted = fit_pair_ngram_predictor(pairs, one.tokenizers, one.vocabularies)
     assert fitted is not None
-    ranked = replace(one, pair_ngram=PairNgramMember(fitted.model, 0.5))
+    ranked = replace(one, pair_ngram=PairNgramMember(fitted.model, 0.5, 0))
     combined = combine_transducers([ranked, two], ["one", "two"])
     assert combined.pair_ngram is not None and combined.pair_ngram.model == fitted.model
     assert [trace.source for trace in combined.predict(["abd", "ca"])] == [("a", "b", "d"), ("c", "a")]
     other = fit_pair_ngram_predictor(pairs, one.tokenizers, make_vocabularies("abcdefgh"))
     assert other is not None
     with pytest.raises(ArgumentError, match=r"^pair_ngram: expected a model of 8 source"):
-        replace(combined, pair_ngram=PairNgramMember(other.model, 0.5))
+        replace(combined, pair_ngram=PairNgramMember(other.model, 0.5, 0))
 
 
 @pytest.mark.parametrize("nested", [False, True])

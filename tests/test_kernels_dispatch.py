@@ -4,8 +4,8 @@ import statistics
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import Thread
 from time import sleep
@@ -21,7 +21,13 @@ from small_searches import beam_outputs
 from test_kernels_unroll import build_memory, build_small_decoder
 from torch import Tensor
 
+from pellucid.alignment import lattice
+from pellucid.alignment.pair_aligner import align_symbols
+from pellucid.config.settings import DataConfig
 from pellucid.data.batches import Batch
+from pellucid.data.examples import Example
+from pellucid.data.tokenizers import build_tokenizers
+from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.kernels import compilation, dispatch, kernel_loader
 from pellucid.kernels.backend import ComputationRequest
@@ -31,6 +37,9 @@ from pellucid.model.cells import LayerState
 from pellucid.model.decoder import Decoder
 from pellucid.model.network import EncoderDecoder, Network
 from pellucid.model.recurrence import DropoutMasks
+from pellucid.pair_ngram import search
+from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
+from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram, save_pair_ngram
 
 SUPPORTED_SETTINGS: dict[str, Any] = {
     "dropout_mask": "sequence",
@@ -197,6 +206,52 @@ def test_two_processes_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     for thread in threads:
         thread.join()
     assert compiled == [True]
+
+
+def test_waiting_for_another_process_counts_as_compilation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Regression test: of two trainings with --time on a new machine, the second had spent its time on waiting."""
+    monkeypatch.setattr(compilation, "cache_folder", lambda: tmp_path)
+
+    @contextmanager
+    def wait_for_other_process() -> Iterator[None]:
+        sleep(0.05)
+        compilation.mark_cache_complete()
+        yield
+
+    monkeypatch.setattr(kernel_loader, "compile_lock", wait_for_other_process)
+    monkeypatch.setattr(kernel_loader, "_compilation_times", [])
+    monkeypatch.setattr(kernel_loader, "_call_all_kernels", lambda: None)
+    monkeypatch.setattr(kernel_loader, "_compile_in_child", lambda: pytest.fail("compiled twice"))
+    kernel_loader._load_or_compile()
+    assert 0.05 <= kernel_loader.compilation_seconds(0) < 5
+
+
+def test_all_kernels_outside_the_package_of_kernels_are_loaded_with_it() -> None:
+    """Regression test: those of the pair n-gram model were compiled in the time of the training, and never checked."""
+    root = Path(compilation.__file__).parents[1]
+    modules = [path.relative_to(root) for path in root.glob("*/*.py") if "\n@njit" in path.read_text("utf-8")]
+    compiled = {".".join(path.with_suffix("").parts) for path in modules if path.parts[0] not in ("bench", "kernels")}
+    assert compiled and compiled <= set(kernel_loader.KERNEL_MODULES)
+
+
+def test_a_pair_ngram_model_needs_no_further_compilation(tmp_path: Path) -> None:
+    """A call with other types than those of `warm_up` compiles a kernel in the time of the training."""
+    for module in (lattice, search):
+        module.warm_up()
+    kernels = [
+        kernel for module in (lattice, search) for kernel in vars(module).values() if hasattr(kernel, "signatures")
+    ]
+    before = [len(kernel.signatures) for kernel in kernels]
+    examples = [Example("abc", "xyz"), Example("ab", "xy"), Example("c", "z")]
+    tokenizers = build_tokenizers(DataConfig())
+    fitted = fit_pair_ngram_predictor(examples, tokenizers, learn_vocabularies(examples, tokenizers, 1))
+    assert fitted is not None
+    save_pair_ngram(tmp_path / "model", SavedPairNgram(fitted.model, 0.5))
+    loaded = load_pair_ngram(tmp_path / "model", fitted.vocabularies).model
+    for model in (fitted.model, loaded):
+        assert model.search([4, 5], 2) and model.align([4, 5], [4, 5])
+    align_symbols([(("a", "b"), ("x", "y"))])
+    assert kernels and [len(kernel.signatures) for kernel in kernels] == before
 
 
 def test_a_changed_kernel_is_compiled_again_with_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

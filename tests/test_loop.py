@@ -160,6 +160,15 @@ def test_the_time_of_the_weight_is_kept_only_with_a_pair_ngram_model(
     assert list(fit(session))[-1].progress.update == last_update
 
 
+def test_the_time_of_the_weight_is_that_of_the_sources_that_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: for 12,000 validation pairs the time to decode all of them was kept, and at most 2,000 are."""
+    session = build_session(make_small_config({"time_limit": "40s", "pair_ngram": True}))
+    progress = Progress(validations=1, validation_seconds=1.0)
+    assert loop._seconds_for_training(session, progress) == 40 - 1.5 - 6
+    monkeypatch.setattr(loop, "RESERVED_SOURCES", len(session.validation_examples) / 6)
+    assert loop._seconds_for_training(session, progress) == pytest.approx(40 - 1.5 - 1)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 3.0, 100.0])
 def test_a_time_limit_that_is_over_at_the_start_leaves_one_update(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seconds: float

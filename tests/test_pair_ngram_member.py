@@ -60,7 +60,7 @@ def examples(transducer: Transducer) -> list[Example]:
 
 
 def with_weight(transducer: Transducer, pair_ngram: PairNgramPredictor, weight: float) -> Transducer:
-    return replace(transducer, pair_ngram=PairNgramMember(pair_ngram.model, weight))
+    return replace(transducer, pair_ngram=PairNgramMember(pair_ngram.model, weight, 0))
 
 
 def outputs_of(lists: list[list[Trace]]) -> list[list[str]]:
@@ -223,7 +223,7 @@ def test_an_ensemble_of_ensembles_has_the_weight_of_the_same_members_in_one_list
     assert join(join(transducer, one), two).pair_ngram_weight == pytest.approx(0.3)
     assert replace(join(one, two), pair_ngram=None).pair_ngram_weight == 0
     assert join(replace(join(one, two), pair_ngram=None), three).pair_ngram_weight == pytest.approx(0.1 / 3)
-    changed = replace(join(one, two), pair_ngram=PairNgramMember(pair_ngram.model, 0.9))
+    changed = replace(join(one, two), pair_ngram=PairNgramMember(pair_ngram.model, 0.9, 0))
     assert join(changed, transducer).pair_ngram_weight == pytest.approx(0.6)
 
 
@@ -285,7 +285,7 @@ def check_fields(original: Transducer | PairNgram, **changes: object) -> None:
     copy.__post_init__()
 
 
-@pytest.mark.parametrize("value", [1.5, b"12", "1984", PairNgramMember(1, 0.5), PairNgramMember(None, 0.5)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("value", [1.5, b"12", "1984", PairNgramMember(1, 0.5, 0), PairNgramMember(None, 0.5, 0)])  # type: ignore[arg-type]
 def test_other_types_are_refused(transducer: Transducer, value: object) -> None:
     with pytest.raises(ArgumentError, match=r"^pair_ngram"):
         check_fields(transducer, pair_ngram=value)
@@ -361,12 +361,12 @@ def test_the_model_of_another_run_is_refused(transducer: Transducer) -> None:
     other = fit_pair_ngram_predictor(pairs, transducer.tokenizers, vocabularies)
     assert other is not None
     with pytest.raises(ArgumentError, match=r"^pair_ngram: expected a model of \d+ source and \d+ target ids"):
-        replace(transducer, pair_ngram=PairNgramMember(other.model, 0.5))
+        replace(transducer, pair_ngram=PairNgramMember(other.model, 0.5, 0))
 
 
 def test_cut_outputs_follow_finished_ones(transducer: Transducer, pair_ngram: PairNgramPredictor) -> None:
     """Short outputs have better scores by both models, but are no answers if the maximum length has cut them."""
-    predictor = replace(transducer, pair_ngram=PairNgramMember(pair_ngram.model, 0.5))
+    predictor = replace(transducer, pair_ngram=PairNgramMember(pair_ngram.model, 0.5, 0))
     found = predictor.with_search({"max_length": 2}).nbest(["one two three four", "seven"], 5)
     for traces in found:
         finished = [trace.finished for trace in traces]

@@ -13,6 +13,7 @@ from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.pair_ngram.predictor import (
     PairNgramPredictor,
     _choose_rows,
+    count_plain_examples,
     fit_encoded_examples,
     fit_pair_ngram_predictor,
 )
@@ -63,7 +64,9 @@ def test_examples_with_features_are_left_out() -> None:
     examples = [Example("ab", "xy"), Example("a", "x"), Example("b", "y")]
     copies = [Example("xy", "xy", "copy"), Example("xx", "xx", "copy")]
     vocabularies = vocabularies_of([*examples, *copies])
-    model, count = fit_encoded_examples(encode_examples([*examples, *copies], TOKENIZERS, vocabularies), vocabularies)
+    encoded = encode_examples([*examples, *copies], TOKENIZERS, vocabularies)
+    assert count_plain_examples(encoded, vocabularies) == 3, "regression test: copies counted as not fitted"
+    model, count = fit_encoded_examples(encoded, vocabularies)
     alone, _ = fit_encoded_examples(encode_examples(examples, TOKENIZERS, vocabularies), vocabularies)
     assert count == 3 and model is not None and alone is not None
     assert np.array_equal(model.graphones, alone.graphones) and all(map(np.array_equal, model.model, alone.model))

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from test_lattice import key_of, list_alignments, to_pairs
 from test_pair_ngram_model import probability
 
+from pellucid.alignment import lattice
+from pellucid.pair_ngram import pair_ngram
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
 from pellucid.pair_ngram.search import search_outputs
 from pellucid.pair_ngram.types import MAX_EXTENSIONS, SearchSettings, chunk_limits
@@ -118,6 +120,15 @@ def test_the_beam_is_smaller_for_thousands_of_graphones_of_one_source_symbol() -
     assert 10 < beam_size < 64
     outputs = model.search((4, 4), count=500, beam_size=64)
     assert len(outputs) == 500 and len({output.target[:2] for output in outputs}) <= beam_size
+
+
+def test_examples_that_are_too_long_do_not_decide_the_size_of_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: with 1 % of them, the largest chunks were chosen, with which still more are too long."""
+    for module in (pair_ngram, lattice):
+        monkeypatch.setattr(module, "MAX_PAIR_EDGES", 300)
+    examples = [((4, 5), (4, 5))] * 30 + [((4,) * 20, (4,) * 20)]
+    model = fit_pair_ngram(to_pairs(examples), *SIZES)
+    assert model is not None and model.numbering.target_chunk == 2
 
 
 SIGNAL_PROGRAM = """

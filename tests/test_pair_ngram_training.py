@@ -1,8 +1,9 @@
 """training/pair_ngram_training.py: the pair n-gram model of a training, its weight, and lost or foreign files."""
 
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,20 +20,23 @@ from trained_runs import (
     write_pairs,
 )
 
+import pellucid
 from pellucid.config.settings import Config, DataConfig
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import RunError
+from pellucid.export import onnx_export
 from pellucid.pair_ngram import pair_ngram
 from pellucid.pair_ngram.predictor import fit_encoded_examples
 from pellucid.reporting.progress import pair_ngram_line
-from pellucid.run_folder.log import read_log
+from pellucid.run_folder.log import load_run_log, read_log
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
-from pellucid.training import pair_ngram_training, session, validation_sample
+from pellucid.runtime.run_reader import read_run
+from pellucid.training import model_card, pair_ngram_training, session, validation_sample
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted, TrainingStopped
 from pellucid.training.loop import TrainingState
 from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
@@ -76,7 +80,28 @@ def test_the_weight_is_chosen_with_a_search_that_ranks_by_both(finished: Path, f
     assert expected.weight == weight
     for search in ({"pair_ngram": False}, {"length_normalization": "average"}, {"coverage_penalty": 0.2}):
         changed = predictor.with_search(search)
-        assert choose_pair_ngram_weight(changed, predictor.pair_ngram, validation) == expected
+        chosen = choose_pair_ngram_weight(changed, predictor.pair_ngram, validation)
+        assert chosen == expected._replace(in_predictions=False)
+        assert not changed.pair_ngram_weight and expected.in_predictions
+        assert pair_ngram_line(chosen) == f"{pair_ngram_line(expected)}; the search settings of this run do not use it"
+
+
+@pytest.mark.parametrize(
+    "search", [{}, {"pair_ngram": False}, {"length_normalization": "average"}, {"coverage_penalty": 0.2}]
+)
+def test_card_export_and_evaluation_say_whether_the_search_uses_the_weight(
+    finished: Path, files: DataFiles, search: dict[str, Any]
+) -> None:
+    """Regression test: they named the weight with search settings by which the network alone ranks."""
+    predictor, run = require_transducer(load(finished), "run").with_search(search), read_run(finished)
+    config, is_used = predictor.config, not search
+    assert bool(predictor.pair_ngram_weight) == is_used
+    assert bool(onnx_export.pair_ngram_weight(replace(run, config=config))) == is_used
+    provenance = pellucid.evaluate(predictor, files.valid).provenance
+    assert provenance is not None and provenance.search is not None and provenance.search["pair_ngram"] == is_used
+    text = "\n".join(model_card._pair_ngram_scores(load_run_log(finished), config))
+    assert (" in predictions. On" in text) == is_used
+    assert ("which predictions with the search settings of this run do not use. On" in text) != is_used
 
 
 def test_a_validation_set_of_empty_sources_has_no_scores(finished: Path) -> None:
@@ -97,8 +122,15 @@ def test_the_line_does_not_say_more_than_the_choice() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("module", "limit", "reason"),
+    [
+        (pair_ngram, "MAX_CHUNK_GRAPHONES", "the symbols are too many or too varied"),
+        (pair_ngram_training, "MAX_CELLS", "every example is too long for it"),
+    ],
+)
 def test_a_model_that_cannot_be_fitted_is_reported_and_not_fitted_again(
-    files: DataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: DataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, reason: str
 ) -> None:
     """Regression test: it was fitted before the training, after it and at each repetition, without a line."""
     calls, states = list[int](), list[TrainingState]()
@@ -113,14 +145,14 @@ def test_a_model_that_cannot_be_fitted_is_reported_and_not_fitted_again(
         states.append(opened[0])
         return opened
 
-    monkeypatch.setattr(pair_ngram, "MAX_CHUNK_GRAPHONES", 0)
+    monkeypatch.setattr(module, limit, 0)
     monkeypatch.setattr(pair_ngram_training, "fit_encoded_examples", count_fits)
     monkeypatch.setattr(session, "_open_training", keep_state)
     config = make_small_config({"epochs": 1, "pair_ngram": True})
     events = [train_to_end(files, tmp_path / "run", config) for _ in range(2)]
     fitted = [event for event in events[0] if isinstance(event, PairNgramFitted)]
-    assert fitted == [PairNgramFitted(0, 40, 0.0, 0)]
-    assert pair_ngram_line(fitted[0]).startswith("pair n-gram: no model, since the symbols are too many or too varied")
+    assert fitted == [PairNgramFitted(0, 40, 0.0, 0, are_all_too_long=module is pair_ngram_training)]
+    assert pair_ngram_line(fitted[0]).startswith(f"pair n-gram: no model, since {reason}")
     assert not any(isinstance(event, PairNgramFitted | PairNgramWeighted) for event in events[1])
     assert [record["examples"] for record in read_log(tmp_path / "run") if record["event"] == "pair_ngram"] == [0]
     assert len(calls) == 1 and not (tmp_path / "run" / PAIR_NGRAM).exists()

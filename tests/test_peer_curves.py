@@ -306,6 +306,9 @@ def test_the_script_measures_the_pair_ngram_model_and_refuses_other_data(
     assert minutes.main(arguments) == 0
     assert "| Pellucid, pair n-gram model |" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"results.json", "table.md", "figure.svg"}
+    results = CurveResults(tmp_path / "out" / "results.json")
+    results.records.clear()  # as after an interruption of the first training
+    results.write()
     for other in (["--seed", "2"], ["--validations", "4"], ["--core", "0"]):
         with pytest.raises(SystemExit):
             minutes.main([*arguments, *other])

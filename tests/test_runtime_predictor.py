@@ -176,7 +176,7 @@ def test_ensembles_have_the_pair_ngram_model_of_any_member() -> None:
     examples = [Example("ab", "vw"), Example("ba", "wv"), Example("dab", "xvw"), Example("d", "x"), Example("b", "w")]
     fitted = fit_pair_ngram_predictor(examples, two.tokenizers, two.vocabularies)
     assert fitted is not None
-    member = PairNgramMember(fitted.model, 0.8)
+    member = PairNgramMember(fitted.model, 0.8, 0)
     two, runtime_two = replace(two, pair_ngram=member), replace(runtime_two, pair_ngram=member)
     alone = combine_transducers([two], ["two"])
     ensembles = [

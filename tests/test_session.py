@@ -327,6 +327,17 @@ def test_a_run_whose_size_was_chosen_by_a_time_limit_is_resumed_with_this_limit(
     assert lines[-1] == "resume it with --time 10m, of which only the rest is spent, or name another run folder"
 
 
+@pytest.mark.parametrize("training", [{"batch_size": 32}, {"epochs": 9}, {"learning_rate": 0.1}])
+def test_no_time_limit_is_advised_where_other_settings_differ_too(tmp_path: Path, training: dict[str, Any]) -> None:
+    """Regression test: the advice to give --time was refused, because the other setting still differed."""
+    config = build_config({"training": {"time_limit": "10m"}}, "test")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(to_toml(config), "utf-8")
+    with pytest.raises(RunError) as raised:
+        check_same_config(tmp_path / "run", build_config({"training": training}, "test"))
+    assert "resume it" not in str(raised.value)
+
+
 def replace_letters(examples: Sequence[Example]) -> list[Example]:
     """Replace every letter of the targets by the next, which gives other symbols with nearly the same ids."""
     return [Example(e.source, e.target.translate(str.maketrans("abcd", "bcda"))) for e in examples]

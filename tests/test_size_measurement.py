@@ -1,5 +1,6 @@
 """training/size_measurement.py: the size that a time limit allows, and the size of a started run."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pellucid.errors import ConfigError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
+from pellucid.training.events import SizeMeasurementSkipped
 from pellucid.training.preparation import prepare_data
 from pellucid.training.size_measurement import SIZES, MeasuredData, config_within_time, measure_size, measure_speed
 from pellucid.training.training_data import TrainingFiles, encode_texts
@@ -120,6 +122,47 @@ def test_size_of_a_started_run_is_kept(tmp_path: Path) -> None:
     assert saved_size(tmp_path / "missing") is None
     config = config_within_time(run.run, run.files, config_builder({}), lambda event: pytest.fail(str(event)))
     assert config.size == run.config.size
+
+
+def test_a_pipe_is_not_read_for_a_measurement(tmp_path: Path) -> None:
+    """Regression test: the training found the pipe empty, or waited for ever."""
+    pipe, events = tmp_path / "pipe", list[object]()
+    os.mkfifo(pipe)
+    files = TrainingFiles(pipe, digits_run().files.valid)
+    assert config_within_time(tmp_path / "run", files, config_builder({}), events.append).size == "base"
+    files = TrainingFiles(digits_run().files.train, None, pipe)
+    assert config_within_time(tmp_path / "run", files, config_builder({}), events.append).size == "base"
+    assert events == [SizeMeasurementSkipped("base", pipe)] * 2
+
+
+@pytest.mark.parametrize("num_members", [0, 2])
+def test_a_foreign_folder_is_refused_before_the_measurement(tmp_path: Path, num_members: int) -> None:
+    """Regression test: it was refused after the measurement, for which kernels may have been compiled for minutes."""
+    (tmp_path / "notes.txt").write_text("mine", "utf-8")
+    arguments = (tmp_path, digits_run().files, config_builder({}), lambda event: pytest.fail(str(event)), num_members)
+    with pytest.raises(RunError, match="is not empty and holds no"):
+        config_within_time(*arguments)
+
+
+def test_a_started_ensemble_without_settings_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "seed-1").mkdir()
+    measured = size_measurement.SizeMeasured("small", "100s", 1.0, 1.0)
+    monkeypatch.setattr(size_measurement, "measure_size", lambda *_: measured)
+    events = list[object]()
+    arguments = (tmp_path, digits_run().files, config_builder({}), events.append, 2, False)
+    assert config_within_time(*arguments).size == "small"
+    assert events == [measured._replace(is_alone=False)]
+
+
+def test_vocabularies_of_the_measurement_are_those_of_all_examples(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Regression test: with words as targets, the output layer of the measured network was too small."""
+    monkeypatch.setattr(size_measurement, "MEASURED_EXAMPLES", 4)
+    path = write_pairs(tmp_path / "train.tsv", [Example("a", f"word{number}") for number in range(10)])
+    config = build_config({"data": {"target_symbols": "words"}}, "test")
+    measured = size_measurement._read_measured_data(TrainingFiles(path, None), config)
+    assert len(measured.vocabularies.target.symbols) == 10 and measured.encoded.target.num_sequences == 4
 
 
 @pytest.mark.slow

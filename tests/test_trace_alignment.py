@@ -89,7 +89,7 @@ def test_the_pair_ngram_model_of_a_run_aligns_pairs() -> None:
     examples = [Example("one two", "12"), Example("two one", "21"), Example("one", "1"), Example("two", "2")] * 5
     fitted = fit_pair_ngram_predictor(examples, model.tokenizers, model.vocabularies)
     assert fitted is not None
-    model = replace(model, pair_ngram=PairNgramMember(fitted.model, 0.5))
+    model = replace(model, pair_ngram=PairNgramMember(fitted.model, 0.5, 0))
     found = pellucid.align(examples[:4], model, method="em")
     for example, alignment in zip(examples, found, strict=False):
         assert alignment is not None and "".join(alignment.source) == example.source

@@ -56,12 +56,13 @@ def main(arguments: Sequence[str]) -> int:
     different = [
         key for key in ("data", "seed", "validations", "pinned") if results.machine.get(key) != description[key]
     ]
-    if results.records and different:
+    if results.machine and different:
         parser.error(
             f"{results.path} has results of other data or of another seed, number of validations or core "
             f"({', '.join(different)}): remove it or give another --out"
         )
     results.machine = description
+    results.write()  # before the first training, of which another seed or other data must not take the checkpoints
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         for name in options.system:

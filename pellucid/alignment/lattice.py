@@ -386,3 +386,10 @@ def align_pairs(
         _write_best_paths(pairs, rows, numbering, limits, (distribution, by_longer_side), found)
     used = found.offsets[-1]
     return found._replace(graphones=graphones[:used], source_sizes=sizes[0, :used], target_sizes=sizes[1, :used])
+
+
+def warm_up() -> None:
+    """Call every kernel of this module with small arguments, at which Numba loads it from the disk or compiles it."""
+    pairs = SymbolPairs(*(np.array(values, np.int64) for values in ([4, 5], [0, 2], [4], [0, 1])))
+    numbering, limits = GraphoneKeys(6, 6, 1, 2), ChunkLimits(1, 2)
+    align_pairs(pairs, numbering, limits, estimate_graphones(pairs, numbering, limits, 1))

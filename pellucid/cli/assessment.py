@@ -37,7 +37,7 @@ from pellucid.run_evaluation import (
     read_evaluation_pairs,
     with_custom_metrics,
 )
-from pellucid.run_folder.completion import count_timed_updates, find_unfinished
+from pellucid.run_folder.completion import find_unfinished, read_final_updates
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
@@ -202,7 +202,7 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
         evaluations, (file,), search.nbest, options.sampling, options.multi_reference, search.lexicon
     )
     return [
-        evaluation._replace(unfinished=unfinished_trainings, timed_updates=count_timed_updates(path))
+        evaluation._replace(unfinished=unfinished_trainings, final_updates=read_final_updates(path))
         for evaluation, unfinished_trainings, path in zip(recorded, unfinished, inputs.runs, strict=True)
     ]
 

@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
                 f"--workers is {args.workers}, and torchrun has started {launched} processes: leave out --workers"
             )
     if config.training.time_limit and not parser.is_size_given:
-        config = _config_within_time(args, parser)
+        config = _config_within_time(args, parser, config)
     return _train_ensemble(args, config) if args.ensemble else _train_single(args, config, started_at)
 
 
@@ -103,14 +103,23 @@ def _serve_updates() -> int:
     return 0
 
 
-def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainArguments]) -> Config:
-    """Return the configuration with the size that suits the time limit."""
+def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainArguments], config: Config) -> Config:
+    """Return the configuration with the size that suits the time limit of one with any size."""
     from pellucid.reporting.progress import training_progress
+    from pellucid.training.ensemble_training import num_parallel_trainings
     from pellucid.training.size_measurement import config_within_time
 
+    is_alone = args.on is None and args.workers == launched_workers() == 1
+    if args.ensemble > 1:
+        is_alone = is_alone and num_parallel_trainings(args.jobs, config) == 1
     with training_progress() as reporter:
         return config_within_time(
-            args.run, args.training_files(), lambda size: config_from_flags(parser.parse(size)), reporter.report
+            args.run,
+            args.training_files(),
+            lambda size: config_from_flags(parser.parse(size)),
+            reporter.report,
+            args.ensemble,
+            is_alone,
         )
 
 

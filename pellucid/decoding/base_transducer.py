@@ -22,7 +22,7 @@ from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
-from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
+from pellucid.decoding.hypothesis_scorer import hypothesis_scorer, ranks_with_pair_ngram
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints, search_properties
 from pellucid.decoding.pair_ngram_member import (
     NetworkIds,
@@ -238,16 +238,11 @@ class BaseTransducer(BasePredictor):
     def _ranks_by_both(self) -> bool:
         """True if a pair n-gram model takes part in searches.
 
-        It does not if outputs are ranked by other scores than their log-probabilities, or if options change attention,
-        which shows an effect on the network.
+        It does not if the search settings exclude it (`ranks_with_pair_ngram`), or if options change attention, which
+        shows an effect on the network.
         """
         changes_attention = self.options.attention_options != NO_OPTIONS
-        return (
-            self.pair_ngram is not None
-            and self.config.search.pair_ngram
-            and self._ranks_by_log_probability
-            and not changes_attention
-        )
+        return self.pair_ngram is not None and ranks_with_pair_ngram(self.config.search) and not changes_attention
 
     def _rank_by_both(
         self, batch: SourceBatch, found: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int

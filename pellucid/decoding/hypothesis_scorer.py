@@ -100,3 +100,14 @@ def hypothesis_scorer(config: SearchConfig) -> HypothesisScorer:
         config: Length normalization, its exponent, and the weight of the coverage penalty.
     """
     return HypothesisScorer(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)
+
+
+def ranks_with_pair_ngram(config: SearchConfig) -> bool:
+    """Return whether a search ranks outputs by the network and by the pair n-gram model, if the run has one.
+
+    The pair n-gram model has log-probabilities of whole outputs, so it takes no part in a search by other scores.
+
+    Args:
+        config: Search settings.
+    """
+    return config.pair_ngram and hypothesis_scorer(config).is_log_probability

@@ -39,8 +39,9 @@ class PairNgramMember(NamedTuple):
     model: PairNgram
     weight: Weight
     """Weight w of its scores, 0 to 1; that of the network is 1 − w."""
-    network: Annotated[int, Meta(ge=0)] = 0
-    """Number of the network of an ensemble whose ids the model has."""
+    network: Annotated[int, Meta(ge=0)]
+    """Number of the network to whose ids the model was fitted: 0 in the predictor of one run. Ids of another network
+    name other symbols, so there is no default."""
 
 
 class NetworkIds(NamedTuple):

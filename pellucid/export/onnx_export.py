@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.export.onnx_settings import EXPORT_FORMAT, ExportedSettings, Weights, exported_settings
 from pellucid.export.readme import export_readme
 from pellucid.files import file_exists, make_folder, read_bytes, write_atomic
@@ -91,7 +92,7 @@ def graph_size(files: Mapping[str, bytes]) -> int:
 
 
 def pair_ngram_weight(run: RunArrays) -> float:
-    """Return the weight of the pair n-gram model in the predictions of a run; 0 without such a model.
+    """Return the weight of the pair n-gram model in the predictions of a run; 0 if it takes no part in them.
 
     Args:
         run: The run.
@@ -100,6 +101,6 @@ def pair_ngram_weight(run: RunArrays) -> float:
         RunError: The file of the model is damaged.
     """
     path = run.folder / PAIR_NGRAM
-    if not (run.config.search.pair_ngram and uses_pair_ngram(run.config) and file_exists(path)):
+    if not (ranks_with_pair_ngram(run.config.search) and uses_pair_ngram(run.config) and file_exists(path)):
         return 0.0
     return load_pair_ngram(path, run.vocabularies).weight or 0.0

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
+from importlib import import_module
 
 from pellucid.errors import abbreviate_reason
 from pellucid.kernels.compilation import (
@@ -18,8 +19,15 @@ from pellucid.kernels.compilation import (
     mark_cache_complete,
 )
 
+KERNEL_MODULES = (
+    *("kernels.arithmetic", "kernels.recurrence", "kernels.attention", "kernels.unroll", "kernels.decoder_step"),
+    *("kernels.search", "kernels.cross_entropy", "kernels.adam", "alignment.lattice", "pair_ngram.search"),
+)
+"""Modules with kernels for the CPU, each with a function `warm_up` that calls all of them. The last two are imported by
+name: they belong to packages that import this one."""
 _compilation_times = list[tuple[float, float]]()
-"""Start and end of each compilation by this process, as times of `time.monotonic`."""
+"""Start and end of each compilation by this process, or of its wait for one by another process, as times of
+`time.monotonic`."""
 
 
 @cache
@@ -50,7 +58,7 @@ def are_kernels_loaded() -> bool:
 
 
 def compilation_seconds(since: float) -> float:
-    """Return the time for which this process has compiled kernels.
+    """Return the time for which this process has compiled kernels, or has waited while another process compiled them.
 
     Args:
         since: Time of `time.monotonic` from which the seconds count.
@@ -70,7 +78,9 @@ def _try_to_load(load: Callable[[], None], consequence: str) -> bool:
 
 def _load_or_compile() -> None:
     """Load the kernels from the disk; if missing or damaged, compile them first, while other processes wait."""
+    waits_from = time.monotonic()
     with nullcontext() if is_cache_complete() else compile_lock():
+        _compilation_times.append((waits_from, time.monotonic()))
         filled, damaged = is_cache_complete(), is_cache_damaged()
         if filled and not damaged:
             try:
@@ -118,11 +128,8 @@ def _compile_in_child() -> None:
 
 def _call_all_kernels() -> None:
     """Call every kernel for the CPU with small arguments, at which Numba loads it from the disk or compiles it."""
-    # Numba takes long to import.
-    from pellucid.kernels import adam, arithmetic, attention, cross_entropy, decoder_step, recurrence, search, unroll
-
-    for module in (arithmetic, recurrence, attention, unroll, decoder_step, search, cross_entropy, adam):
-        module.warm_up()
+    for name in KERNEL_MODULES:
+        import_module(f"pellucid.{name}").warm_up()
 
 
 def _compile_triton_kernel() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.alignment.types import GraphoneKeys, SymbolPairs
+from pellucid.alignment.types import MAX_PAIR_EDGES, ChunkLimits, GraphoneKeys, SymbolPairs
 from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.data.vocabulary import NUM_SPECIAL, UNK
 from pellucid.dependencies import has_package
@@ -33,7 +33,8 @@ ORDER = 8
 TARGET_CHUNKS = (2, 3, 4)
 """Candidates for the maximum number of target symbols of a graphone."""
 MIN_ALIGNED = 0.99
-"""Share of the examples that must have an alignment for a candidate to be chosen, unless it is the last."""
+"""Share of the examples, without too long ones (`MAX_PAIR_EDGES`), that must have an alignment for a candidate to be
+chosen, unless it is the last."""
 MAX_CHUNK_GRAPHONES = 20_000
 """Maximum number of graphones with the same source symbols, which bounds time and memory of a search."""
 MAX_ORDER = 16
@@ -262,14 +263,9 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
     from pellucid.alignment.lattice import align_pairs, alignable_rows, estimate_graphones
 
     pairs = drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
-    examples = len(pairs.source_offsets) - 1
     fitting = [GraphoneKeys(source_size, target_size, SOURCE_CHUNK, chunk) for chunk in TARGET_CHUNKS]
     fitting = [numbering for numbering in fitting if numbering.fits]
-    enough = [
-        numbering
-        for numbering in fitting
-        if len(alignable_rows(pairs, chunk_limits(numbering.target_chunk))) >= MIN_ALIGNED * examples
-    ]
+    enough = [numbering for numbering in fitting if _has_enough_alignments(pairs, chunk_limits(numbering.target_chunk))]
     chosen = (enough[:1] or fitting[-1:])[0] if fitting else None
     if chosen is None:
         return None
@@ -290,6 +286,16 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
     is_begin = np.zeros(len(sequence), bool)
     is_begin[begins] = True
     return PairNgram(chosen, graphones, fit_ngram_model(sequence, is_begin, size + 2, order))
+
+
+def _has_enough_alignments(pairs: SymbolPairs, limits: ChunkLimits) -> bool:
+    """Return whether `MIN_ALIGNED` of the examples have an alignment; longer chunks do not help those with too many
+    edges, which do not count."""
+    from pellucid.alignment.lattice import alignable_rows
+
+    nodes = (np.diff(pairs.source_offsets) + 1) * (np.diff(pairs.target_offsets) + 1)
+    num_short = np.count_nonzero(nodes * limits.num_sizes <= MAX_PAIR_EDGES)
+    return len(alignable_rows(pairs, limits)) >= MIN_ALIGNED * num_short
 
 
 def drop_examples(

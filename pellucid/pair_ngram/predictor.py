@@ -91,7 +91,7 @@ def fit_encoded_examples(
 
     Returns:
         The model, None if no model can be fitted (`fit_pair_ngram`); and the number of examples to which it was fitted,
-        without those that have no alignment.
+        without those that have no alignment. Without a model, it is the number of examples with at most `max_cells`.
     """
     from pellucid.alignment.lattice import alignable_rows  # Numba takes a second to import
 
@@ -103,15 +103,27 @@ def fit_encoded_examples(
     target = _without_ends(target)
     # Copies: offsets may be read-only, for which Numba would compile the functions of the alignment once more.
     pairs = SymbolPairs(
-        *(source.values.astype(np.int64), source.offsets.copy()),
-        *(target.values.astype(np.int64), target.offsets.copy()),
+        source.values.astype(np.int64), source.offsets.copy(), target.values.astype(np.int64), target.offsets.copy()
     )
     pairs = drop_examples(pairs, pairs.source >= len(vocabularies.source), pairs.source_offsets)
     pairs = drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
     model = fit_pair_ngram(pairs, len(vocabularies.source), len(vocabularies.target))
     if model is None:
-        return None, 0
+        return None, len(rows)
     return model, len(alignable_rows(pairs, chunk_limits(model.numbering.target_chunk)))
+
+
+def count_plain_examples(examples: EncodedExamples, vocabularies: Vocabularies, context_size: int = 0) -> int:
+    """Return the number of examples without other features, to which `fit_encoded_examples` may fit a model.
+
+    Args:
+        examples: Examples in ids.
+        vocabularies: Vocabularies of the run.
+        context_size: As for `fit_encoded_examples`; 0, the default, without contexts.
+    """
+    is_feature = examples.source.values >= len(vocabularies.source)
+    counts = np.diff(np.concatenate([[0], np.cumsum(is_feature)])[examples.source.offsets])
+    return int(np.count_nonzero((counts == 0) | (counts == context_size)))
 
 
 def _without_contexts(sources: Ragged, context_size: int, num_symbols: int) -> Ragged:

@@ -14,15 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.pair_ngram.ngram_model import NgramModel
-from pellucid.pair_ngram.types import MAX_EXTENSIONS, SKIP, SOURCE_CHUNK, TIE, GraphoneTable, SearchSettings
+from pellucid.pair_ngram.types import (
+    INCREMENT,
+    MAX_EXTENSIONS,
+    MULTIPLIER,
+    SCORE_STEPS,
+    SKIP,
+    SOURCE_CHUNK,
+    TIE,
+    GraphoneTable,
+    SearchSettings,
+)
 from pellucid.shapes import Float, Int
 
-Output = tuple[int, ...] | int
-"""Symbols of an output; the number of its symbols if the target is given."""
 GraphonePath = tuple[Any, int] | None
 """Graphones of a hypothesis: those before the last one, and the last one."""
-Key = tuple[int, Output]
-"""Node of the n-gram model, and the output."""
+Key = tuple[int, int]
+"""Node of the n-gram model, and the hash of the output; the number of its symbols if the target is given."""
 
 
 class _Hypothesis(NamedTuple):
@@ -39,7 +47,8 @@ class _Extension(NamedTuple):
 
     score: float
     node: int
-    output: Output
+    output: int
+    """Hash of the output; the number of its symbols if the target is given."""
     graphone: int
 
 
@@ -75,11 +84,10 @@ class PythonSearch:
         chunks = [self._find_chunks(source[place : place + SOURCE_CHUNK]) for place in range(len(source))]
         beam_size = self._beam_size(chunks, settings)
         rows: list[dict[Key, _Hypothesis]] = [{} for _ in range(len(source) + SOURCE_CHUNK)]
-        rows[0][self.table.begin, () if target is None else 0] = _Hypothesis(0.0, 0.0, None)
+        rows[0][self.table.begin, 0] = _Hypothesis(0.0, 0.0, None)
         best = [0.0] + [-math.inf] * (len(source) + SOURCE_CHUNK)
         for place, sizes in enumerate(chunks):
-            ranked = sorted(rows[place].items(), key=lambda item: -item[1].total)[:beam_size]
-            for (node, output), hypothesis in ranked:
+            for (node, output), hypothesis in _ranked(rows[place])[:beam_size]:
                 if hypothesis.total < best[place] - settings.margin:
                     break
                 for extension in self._guesses(hypothesis.total, output, sizes[0] >= 0, target):
@@ -110,18 +118,17 @@ class PythonSearch:
         extensions = max([1, *counts]) + int(self.table.target.shape[1]) + 2
         return max(1, min(settings.beam_size, MAX_EXTENSIONS // extensions))
 
-    def _guesses(self, total: float, output: Output, is_known: bool, target: list[int] | None) -> Iterator[_Extension]:
+    def _guesses(self, total: float, output: int, is_known: bool, target: list[int] | None) -> Iterator[_Extension]:
         """Yield the extensions without a graphone of the table, at the cost of an unseen one (see `search._guess`)."""
         if target is None:
             if not is_known:
                 yield _Extension(total + self.table.unseen, 0, output, SKIP)
             return
-        assert isinstance(output, int)
         for length in range(min(self.table.target.shape[1], len(target) - output) + 1):
             yield _Extension(total + self.table.unseen, 0, output + length, SKIP)
 
     def _extensions(
-        self, total: float, node: int, output: Output, chunk: int, minimum: float, target: list[int] | None
+        self, total: float, node: int, output: int, chunk: int, minimum: float, target: list[int] | None
     ) -> Iterator[_Extension]:
         """Yield the extensions by the graphones of a source chunk, each after the longest history that it follows."""
         first, last = int(self.table.first[chunk]), int(self.table.first[chunk + 1])
@@ -147,13 +154,13 @@ class PythonSearch:
             node = self.suffix[node]
         return node
 
-    def _extended_output(self, graphone: int, output: Output, target: list[int] | None) -> Output | None:
+    def _extended_output(self, graphone: int, output: int, target: list[int] | None) -> int | None:
         """Return the output with the target symbols of a graphone; None if it leaves the given target."""
         symbols = self.table.target[graphone, : self.table.target_length[graphone]].tolist()
         if target is None:
-            assert isinstance(output, tuple)
-            return (*output, *symbols)
-        assert isinstance(output, int)
+            for symbol in symbols:
+                output = _as_int64(output * MULTIPLIER + symbol + INCREMENT)
+            return output
         end = output + len(symbols)
         return end if target[output:end] == symbols else None
 
@@ -176,9 +183,9 @@ class PythonSearch:
         ended: dict[Key, _Hypothesis] = {}
         for (node, output), (total, best, path) in last.items():
             if target is None or output == len(target):
-                end, key = self._end_score(node), (0, output)
+                end, key = self._end_score(node), (0, output if target is None else 0)
                 ended[key] = _merged(ended.get(key), _Hypothesis(total + end, best + end, path))
-        ranked = sorted(ended.values(), key=lambda hypothesis: -hypothesis.total)[:count]
+        ranked = [hypothesis for _, hypothesis in _ranked(ended)[:count]]
         outputs = np.full((len(ranked), length), SKIP, np.int32)
         for rank, (_, _, path) in enumerate(ranked):
             place = 0
@@ -186,6 +193,22 @@ class PythonSearch:
                 path, outputs[rank, place] = path
                 place += 1
         return outputs, np.array([hypothesis.total for hypothesis in ranked])
+
+
+def _as_int64(number: int) -> int:
+    """Return a number modulo 2⁶⁴, from −2⁶³ on, as NumPy's products of 64 bits."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _ranked(hypotheses: dict[Key, _Hypothesis]) -> list[tuple[Key, _Hypothesis]]:
+    """Return hypotheses, the best first; of equally good ones, the one with the smaller key (`search._merge`)."""
+
+    def _rank(item: tuple[Key, _Hypothesis]) -> tuple[int, int]:
+        """Return the negative rounded score, and the key as a number."""
+        (node, output), hypothesis = item
+        return -math.floor(hypothesis.total * SCORE_STEPS), _as_int64(output * MULTIPLIER + node)
+
+    return sorted(hypotheses.items(), key=_rank)
 
 
 def _add(row: dict[Key, _Hypothesis], extension: _Extension, path: GraphonePath, best: list[float], place: int) -> None:

@@ -14,12 +14,19 @@ import numpy as np
 
 from pellucid.alignment.lattice import chunk_key
 from pellucid.kernels.compilation import njit
-from pellucid.pair_ngram.ngram_model import NgramModel
-from pellucid.pair_ngram.types import MAX_EXTENSIONS, SKIP, SOURCE_CHUNK, TIE, GraphoneTable, SearchSettings
+from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
+from pellucid.pair_ngram.types import (
+    INCREMENT,
+    MAX_EXTENSIONS,
+    MULTIPLIER,
+    SCORE_STEPS,
+    SKIP,
+    SOURCE_CHUNK,
+    TIE,
+    GraphoneTable,
+    SearchSettings,
+)
 from pellucid.shapes import Float, Int
-
-MULTIPLIER, INCREMENT = np.int64(6364136223846793005), np.int64(1442695040888963407)
-"""Constants of the linear congruential generator by which outputs are hashed (Knuth's MMIX)."""
 
 
 class _Search(NamedTuple):
@@ -133,7 +140,10 @@ def _is_better(found: _Hypotheses, paths: _Paths, other: int, best: int) -> bool
 
 @njit
 def _merge(found: _Hypotheses, paths: _Paths) -> Int[np.ndarray, " n"]:
-    """Add the probabilities of equal hypotheses to the best of them; return their numbers, the best first."""
+    """Add the probabilities of equal hypotheses to the best of them; return their numbers, the best first.
+
+    Of equally good hypotheses (`SCORE_STEPS`), the one with the smaller key is first.
+    """
     count = found.size[0]
     keys = found.output[:count] * MULTIPLIER + found.node[:count]
     order = np.argsort(keys)
@@ -147,8 +157,8 @@ def _merge(found: _Hypotheses, paths: _Paths) -> Int[np.ndarray, " n"]:
             end += 1
         kept[num_kept], found.score[best] = best, total
         num_kept, first = num_kept + 1, end
-    kept = kept[:num_kept]
-    return kept[np.argsort(-found.score[kept])]
+    kept = kept[:num_kept]  # in the order of their keys, which a stable sort keeps
+    return kept[np.argsort(-np.floor(found.score[kept] * SCORE_STEPS), kind="mergesort")]
 
 
 @njit
@@ -350,3 +360,13 @@ def _drop_incomplete(found: _Hypotheses, target_length: int) -> None:
             found.step[count], found.graphone[count] = found.step[number], found.graphone[number]
             count += 1
     found.size[0] = count
+
+
+def warm_up() -> None:
+    """Call every kernel of this module with small arguments, at which Numba loads it from the disk or compiles it."""
+    graphone, begin, end = 0, 1, 2
+    model = fit_ngram_model(np.array([begin, graphone, end]), np.array([True, False, False]), 3, 2)
+    source, empty = np.array([4], np.int64), np.zeros(0, np.int64)
+    keys, first, length = np.array([5], np.int64), np.array([0, 1], np.int64), np.array([1], np.int64)
+    table = GraphoneTable(keys, first, np.full((1, 2), 5, np.int64), length, 6, 1 + begin, end, -1.0)
+    search_outputs(model, table, source, empty, True, SearchSettings(1, 1.0, 1))

@@ -17,6 +17,11 @@ SKIP = -1
 TIE = 1e-9
 """Difference of log-probabilities up to which two paths are equally good: the one with the smaller graphones,
 from the last to the first, is kept."""
+SCORE_STEPS = 2.0**30
+"""Hypotheses are ranked by scores that are rounded down to multiples of 1 / SCORE_STEPS, then by their keys. The
+last bits of a score depend on the order in which probabilities were added, which differs between the backends."""
+MULTIPLIER, INCREMENT = 6364136223846793005, 1442695040888963407
+"""Constants of the linear congruential generator by which outputs are hashed (Knuth's MMIX), modulo 2⁶⁴."""
 SOURCE_CHUNK = 2
 """Maximum number of source symbols of a graphone."""
 

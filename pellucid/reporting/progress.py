@@ -35,6 +35,7 @@ from pellucid.training.events import (
     PairsMixedIn,
     RunEvent,
     SizeMeasured,
+    SizeMeasurementSkipped,
     SizeMeasurementStarted,
     TrainingStarted,
     TrainingStopped,
@@ -306,7 +307,7 @@ class ProgressReporter:
                 self._report_reading(event)
             case DataAugmented() | PairsMixedIn():
                 self._report_added_pairs(event)
-            case SizeMeasurementStarted() | SizeMeasured():
+            case SizeMeasurementStarted() | SizeMeasured() | SizeMeasurementSkipped():
                 self._report_size(event)
             case ModelBuilt():
                 self._report_model(event)
@@ -340,18 +341,24 @@ class ProgressReporter:
         for note in filter(None, [event.texts, event.note]):
             self._print_line(f"  note: {note}")
 
-    def _report_size(self, event: SizeMeasurementStarted | SizeMeasured) -> None:
+    def _report_size(self, event: SizeMeasurementStarted | SizeMeasured | SizeMeasurementSkipped) -> None:
         """Print the chosen size; before, what is measured, and that kernels are compiled first."""
+        if isinstance(event, SizeMeasurementSkipped):
+            self._print_line(
+                f"size {event.size}: {event.path} cannot be read twice, so no speed is measured; --size chooses another"
+            )
+            return
         if isinstance(event, SizeMeasured):
             fits = f"about {event.epochs:,.1f} epochs in {event.time_limit}"
             if event.epochs >= event.max_epochs:
                 maximum = f"{event.max_epochs:,.1f}".removesuffix(".0")
                 fits = f"the time of {event.time_limit} suffices for the maximum of {maximum} epochs"
-            self._print_line(f"size {event.size}: {fits}")
+            note = "" if event.is_alone else ", at the speed of one process alone on this machine"
+            self._print_line(f"size {event.size}: {fits}{note}")
             return
         self._print_line(
             f"choosing the size for {event.time_limit}: {count_noun(event.examples, 'example')}, by the speed of a few "
-            "updates of each size"
+            "updates"
         )
         if event.compiles:
             self._print_line(compilation_note())
@@ -483,10 +490,10 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         event: Event of the training.
     """
     if isinstance(event, PairNgramFitted) and not event.examples:
-        return (
-            "pair n-gram: no model, since the symbols are too many or too varied, or no example can be aligned; the "
-            "network decodes alone"
-        )
+        reason = "the symbols are too many or too varied, or no example can be aligned"
+        if event.are_all_too_long:
+            reason = "every example is too long for it (--time limits the length as well)"
+        return f"pair n-gram: no model, since {reason}; the network decodes alone"
     if isinstance(event, PairNgramFitted):
         limited = f"{event.examples:,} of " if event.examples < event.available else ""
         examples = f"{limited}{count_noun(event.available, 'example')}"
@@ -505,6 +512,7 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
     return (
         f"pair n-gram: weight {event.weight:g}, chosen on {sources} with the beam size of predict: exact match "
         f"{event.exact_match:.2f} % by both, {alone}"
+        f"{'' if event.in_predictions else '; the search settings of this run do not use it'}"
     )
 
 

@@ -563,18 +563,18 @@ def unfinished_note(group: SeedRates, unfinished: Collection[str]) -> str:
 
 
 def timed_updates_note(group: SeedRates, updates: Mapping[str, int]) -> str:
-    """Return a warning that runs differ in their updates, because their trainings ended by time; "" if they do not.
+    """Return a warning that runs differ in their updates, because trainings ended by time; "" if they do not.
 
     Args:
         group: Rates of the runs.
-        updates: Number of updates of each run whose training ended by a limit of time.
+        updates: Number of updates of each run, if a limit of time has ended a training of its group.
     """
     counts = [updates[name] for name in group.runs if name in updates]
     if not counts or max(counts) <= MAX_UPDATE_RATIO * min(counts):
         return ""
     return (
-        f"WARNING: these trainings ended by --time, after {min(counts):,} to {max(counts):,} updates, and the "
-        "deviation contains this; --epochs gives all seeds the same number"
+        f"WARNING: --time ended trainings of this group, which made {min(counts):,} to {max(counts):,} updates, and "
+        "the deviation contains this; --epochs gives all seeds the same number"
     )
 
 
@@ -584,8 +584,8 @@ def seed_table(group: SeedRates, unfinished: Collection[str] = (), updates: Mapp
     Args:
         group: Rates of the runs.
         unfinished: Names of the runs whose training is unfinished, of which the table warns; none by default.
-        updates: Number of updates of each run whose training ended by a limit of time, of which the table warns if they
-            differ; none by default.
+        updates: Number of updates of each run, if a limit of time has ended a training of its group; the table warns if
+            they differ. None by default.
     """
     headings = ("score", "mean", "95 % interval", "standard deviation", "lowest", "highest")
     scope = ", means over groups" if group.over_groups else ""

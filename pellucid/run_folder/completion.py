@@ -37,6 +37,14 @@ class UnfinishedTraining(NamedTuple):
         return self._asdict()
 
 
+class FinalUpdates(NamedTuple):
+    """Number of updates of a training that has ended."""
+
+    count: int
+    by_time: bool
+    """Whether its time limit has ended it, so that the number depends on the speed of the machine."""
+
+
 @check_arguments
 def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
     """Return the unfinished trainings of a run folder, or of the members of an ensemble.
@@ -53,11 +61,10 @@ def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
 
 
 @check_arguments
-def count_timed_updates(folder: str | Path) -> int | None:
-    """Return the number of updates of a training that its time limit has ended.
+def read_final_updates(folder: str | Path) -> FinalUpdates | None:
+    """Return the number of updates of a training that has ended.
 
-    None for a training that is unfinished or has ended for another reason, for an ensemble, and without a checkpoint
-    that can be read.
+    None for a training that is unfinished, for an ensemble, and without a checkpoint that can be read.
 
     Args:
         folder: Run folder, or folder of an ensemble.
@@ -69,7 +76,8 @@ def count_timed_updates(folder: str | Path) -> int | None:
     with suppress(RunError):
         if len(folders) == 1 and file_exists(folders[0] / CHECKPOINT):
             progress = read_progress(folders[0] / CHECKPOINT)
-            return progress.update if progress.finished.startswith(TIME_LIMIT_REASON) else None
+            if progress.finished:
+                return FinalUpdates(progress.update, progress.finished.startswith(TIME_LIMIT_REASON))
     return None
 
 

@@ -1,8 +1,9 @@
 """Checks of a run folder before a training writes to it, and the first files of a new run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from pellucid.config.presets import PRESETS
 from pellucid.config.settings import Config, DataConfig
 from pellucid.config.toml import config_differences, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
@@ -37,6 +38,13 @@ CALLBACKS = "training.callbacks: "
 """Beginning of the difference between configurations whose callbacks differ, which no parameter depends on."""
 TIME_LIMIT = "training.time_limit: "
 """Beginning of the difference between configurations whose time limits differ."""
+SIZE = "size: "
+"""Beginning of the difference between configurations whose sizes differ."""
+SIZE_SETTINGS = (
+    SIZE,
+    *(f"{name}.{key}: " for preset in PRESETS.values() for name, section in preset.items() for key in section),
+)
+"""Beginnings of the differences between configurations of two sizes."""
 
 
 def repair_config(folder: Path, config: Config) -> list[str]:
@@ -160,12 +168,19 @@ def check_same_config(folder: Path, config: Config) -> None:
         listed = (f"  {difference}" for difference in differences)
         has_other_length = all(difference.startswith(LENGTH_SETTINGS) for difference in differences)
         advice = LENGTH_ADVICE if has_other_length else "name another run folder"
-        if any(difference.startswith(TIME_LIMIT) for difference in differences):
+        if _has_other_time_only(differences):
             limit = load_run_config(folder, config).training.time_limit
             flag = f"with --time {limit}, of which only the rest is spent" if limit else "without --time"
-            # The size may differ too: without --size, the time limit determines it.
             advice = f"resume it {flag}{': ' if has_other_length else ', or '}{advice}"
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, advice)
+
+
+def _has_other_time_only(differences: Sequence[str]) -> bool:
+    """Return whether the time limit differs, and the size at most: without --size, the limit determines it."""
+    has_other_size = any(difference.startswith(SIZE) for difference in differences)
+    expected = (TIME_LIMIT, *(SIZE_SETTINGS if has_other_size else ()))
+    has_other_limit = any(difference.startswith(TIME_LIMIT) for difference in differences)
+    return has_other_limit and all(difference.startswith(expected) for difference in differences)
 
 
 def check_same_vocabularies(folder: Path, vocabularies: Vocabularies, config: DataConfig) -> None:

@@ -122,6 +122,8 @@ class InterpolatedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="
     """The same by the pair n-gram model alone; None in logs of earlier versions."""
     sources: Count
     """Number of different validation sources."""
+    in_predictions: bool = True
+    """Whether the search settings of the run use the weight."""
 
 
 class ConfidenceRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="confidence"):

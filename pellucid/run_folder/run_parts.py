@@ -228,7 +228,7 @@ def with_pair_ngram(
         return predictor
     saved = load_pair_ngram(path, predictor.vocabularies)
     identity.check_training(path, saved.fingerprint)
-    member = PairNgramMember(saved.model, saved.weight or 0.0)
+    member = PairNgramMember(saved.model, saved.weight or 0.0, network=0)
     return replace(predictor, pair_ngram=member if member.weight or is_member else None)
 
 

@@ -169,7 +169,7 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
         WorkerError: A worker process met a bug.
     """
     names = [job.folder.name for job in training_jobs]
-    _check_ensemble_folder(folder, names)
+    check_ensemble_folder(folder, names)
     new_folders = missing_folders(folder)
     waiting = list(enumerate(training_jobs))[::-1]
     with ExitStack() as stack, open_pool(run_job, first_trainings(at_once)) as pool:
@@ -270,8 +270,17 @@ def shutdown(pool: JobPool) -> None:
             pass
 
 
-def _check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
-    """Raise `RunError` for a folder with a single run, with foreign files or an unreadable list, and for a link."""
+def check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
+    """Check that the trainings of an ensemble may write their files to a folder; nothing is changed.
+
+    Args:
+        folder: Folder of the ensemble, which need not exist.
+        members: Names of the run folders of its members.
+
+    Raises:
+        RunError: The folder holds a single run or other files, its list of members cannot be read, or a folder that is
+            written is a symbolic link.
+    """
     refuse_links(folder / name for name in (*members, LOCK))
     if not folder.is_dir():
         return

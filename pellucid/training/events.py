@@ -115,6 +115,17 @@ class SizeMeasured(NamedTuple):
     """Estimated number of epochs for which the time suffices; it may exceed the maximum."""
     max_epochs: float
     """Maximum number of epochs."""
+    is_alone: bool = True
+    """False if several processes train at once, or on other machines: the measured speed is that of one process here.
+    """
+
+
+class SizeMeasurementSkipped(NamedTuple):
+    """The size of a training with a time limit is the default, because its training file cannot be read twice."""
+
+    size: Size
+    path: Path
+    """The file, such as a pipe."""
 
 
 class ModelBuilt(NamedTuple):
@@ -145,15 +156,17 @@ class PairNgramFitted(NamedTuple):
     """A pair n-gram model was fitted to the training examples, or none could be fitted."""
 
     examples: int
-    """Number of examples to which it was fitted; 0 if there is no model: no example has an alignment, or the symbols
-    are too many or too varied (`fit_pair_ngram`)."""
+    """Number of examples to which it was fitted; 0 if there is no model: all are too long, none has an alignment, or
+    the symbols are too many or too varied (`fit_pair_ngram`)."""
     available: int
-    """Number of training examples. Those beyond a limit of size, without an alignment, or with unknown symbols are left
-    out."""
+    """Number of training examples, without the copied targets of augmentation. Those beyond a limit of size, without an
+    alignment, or with unknown target symbols are left out."""
     exact_match: float
     """Percentage of these validation sources whose best output, by this model alone, is correct; 0 without sources."""
     sources: int
     """Number of different validation sources that were decoded; 0 without a model, or if none has a symbol."""
+    are_all_too_long: bool = False
+    """True if there is no model because every example exceeds the limit of size, which depends on a time limit."""
 
 
 class PairNgramWeighted(NamedTuple):
@@ -169,6 +182,8 @@ class PairNgramWeighted(NamedTuple):
     """The same by the pair n-gram model alone."""
     sources: int
     """Number of different validation sources; 0 if none has a symbol."""
+    in_predictions: bool = True
+    """Whether the search settings of the run use the weight; otherwise they rank by the network alone."""
 
 
 class ConfidenceFitted(NamedTuple):
@@ -267,6 +282,7 @@ RunEvent = (
     | PairsMixedIn
     | SizeMeasurementStarted
     | SizeMeasured
+    | SizeMeasurementSkipped
     | ModelBuilt
     | FileSaved
     | PairNgramFitted

@@ -55,7 +55,10 @@ MAX_RESERVE = 0.5
 RESERVED_VALIDATIONS = 1.5
 """Time that is kept for the last validation, as a multiple of the time of the validation before it."""
 RESERVED_WEIGHTING = 6.0
-"""Time that is kept to weight the pair n-gram model, as a multiple of the time of a validation, which is greedy."""
+"""Time that is kept to weight the pair n-gram model and to fit the confidence, as a multiple of the time of a greedy
+validation of the same sources."""
+RESERVED_SOURCES = 2000
+"""Maximum number of validation sources that they decode (`confidence_training.MAX_PAIRS`)."""
 
 
 @dataclass
@@ -315,7 +318,9 @@ def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
     limit = state.time_limit
     if math.isinf(limit):
         return limit
-    num_reserved = RESERVED_VALIDATIONS + (RESERVED_WEIGHTING if state.has_pair_ngram else 0.0)
+    num_reserved = RESERVED_VALIDATIONS
+    if state.has_pair_ngram:
+        num_reserved += RESERVED_WEIGHTING * min(1.0, RESERVED_SOURCES / max(1, len(state.validation_examples)))
     reserve = num_reserved * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
     return limit - min(reserve, MAX_RESERVE * limit)
 

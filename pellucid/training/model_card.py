@@ -7,6 +7,7 @@ from typing import Any
 from pellucid.config.attention_types import is_custom_attention
 from pellucid.config.settings import Config
 from pellucid.config.training_types import BUILT_IN_OPTIMIZERS, METRIC_TYPES, format_metric, is_custom_metric
+from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.errors import count_noun, quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
@@ -42,7 +43,7 @@ def build_model_card(state: TrainingState, log: RunLog) -> str:
             "## Scores on the validation set",
             "",
             *_best_scores(state, log),
-            *_pair_ngram_scores(log),
+            *_pair_ngram_scores(log, state.config),
             "",
             "## Limitations",
             "",
@@ -220,13 +221,15 @@ def _best_scores(state: TrainingState, log: RunLog) -> list[str]:
     return _scores(best, len(state.validation_examples), get_task(config.task))
 
 
-def _pair_ngram_scores(log: RunLog) -> list[str]:
+def _pair_ngram_scores(log: RunLog, config: Config) -> list[str]:
     """Return the scores with the pair n-gram model, if there is one."""
     weighted = log.first("interpolated")
     if weighted is None:
         return []
     alone = weighted.get("pair_ngram_exact_match")
-    model = f"The pair n-gram model (`{PAIR_NGRAM}`) has the weight {weighted['weight']:g} in predictions"
+    model = f"The pair n-gram model (`{PAIR_NGRAM}`) has the weight {weighted['weight']:g}"
+    is_used = ranks_with_pair_ngram(config.search)
+    model += " in predictions" if is_used else ", which predictions with the search settings of this run do not use"
     if not weighted["sources"]:
         return ["", f"{model}: no source of the validation set has a symbol."]
     return [

@@ -12,6 +12,7 @@ from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabularies
+from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.decoding.pair_ngram_member import (
     CandidateScores,
     PairNgramMember,
@@ -25,7 +26,12 @@ from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import RunError
 from pellucid.files import file_exists
 from pellucid.pair_ngram.pair_ngram import PairNgram
-from pellucid.pair_ngram.predictor import MAX_CELLS, PairNgramPredictor, fit_encoded_examples
+from pellucid.pair_ngram.predictor import (
+    MAX_CELLS,
+    PairNgramPredictor,
+    count_plain_examples,
+    fit_encoded_examples,
+)
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
@@ -73,14 +79,15 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     max_cells = int(min(MAX_CELLS, FITTING_SHARE * limit * CELLS_PER_SECOND))
     context_size = 2 * predictor.config.data.context_words
     model, count = fit_encoded_examples(training, vocabularies, max_cells, context_size)
+    available = count_plain_examples(training, vocabularies, context_size)
     if model is None:
-        return FittedPairNgram(None, PairNgramFitted(0, training.source.num_sequences, 0.0, 0))
+        return FittedPairNgram(None, PairNgramFitted(0, available, 0.0, 0, are_all_too_long=not count))
     references = _references(state.validation_examples, predictor.tokenizers.target)
     pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
     sources = [Example(example.source, "") for example in references]
     outputs = decode_in_time(sources, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit, 1)
     right = [bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)]
-    return FittedPairNgram(model, PairNgramFitted(count, training.source.num_sequences, _percentage(right), len(right)))
+    return FittedPairNgram(model, PairNgramFitted(count, available, _percentage(right), len(right)))
 
 
 class WeightedPairNgram(NamedTuple):
@@ -112,7 +119,7 @@ def weight_pair_ngram(
     if saved is None or saved.weight is not None:
         return None
     trained = require_transducer(load(folder, predictor.config.device), "predictor")
-    event = choose_pair_ngram_weight(trained, PairNgramMember(saved.model, 0.0), validation, seconds)
+    event = choose_pair_ngram_weight(trained, PairNgramMember(saved.model, 0.0, network=0), validation, seconds)
     return WeightedPairNgram(saved._replace(weight=event.weight), event)
 
 
@@ -145,7 +152,8 @@ def choose_pair_ngram_weight(
     with_both, by_network, by_pair_ngram = (
         _percentage(best_are_right(candidates, right, value)) for value in (weight, 0.0, 1.0)
     )
-    return PairNgramWeighted(weight, with_both, by_network, by_pair_ngram, len(found))
+    in_predictions = ranks_with_pair_ngram(predictor.config.search)
+    return PairNgramWeighted(weight, with_both, by_network, by_pair_ngram, len(found), in_predictions)
 
 
 def _scores(traces: Sequence[Trace]) -> CandidateScores:

@@ -18,14 +18,24 @@ from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
-from pellucid.model.device import check_gradients, check_torch_defaults, find_device, use_determinism, use_threads
+from pellucid.model.device import (
+    check_gradients,
+    check_precision,
+    check_torch_defaults,
+    find_device,
+    use_determinism,
+    use_threads,
+)
+from pellucid.run_folder.initialization import check_training_folder
 from pellucid.run_folder.run_files import saved_size
-from pellucid.training.events import SizeMeasured, SizeMeasurementStarted, UpdateCompleted
+from pellucid.tasks.registry import encode_for_task
+from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
+from pellucid.training.events import SizeMeasured, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
 from pellucid.training.loop import derived_batch_size, derived_epochs, fit
 from pellucid.training.session import build_checked_network, build_state, one_training_thread
 from pellucid.training.training_data import (
     TrainingInputs,
-    encode_texts,
+    learn_symbols,
     prepared_folder,
     read_prepared_data,
     read_training_examples,
@@ -38,7 +48,7 @@ SIZES: tuple[Size, ...] = ("small", "base", "large")
 MIN_UPDATES = 5_000
 """Number of updates that the time should suffice for; with fewer, a smaller size is better (docs/ablations.md)."""
 MEASURED_EXAMPLES = 20_000
-"""Maximum number of training examples that are measured, and from which the vocabularies are learned."""
+"""Maximum number of training examples that are measured, and from which subwords are learned."""
 UNMEASURED_UPDATES = 2
 """Number of first updates, which allocate memory and are slower."""
 MEASURED_UPDATES = 12
@@ -51,22 +61,28 @@ def config_within_time(
     folder: Path,
     files: TrainingInputs,
     build_config: Callable[[Size], Config],
-    report: Callable[[SizeMeasurementStarted | SizeMeasured], None],
+    report: Callable[[SizeMeasurementStarted | SizeMeasured | SizeMeasurementSkipped], None],
+    num_members: int = 0,
+    is_alone: bool = True,
 ) -> Config:
     """Return the configuration of a training with a time limit and without a given size.
 
     Args:
         folder: Run folder, or folder of an ensemble. The size of a started run is kept.
-        files: Training data.
+        files: Training data. If a file cannot be read twice, such as a pipe, no speed is measured, and the size is the
+            default of a small file.
         build_config: Function that returns the configuration of a size, with its time limit.
         report: Function that displays the begin of the measurement and the chosen size; it is not called for a started
             run.
+        num_members: Number of members of an ensemble; 0, the default, for a single run.
+        is_alone: False if several processes train at once, or on other machines, so that the speed of one process here
+            is not that of the training; True by default.
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
         ConfigError: A setting is invalid, or memory does not suffice.
-        RunError: Another thread of this process is training; or torch's default type is not float32, its default device
-            is "meta", or it computes no gradients.
+        RunError: The folder holds other files; another thread of this process is training; or torch's default type is
+            not float32, its default device is "meta", or it computes no gradients.
         DivergenceError: A loss or gradient is not finite.
     """
     saved = saved_size(folder)
@@ -74,10 +90,27 @@ def config_within_time(
         return build_config(saved)
     check_torch_defaults()
     check_gradients()
+    config = build_config(default_size())
+    check_precision(find_device(config.device), config.precision)
+    if num_members:
+        members = plan_ensemble(files, folder, config, num_members)
+        check_ensemble_folder(folder, [member.folder.name for member in members])
+    else:
+        check_training_folder(folder)
+    stream = _find_stream(files)
+    if stream is not None:
+        report(SizeMeasurementSkipped(config.size, stream))
+        return config
     with one_training_thread():
         measured = measure_size(files, build_config, report)
-    report(measured)
+    report(measured._replace(is_alone=is_alone))
     return build_config(measured.size)
+
+
+def _find_stream(files: TrainingInputs) -> Path | None:
+    """Return the file of training examples that cannot be read twice, such as a pipe; None if all can."""
+    paths = [path for path in (files.train, files.train_target) if isinstance(path, Path)]
+    return next((path for path in paths if path.exists() and not (path.is_file() or path.is_dir())), None)
 
 
 def measure_size(
@@ -88,8 +121,8 @@ def measure_size(
     """Return the largest size, at most the default one, for whose updates the time limit suffices.
 
     These are `MIN_UPDATES` updates, or all updates of a training without a limit if they are fewer. If the time
-    suffices for no size, it is the smallest of `SIZES`. A few updates of each size are measured, beginning with the
-    largest.
+    suffices for no size, it is the smallest of `SIZES`. A few updates of a size are measured, beginning with the
+    largest size, until the time suffices for one.
 
     Args:
         files: Training data.
@@ -140,7 +173,11 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     if prepared is None:
         examples = read_training_examples(files, config.data)[0].examples
         measured = [examples[row] for row in sorted(sample_evenly(range(len(examples)), MEASURED_EXAMPLES))]
-        return MeasuredData(len(examples), *encode_texts(measured, config), examples[:1])
+        # The size of the vocabularies decides the speed. That of subwords is a setting, and they take long to learn.
+        has_subwords = "subwords" in (config.data.source_symbols, config.data.target_symbols)
+        tokenizers, vocabularies = learn_symbols(measured if has_subwords else examples, config)
+        encoded = encode_for_task(measured, tokenizers, vocabularies, config)
+        return MeasuredData(len(examples), vocabularies, encoded, examples[:1])
     resolved = resolve_auto_settings(files, config.data)
     data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
     assert data.corpus is not None

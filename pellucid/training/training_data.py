@@ -692,6 +692,24 @@ def encode_texts(
         DataError: A symbol has a reserved name or is too long.
         ConfigError: A setting defines no tokenizer, or the tokenizers library is not installed.
     """
+    tokenizers, vocabularies = learn_symbols(examples, config, known)
+    return vocabularies, encode_for_task(examples, tokenizers, vocabularies, config)
+
+
+def learn_symbols(
+    examples: Sequence[Example], config: Config, known: Vocabularies | None = None
+) -> tuple[Tokenizers, Vocabularies]:
+    """Return tokenizers and vocabularies learned from examples; the arguments are those of `encode_texts`.
+
+    Args:
+        examples: Training examples.
+        config: Configuration.
+        known: Vocabularies that those of the examples extend; None, the default, for none.
+
+    Raises:
+        DataError: As in `encode_texts`.
+        ConfigError: As in `encode_texts`.
+    """
     task = get_task(config.task)
     if known is None:
         tokenizers = learn_tokenizers(examples, config.data)
@@ -703,7 +721,7 @@ def encode_texts(
         vocabularies = msgspec.structs.replace(vocabularies, characters=characters)
     if known is not None:
         vocabularies = extend_vocabularies(known, vocabularies, config)
-    return vocabularies, encode_for_task(examples, tokenizers, vocabularies, config)
+    return tokenizers, vocabularies
 
 
 def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingInputs, config: DataConfig) -> EncodedCorpus:
