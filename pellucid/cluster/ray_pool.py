@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 from pellucid import worker_pool
 from pellucid.cluster.mailbox import DriverMailbox
 from pellucid.cluster.ray_connection import convert_ray_error, ray_errors_as_messages
-from pellucid.cluster.ray_job import DEATH_ADVICE, MAX_ATTEMPTS, LockedProbe, Submission, Task, run_ray_job
+from pellucid.cluster.ray_job import DEATH_ADVICE, MAX_JOB_STARTS, LockedProbe, Submission, Task, run_ray_job
 from pellucid.errors import ConfigError, abbreviate_reason, count_noun
 from pellucid.file_lock import try_lock
 from pellucid.files import file_exists, temporary_path, wrap_os_errors
@@ -185,7 +185,7 @@ class RayPool:
         remote = self._remote_function.options(
             num_cpus=self.resources.cpus,
             num_gpus=self.resources.gpus,
-            max_retries=MAX_ATTEMPTS - 1,
+            max_retries=MAX_JOB_STARTS - 1,
             runtime_env={"env_vars": job_environment()},
             name=f"pellucid job {number}",
         )
