@@ -4,13 +4,12 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
-from trained_runs import make_small_config, shared_folder, train_to_end, write_copy_files
+from trained_runs import fit_folder, make_small_config, shared_folder, train_to_end, write_copy_files
 
 import pellucid
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.files import write_json
 from pellucid.run_folder.run_files import ENSEMBLE, EnsembleRecord
-from pellucid.training.ensemble_fitting import fit_ensemble
 
 CONFIG = make_small_config({"epochs": 3, "pair_ngram": True})
 SOURCES = ["ab", "dcb", "", "abz"]
@@ -40,7 +39,7 @@ def ensemble_of_copies() -> Path:
     for seed, name in enumerate(names, start=1):
         train_to_end(files, folder / "run" / name, msgspec.structs.replace(CONFIG, seed=seed))
     write_json(folder / "run" / ENSEMBLE, EnsembleRecord(names))
-    list(fit_ensemble(files, folder / "run", CONFIG))
+    fit_folder(files, folder / "run", CONFIG)
     return folder / "run"
 
 

@@ -15,10 +15,11 @@ import pytest
 
 from pellucid import files
 from pellucid.cluster import block_folder, ray_job
-from pellucid.cluster.block_folder import BlockFolder, BlockNumbers, locked_block_folder
-from pellucid.cluster.block_pool import MAX_ATTEMPTS, BlockJob, BlockProcessor, BlockWorker, divide_numbers
+from pellucid.cluster.block_folder import BlockFolder, BlockNumbers, Fingerprint, locked_block_folder
+from pellucid.cluster.block_pool import MAX_BLOCK_STARTS, BlockJob, BlockProcessor, BlockWorker, divide_numbers
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.errors import DataError, FolderInUseError, RunError
+from pellucid.files import write_json
 
 FINGERPRINT = {"the version of Pellucid": "1", "the file": "abc"}
 
@@ -289,6 +290,24 @@ def test_a_process_that_was_cut_off_from_an_ended_command_writes_nothing(make_wo
     assert os.listdir(folder.path) == ["lock"]
 
 
+def test_a_process_that_was_cut_off_writes_nothing_into_the_folder_of_another_command(
+    make_worker: MakeWorker, tmp_path: Path
+) -> None:
+    """Regression test: its block became one of the other command, which has another model."""
+    folder = None
+
+    def begin_another(content: bytes) -> bytes:
+        assert folder is not None
+        folder.remove()
+        write_json(folder.path / "fingerprint.json", Fingerprint(parts={"the model": "another"}))
+        return content
+
+    worker = make_worker(b"a", make_processor=lambda threads: begin_another)
+    folder = worker.job.folder
+    assert worker(batch_of(0))["error"] == worker(batch_of(1))["error"] == [""]
+    assert sorted(os.listdir(folder.path)) == ["fingerprint.json", "lock"]
+
+
 def test_a_finished_block_is_not_processed_again(make_worker: MakeWorker) -> None:
     worker = make_worker(b"bug")
     worker.job.folder.write_output(0, b"finished")
@@ -297,9 +316,9 @@ def test_a_finished_block_is_not_processed_again(make_worker: MakeWorker) -> Non
 
 def test_a_block_is_given_up_after_some_deaths(make_worker: MakeWorker) -> None:
     worker = make_worker(b"a")
-    assert [worker.job.folder.count_attempt(0) for _ in range(MAX_ATTEMPTS)] == [*range(1, MAX_ATTEMPTS + 1)]
+    assert [worker.job.folder.count_attempt(0) for _ in range(MAX_BLOCK_STARTS)] == [*range(1, MAX_BLOCK_STARTS + 1)]
     (error,) = json.loads(worker(batch_of(0))["error"][0])
-    assert error.startswith(f"block 1: its process was killed {MAX_ATTEMPTS} times, perhaps for lack of memory")
+    assert error.startswith(f"block 1: its process was killed {MAX_BLOCK_STARTS} times, perhaps for lack of memory")
     worker.job.folder.reset_attempts(0)
     assert worker(batch_of(0))["error"] == [""]
 

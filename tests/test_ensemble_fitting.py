@@ -11,6 +11,7 @@ import pytest
 from trained_runs import (
     DataFiles,
     copy_run_folder,
+    fit_folder,
     make_small_config,
     read_folder_state,
     shared_folder,
@@ -37,7 +38,6 @@ from pellucid.run_folder.run_files import (
 )
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.training import ensemble_fitting
-from pellucid.training.ensemble_fitting import fit_ensemble
 from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
 from pellucid.training.training_data import TrainingFiles
 
@@ -55,7 +55,7 @@ def fitted(files: DataFiles) -> Path:
     """Return the folder of an ensemble of two that has been fitted."""
     folder: Path = shared_folder() / "fitted-ensemble" / "run"
     train_members(folder, files, CONFIG)
-    kinds = [type(event) for event in fit_ensemble(TrainingFiles(files.train, files.valid), folder, CONFIG)]
+    kinds = [type(event) for event in fit_folder(TrainingFiles(files.train, files.valid), folder, CONFIG)]
     assert kinds == [PairNgramWeighted, ConfidenceFitted]
     return folder
 
@@ -102,7 +102,7 @@ def test_members_without_a_weight_of_their_own_have_a_model_for_the_ensemble(
     assert require_transducer(load(members), "joined").pair_ngram is None
     assert load_runtime(members).pair_ngram is None
     write_json(folder / ENSEMBLE, EnsembleRecord(NAMES))
-    events = list(fit_ensemble(TrainingFiles(files.train, files.valid), folder, CONFIG))
+    events = fit_folder(TrainingFiles(files.train, files.valid), folder, CONFIG)
     assert [type(event) for event in events] == [PairNgramWeighted, ConfidenceFitted]
     expected = load(fitted).pair_ngram_weight
     assert load(folder).pair_ngram_weight == load_runtime(folder).pair_ngram_weight == expected > 0
@@ -119,8 +119,30 @@ def test_outputs_of_the_ensemble_have_the_fitted_confidence(fitted: Path) -> Non
 
 def test_a_fitted_ensemble_is_unchanged(fitted: Path, files: DataFiles) -> None:
     before = read_folder_state(fitted)
-    assert list(fit_ensemble(TrainingFiles(files.train, files.valid), fitted, CONFIG)) == []
+    assert fit_folder(TrainingFiles(files.train, files.valid), fitted, CONFIG) == []
     assert read_folder_state(fitted) == before
+
+
+@pytest.mark.parametrize("name", ["_read_validation", "_choose_weight", "fit_predictor_confidence"])
+def test_an_ensemble_that_is_replaced_during_the_fit_is_left_alone(
+    fitted: Path, files: DataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Regression test: weight and confidence were written into the folder at the path."""
+    folder, moved = copy_run_folder(fitted, tmp_path / "run"), tmp_path / "moved"
+    write_json(folder / ENSEMBLE, EnsembleRecord(NAMES))
+    (folder / CONFIDENCE).unlink()
+    function = getattr(ensemble_fitting, name)
+
+    def work_and_replace(*arguments: object) -> object:
+        result = function(*arguments)
+        folder.rename(moved)
+        copy_run_folder(moved, folder)
+        return result
+
+    monkeypatch.setattr(ensemble_fitting, name, work_and_replace)
+    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
+        fit_folder(files, folder, CONFIG)
+    assert read_folder_state(folder) == read_folder_state(moved)
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
@@ -131,7 +153,7 @@ def test_a_lost_confidence_is_fitted_again(fitted: Path, files: DataFiles, tmp_p
         (folder / CONFIDENCE).unlink()
     else:
         (folder / CONFIDENCE).write_bytes(content[:-9])
-    events = list(fit_ensemble(TrainingFiles(files.train, files.valid), folder, CONFIG))
+    events = fit_folder(TrainingFiles(files.train, files.valid), folder, CONFIG)
     assert [type(event) for event in events] == [ConfidenceFitted]
     assert (folder / CONFIDENCE).read_bytes() == content
 
@@ -144,7 +166,7 @@ def test_an_ensemble_of_gpus_is_fitted_on_a_machine_without_one(
     write_json(folder / ENSEMBLE, EnsembleRecord(NAMES))
     (folder / CONFIDENCE).unlink()
     config = msgspec.structs.replace(CONFIG, device="cuda")
-    events = list(fit_ensemble(TrainingFiles(files.train, files.valid), folder, config))
+    events = fit_folder(TrainingFiles(files.train, files.valid), folder, config)
     assert [type(event) for event in events] == [PairNgramWeighted, ConfidenceFitted]
 
 
@@ -156,7 +178,7 @@ def test_a_replaced_member_gives_a_warning_and_a_new_fit(fitted: Path, files: Da
         changed = load(folder)
     assert changed.confidence is None
     assert changed.pair_ngram_weight == load([folder / name for name in NAMES[::-1]]).pair_ngram_weight
-    events = list(fit_ensemble(TrainingFiles(files.train, files.valid), folder, CONFIG))
+    events = fit_folder(TrainingFiles(files.train, files.valid), folder, CONFIG)
     assert [type(event) for event in events] == [PairNgramWeighted, ConfidenceFitted]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -166,7 +188,7 @@ def test_a_replaced_member_gives_a_warning_and_a_new_fit(fitted: Path, files: Da
 def test_an_ensemble_without_a_pair_ngram_model_reads_the_validation_set_that_was_held_out(tmp_path: Path) -> None:
     files, config = TrainingFiles(write_copy_files(tmp_path).train, None), make_small_config({"epochs": 1})
     train_members(tmp_path / "run", files, config)
-    events = list(fit_ensemble(files, tmp_path / "run", config))
+    events = fit_folder(files, tmp_path / "run", config)
     held_out = (tmp_path / "run" / NAMES[0] / VALIDATION).read_text("utf-8").splitlines()
     assert [event.examples for event in events if isinstance(event, ConfidenceFitted)] == [len(held_out)]
     assert len(events) == 1 and load(tmp_path / "run").pair_ngram_weight == 0

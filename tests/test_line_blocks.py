@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pyarrow
 import pytest
 from pyarrow import parquet
 from task_cases import make_examples, task_run
-from trained_runs import digits_run, write_pairs
+from trained_runs import copy_run_folder, digits_run, write_pairs
 
-from pellucid.cli import backend, evaluate, evaluation_blocks, line_blocks
+from pellucid.cli import backend, evaluate, evaluation_blocks, line_blocks, predict
 from pellucid.cli.backend import BackendChoice, BackendPlan, ChosenBackends, PredictionBackend
 from pellucid.cli.line_blocks import FinishedLines, LineBlock, WrittenBlocks, join_line_blocks, write_line_blocks
+from pellucid.cli.predict_arguments import PredictArguments, configure_predictor
 from pellucid.cli.score import PairScorer
 from pellucid.cli.sources import LineChunk
 from pellucid.cluster.block_folder import BlockFolder, BlockNumbers
@@ -34,7 +35,7 @@ from pellucid.data.readers import BadLine
 from pellucid.decoding import streaming
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.dependencies import MissingDependencyError
-from pellucid.errors import ConfigError, DataError, RunError
+from pellucid.errors import ConfigError, DataError, InputError, RunError
 
 LINES = ["one two", "", "three", "nine é", "four five six", "two", "seven", "eight nine", "zero", "one", "six six"]
 TARGETS = ["12", "", "3", "9", "456", "2", "7", "89", "0", "1", "66"]
@@ -350,6 +351,83 @@ def test_an_ensemble_decodes_on_a_cluster(
     expected = capsys.readouterr().out
     run_main(*command, "--on", "ray", "--output", tmp_path / "out")
     assert (tmp_path / "out").read_text("utf-8") == expected
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "confidence.json", "lexicon.tsv"])
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_a_machine_that_loads_other_files_than_the_command_is_reported(
+    name: str,
+    moment: str,
+    cluster: LocalCluster,
+    files: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Regression test: outputs of several models were in one file, if the run was trained meanwhile."""
+    run, lexicon, is_during = copy_run_folder(digits_run().run, tmp_path / "run"), tmp_path / "lexicon.tsv", False
+    lexicon.write_text("two\t22\n")
+    path = lexicon if name == lexicon.name else run / name
+
+    def change_and_process(*arguments: Any) -> None:  # noqa: ANN401
+        nonlocal is_during
+        is_during = True
+        if moment == "before":
+            path.write_bytes(path.read_bytes() + b"\n")
+        cluster.process(*arguments)
+
+    def configure_and_change(predictor: BasePredictor, args: PredictArguments) -> BasePredictor:
+        configured = configure_predictor(predictor, args)
+        if moment == "during" and is_during:
+            path.write_bytes(path.read_bytes() + b"\n")
+        return configured
+
+    monkeypatch.setattr(line_blocks, "process_on_cluster", change_and_process)
+    monkeypatch.setattr(predict, "configure_predictor", configure_and_change)
+    with pytest.raises(ClusterError, match=rf"{path if name == lexicon.name else run} has changed since the command"):
+        run_main(
+            *("predict", run, files["sources.txt"], "--lexicon", lexicon, "--on", "ray", "--output", tmp_path / "out")
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_in_training_that_has_no_better_model_continues(
+    cluster: LocalCluster, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """Regression test: each checkpoint of the training made the blocks those of another command."""
+    run = copy_run_folder(digits_run().run, tmp_path / "run")
+    command = ("predict", run, files["sources.txt"], "--on", "ray", "--output", tmp_path / "out")
+    cluster.max_blocks = 1
+    with pytest.raises(ClusterError, match="killed"):
+        run_main(*command)
+    (run / "training.safetensors").unlink()
+    cluster.max_blocks = 1000
+    run_main(*command)
+    assert cluster.computed == [2, 1, 0]
+
+
+def test_a_changed_lexicon_is_named(cluster: LocalCluster, files: dict[str, Path], tmp_path: Path) -> None:
+    lexicon = tmp_path / "lexicon.tsv"
+    lexicon.write_text("two\t22\n")
+    command = ("predict", digits_run().run, files["sources.txt"], "--lexicon", lexicon, "--on", "ray")
+    cluster.max_blocks = 1
+    with pytest.raises(ClusterError, match="killed"):
+        run_main(*command, "--output", tmp_path / "out")
+    lexicon.write_text("two\t23\n")
+    with pytest.raises(RunError, match=r"another command \(different: the file of --lexicon\)"):
+        run_main(*command, "--output", tmp_path / "out")
+
+
+@pytest.mark.parametrize("flag", ["--source-column", "--features-column"])
+def test_a_column_name_that_is_not_utf8_is_a_message(
+    flag: str, cluster: LocalCluster, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """Regression test: a traceback."""
+    command = (digits_run().run, files["pairs.tsv"], flag, os.fsdecode(b"caf\xe9"))
+    with pytest.raises(InputError) as expected:
+        run_main("predict", *command)
+    with pytest.raises(InputError) as found:
+        run_main("predict", *command, "--on", "ray", "--output", tmp_path / "out")
+    assert str(found.value) == str(expected.value)
 
 
 def test_bad_lines_of_a_file_whose_name_is_not_utf8_are_encoded(tmp_path: Path) -> None:

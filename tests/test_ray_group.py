@@ -28,7 +28,7 @@ from pellucid.cluster import ray_group
 from pellucid.cluster.mailbox import DriverMailbox
 from pellucid.cluster.ray_connection import ray_connection
 from pellucid.cluster.ray_group import GroupTasks, TrainingThread, run_in_group
-from pellucid.cluster.ray_job import MAX_ATTEMPTS, LockedProbe, Submission
+from pellucid.cluster.ray_job import MAX_JOB_STARTS, LockedProbe, Submission
 from pellucid.cluster.ray_pool import JobResources, count_slots
 from pellucid.errors import ConfigError, DataError, FolderInUseError, InputError, RunError, WorkerLostError
 from pellucid.training.data_parallel import serve_connected
@@ -158,8 +158,8 @@ def test_worker_0_stops_on_request_and_its_failure_is_raised(tmp_path: Path) -> 
     ("error", "attempt", "is_raised"),
     [
         (FolderInUseError("in use"), 1, True),
-        (FolderInUseError("in use"), MAX_ATTEMPTS, False),
-        (WorkerLostError("lost"), MAX_ATTEMPTS, True),
+        (FolderInUseError("in use"), MAX_JOB_STARTS, False),
+        (WorkerLostError("lost"), MAX_JOB_STARTS, True),
         (DataError("bad"), 1, False),
     ],
 )

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pellucid.cli.serve import TOKEN_VARIABLE
 from pellucid.cluster import ray_job, ray_pool
 from pellucid.cluster.mailbox import DriverMailbox, JobMessage, Mailbox
 from pellucid.cluster.ray_connection import ClusterError, ray_connection
@@ -32,6 +33,7 @@ from pellucid.cluster.ray_pool import (
     SubmittedJob,
     WaitWarning,
     _last_event,
+    job_environment,
     locked_probe,
     use_ray_pool,
 )
@@ -160,6 +162,13 @@ def test_errors_of_a_command_are_not_taken_for_those_of_its_file(tmp_path: Path)
         raise BrokenPipeError
     with pytest.raises(RunError, match=r"^cannot write .*\.x{240}-on-ray"), locked_probe(tmp_path / ("x" * 240)):
         pass
+
+
+def test_the_token_of_serve_is_not_given_to_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: Ray stores the variables of a job, and shows them."""
+    monkeypatch.setenv("PELLUCID_PLAIN", "1")
+    monkeypatch.setenv(TOKEN_VARIABLE, "secret")
+    assert job_environment()["PELLUCID_PLAIN"] == "1" and "secret" not in job_environment().values()
 
 
 def test_no_worker_is_free_if_fewer_than_the_running_jobs_are_left() -> None:

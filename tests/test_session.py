@@ -22,6 +22,7 @@ from trained_runs import (
     RUN_FILES,
     DataFiles,
     assert_runs_identical,
+    copy_run_folder,
     copy_task_run,
     list_run_files,
     make_copy_examples,
@@ -447,6 +448,46 @@ def test_a_training_writes_nothing_after_its_folder_is_removed_or_replaced(tmp_p
     with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
         list(events)
     assert (read_folder_state(folder) if folder.exists() else None) == before
+
+
+def replace_during(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, folder: Path) -> None:  # noqa: ANN401
+    """Let a function of a module move a folder away, and put a copy at its place, after its work."""
+    function = getattr(module, name)
+
+    def work_and_replace(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        result = function(*arguments, **named)
+        folder.rename(folder.with_name("moved"))
+        shutil.copytree(folder.with_name("moved"), folder)
+        return result
+
+    monkeypatch.setattr(module, name, work_and_replace)
+
+
+@pytest.mark.parametrize(
+    "name", ["load_pretrained", "fit_missing_pair_ngram", "weight_pair_ngram", "fit_missing_confidence"]
+)
+def test_a_folder_replaced_during_a_fit_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Regression test: the fits take minutes, and their files were written into the folder at the path."""
+    files, folder = write_copy_files(tmp_path), tmp_path / "run"
+    replace_during(monkeypatch, session, name, folder)
+    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
+        list(session.train_run(files, folder, make_small_config({"epochs": 1, "pair_ngram": True})))
+    assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")
+
+
+def test_a_finished_run_that_is_replaced_during_a_fit_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: a missing confidence is fitted again, and was written into the folder at the path."""
+    task = copy_task_run()
+    folder = copy_run_folder(task.run, tmp_path / "run")
+    (folder / "confidence.json").unlink()
+    replace_during(monkeypatch, session, "fit_missing_confidence", folder)
+    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
+        list(session.train_run(task.files, folder, task.config))
+    assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")
 
 
 def train_until_saved(files: DataFiles, folder: Path) -> Iterator[RunEvent]:

@@ -8,16 +8,18 @@ import pytest
 
 from pellucid.data.examples import Example
 from pellucid.training import validation_sample
-from pellucid.training.validation_sample import decode_in_time, sample_evenly
+from pellucid.training.validation_sample import decode_in_time, sample_evenly, shuffled_sample
 
 EXAMPLES = [Example(str(number), "") for number in range(10)]
 
 
 def test_a_sample_is_spaced_evenly_and_shuffled_in_a_fixed_order() -> None:
-    sample = sample_evenly(range(1000), 100)
+    sample = shuffled_sample(range(1000), 100)
     assert sorted(sample) == list(range(0, 1000, 10)) and sample != sorted(sample)
-    assert sample_evenly(range(1000), 100) == sample
-    assert sorted(sample_evenly("abc", 100)) == ["a", "b", "c"] and sample_evenly([], 5) == []
+    assert shuffled_sample(range(1000), 100) == sample and shuffled_sample(range(1000), 3) == [666, 0, 333]
+    assert sorted(shuffled_sample("abc", 100)) == ["a", "b", "c"] and shuffled_sample([], 5) == []
+    assert sample_evenly(range(100), 3) == [0, 33, 66] and sample_evenly("ab", 9) == ["a", "b"]
+    assert sample_evenly([], 5) == sample_evenly("abc", 0) == []
 
 
 @pytest.mark.parametrize(

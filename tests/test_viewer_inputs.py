@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pellucid.config.settings import DataConfig
 from pellucid.evaluation.metrics import ScoredExample
-from pellucid.viewer.inputs import read_example_file, sample_evenly, select_examples
+from pellucid.viewer.inputs import read_example_file, sample_with_ends, select_examples
 
 
 def make_scored_example(errors: int) -> ScoredExample:
@@ -104,7 +104,7 @@ def test_selection_has_the_maximum_size_without_repetition(errors: list[int], ma
 
 @given(st.integers(0, 50), st.integers(-3, 60))
 def test_evenly_sampled_items_are_distinct_and_include_both_ends(size: int, count: int) -> None:
-    result = sample_evenly(range(size), count)
+    result = sample_with_ends(range(size), count)
     assert len(result) == len(set(result)) == min(size, max(count, 0))
     if count > 1 and size > 1:
         assert result[0] == 0 and result[-1] == size - 1

@@ -252,6 +252,21 @@ def test_finished_training_has_no_events(port: int) -> None:
     assert [number for name, number, _ in events if name == "line"] == list(range(lines))
 
 
+def test_the_events_of_another_run_are_not_sent_to_a_page(port: int) -> None:
+    """Regression test: a page whose server was started again with another run drew the events of both."""
+    page = send_request(port, "/api/contents").json["page_id"]
+    assert (
+        page
+        and [name for name, *_ in parse_events(send_request(port, f"/api/training?since=0&page={page}").body)][-1]
+        != "failed"
+    )
+    for since in (0, 10**6):
+        reply = send_request(port, f"/api/training?since={since}&page=other")
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        message = "The server now shows another model or file than this page: load the page again."
+        assert parse_events(reply.body) == [("failed", None, message)]
+
+
 @pytest.mark.slow
 def test_training_events_are_streamed_once(tmp_path: Path) -> None:
     folder = make_interrupted_run(tmp_path / "run")

@@ -21,8 +21,11 @@ from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 from pellucid.recipes.jobs import progress_callback
 from pellucid.recipes.recipe import RecipeRequest
+from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.model_file import parameter_file
+from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE
 from pellucid.run_folder.tensor_file import open_tensors
+from pellucid.training.ensemble_fitting import fit_ensemble
 from pellucid.training.events import RunEvent, UpdateCompleted
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
@@ -112,6 +115,12 @@ def train_to_end(files: TrainingFiles, folder: Path, config: Config) -> list[Run
     """Train without an interruption; return all events."""
     torch.set_num_threads(1)
     return list(train_run(files, folder, config))
+
+
+def fit_folder(files: TrainingFiles, folder: Path, config: Config) -> list[RunEvent]:
+    """Fit a finished ensemble, whose folder is locked meanwhile; return all events."""
+    with lock_run_folder(folder, (ENSEMBLE, CONFIDENCE)) as lock:
+        return list(fit_ensemble(files, lock, config))
 
 
 @cache

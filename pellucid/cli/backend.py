@@ -7,7 +7,7 @@ decodes a line with a pair n-gram model faster, which saves more time than loadi
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -159,7 +159,14 @@ def count_hypotheses(
 class ChosenBackends:
     """Predictors of some runs in the backends that another process has chosen, each loaded when it is first needed."""
 
-    def __init__(self, runs: Sequence[Path], device: Device, configure: Configure, threads: int) -> None:
+    def __init__(
+        self,
+        runs: Sequence[Path],
+        device: Device,
+        configure: Configure,
+        threads: int,
+        loading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         """Set what is loaded.
 
         Args:
@@ -167,7 +174,9 @@ class ChosenBackends:
             device: Device of PyTorch.
             configure: Function that sets the options of the command line.
             threads: Number of threads of PyTorch, in place of that of the run.
+            loading: Function that returns the context in which they are loaded; none by default.
         """
+        self.loading = loading
         self.load = {
             False: partial(_load_runtime, runs, device, configure),
             True: partial(_load_pytorch, runs, device, configure, threads),
@@ -182,10 +191,11 @@ class ChosenBackends:
             choice: The backend.
 
         Raises:
-            InputError: A run cannot be loaded.
+            InputError: A run cannot be loaded, or as in the context of loading.
         """
         if choice.pytorch not in self.loaded:
-            self.loaded[choice.pytorch] = self.load[choice.pytorch]()
+            with self.loading():
+                self.loaded[choice.pytorch] = self.load[choice.pytorch]()
         if not choice.pytorch:
             yield self.loaded[False]
             return

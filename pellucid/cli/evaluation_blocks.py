@@ -4,7 +4,7 @@ The pairs are decoded in the same chunks as without --on ray. Each chunk is a bl
 traces of its outputs as JSON in compact form, to the bit. Metrics and tables are computed by the command itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import msgspec
 
 from pellucid.cli.backend import BackendChoice, BackendPlan, ChosenBackends, count_hypotheses
 from pellucid.cli.block_progress import RayMessages, process_on_cluster
-from pellucid.cli.fingerprint import checksum, command_fingerprint
+from pellucid.cli.fingerprint import LoadedFiles, checksum, command_fingerprint
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
 from pellucid.cluster.block_folder import BlockFolder, BlockNumbers, locked_block_folder
 from pellucid.cluster.block_pool import BlockJob
@@ -67,15 +67,17 @@ class ExampleBlock(msgspec.Struct, frozen=True):
 class EvaluationBlockProcessor:
     """Decodes blocks of examples on a machine of the cluster."""
 
-    def __init__(self, command: EvaluationCommand, threads: int) -> None:
+    def __init__(self, command: EvaluationCommand, fingerprint: Mapping[str, str], threads: int) -> None:
         """Set the command; the run is loaded with the first block.
 
         Args:
             command: The command.
+            fingerprint: Its fingerprint, with which the loaded files are compared.
             threads: Number of threads.
         """
-        self.command = command
-        self.backends = ChosenBackends([command.run], command.device, command.configure, threads)
+        self.command, runs = command, [command.run]
+        files = LoadedFiles(runs, command.search.lexicon, fingerprint)
+        self.backends = ChosenBackends(runs, command.device, command.configure, threads, files.unchanged)
 
     def __call__(self, content: bytes) -> bytes:
         """Return the outputs of each example of a block, as JSON.
@@ -84,7 +86,7 @@ class EvaluationBlockProcessor:
             content: The block.
 
         Raises:
-            InputError: As in decoding.
+            InputError: As in decoding; or the run has changed since the command began.
         """
         block, command = msgspec.msgpack.decode(content, type=ExampleBlock), self.command
         with self.backends.predictor(block.choice) as predictor:
@@ -136,7 +138,7 @@ class EvaluationCluster:
         unfinished = self._write_blocks(folder, chunks, predictor, command)
         if unfinished:
             resources = JobResources(predictor.config.threads or 1)
-            job = BlockJob(folder, partial(EvaluationBlockProcessor, command), resources)
+            job = BlockJob(folder, partial(EvaluationBlockProcessor, command, folder.fingerprint), resources)
             process_on_cluster(job, command.device, unfinished, len(chunks))
         return [traces for number, chunk in enumerate(chunks) for traces in _read_traces(folder, number, len(chunk))]
 

@@ -17,6 +17,7 @@ from pellucid.argument_checks import replace_surrogates
 from pellucid.cli.backend import BackendChoice, BackendPlan, ChosenBackends, PredictionBackend
 from pellucid.cli.block_progress import process_on_cluster
 from pellucid.cli.csv_output import CsvOutput
+from pellucid.cli.fingerprint import LoadedFiles
 from pellucid.cli.sources import Acceptance, DecodingNotes, LineChunk, NoteCounts
 from pellucid.cluster.block_folder import START_AGAIN, BlockFolder, BlockNumbers, locked_block_folder
 from pellucid.cluster.block_pool import BlockJob
@@ -81,6 +82,10 @@ class LineCommand(Protocol):
     def device(self) -> Device:
         """Device for decoding."""
 
+    @property
+    def lexicon(self) -> Path | None:
+        """File of --lexicon; None without one."""
+
     def configure(self, predictor: "BasePredictor") -> "BasePredictor":
         """Return the predictor with the options of the command line.
 
@@ -144,15 +149,17 @@ class FinishedLines(msgspec.Struct, frozen=True):
 class LineBlockProcessor:
     """Decodes blocks on a machine of the cluster."""
 
-    def __init__(self, command: LineCommand, threads: int) -> None:
+    def __init__(self, command: LineCommand, fingerprint: Mapping[str, str], threads: int) -> None:
         """Set the command; the runs are loaded when a block needs them.
 
         Args:
             command: The command.
+            fingerprint: Its fingerprint, with which the loaded files are compared.
             threads: Number of threads.
         """
         self.command = command
-        self.backends = ChosenBackends(command.runs, command.device, command.configure, threads)
+        files = LoadedFiles(command.runs, command.lexicon, fingerprint)
+        self.backends = ChosenBackends(command.runs, command.device, command.configure, threads, files.unchanged)
 
     def __call__(self, content: bytes) -> bytes:
         """Return the finished block of a block.
@@ -161,7 +168,7 @@ class LineBlockProcessor:
             content: The block, as `write_line_blocks` wrote it.
 
         Raises:
-            InputError: As in decoding.
+            InputError: As in decoding; or the runs have changed since the command began.
         """
         block = msgspec.msgpack.decode(content, type=LineBlock)
         cells, names = TableCells(), list[str]()
@@ -212,7 +219,7 @@ def decode_on_cluster(
         written = write_line_blocks(folder, chunks, decoder, plan, backend.predictor)
         if written.unfinished:
             resources = JobResources(backend.predictor.config.threads or 1)
-            job = BlockJob(folder, partial(LineBlockProcessor, command), resources)
+            job = BlockJob(folder, partial(LineBlockProcessor, command, output.fingerprint), resources)
             process_on_cluster(job, command.device, written.unfinished, written.num_blocks)
         join_line_blocks(folder, written, decoder, output.file)
         folder.remove()

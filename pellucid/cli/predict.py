@@ -44,6 +44,11 @@ class PredictCommand(NamedTuple):
         """Device for decoding."""
         return self.args.device
 
+    @property
+    def lexicon(self) -> Path | None:
+        """File of --lexicon; None without one."""
+        return self.args.lexicon
+
     def configure(self, predictor: "BasePredictor") -> "BasePredictor":
         """Return the predictor with the options of the command line.
 

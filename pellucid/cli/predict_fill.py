@@ -21,7 +21,7 @@ from pellucid.errors import ConfigError, DataError, count_noun, quote, suggest
 if TYPE_CHECKING:
     from pellucid.cli.backend import PredictionBackend
 
-MAX_LISTED = 20
+MAX_LISTED_ROWS = 20
 """Maximum number of rows that cannot be read and are listed."""
 
 
@@ -177,10 +177,10 @@ def check_rows(lines: Iterable[InputLine], file: Path, on_bad_line: Literal["sto
     for line in lines:
         if isinstance(line, BadLine):
             num_bad += 1
-            if num_bad <= MAX_LISTED:
+            if num_bad <= MAX_LISTED_ROWS:
                 print_message(str(line))
     if num_bad and on_bad_line == "stop":
-        listed = "" if num_bad <= MAX_LISTED else f"; the first {MAX_LISTED} are listed"
+        listed = "" if num_bad <= MAX_LISTED_ROWS else f"; the first {MAX_LISTED_ROWS} are listed"
         raise DataError(
             f"{file}: {count_noun(num_bad, 'row')} cannot be read{listed}. --fill writes every row, so nothing "
             "is written: correct them first, or write them as they are with --on-bad-line skip"

@@ -190,6 +190,8 @@ class ScoreCommand(NamedTuple):
     device: Device
     runs: tuple[Path, ...]
     """Run folders, as absolute paths."""
+    lexicon: None = None
+    """A target is scored by the model, with or without a lexicon."""
 
     def configure(self, predictor: "BasePredictor") -> "BasePredictor":
         """Return the predictor, which has no options.

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from pellucid.tuning.storage import StudyStorage
     from pellucid.tuning.study import EndedTrial
 
-MAX_LISTED = 5
-"""Maximum number of listed trials and settings."""
+MAX_LISTED_TRIALS = 5
+"""Maximum number of listed trials."""
+MAX_LISTED_SETTINGS = 5
+"""Maximum number of hyperparameters whose importance is listed."""
 STUDY_NAME = "pellucid"
 """Default name of a study in a database."""
 MAX_STUDY_NAME_LENGTH = 512
@@ -208,10 +210,10 @@ def _print_results(finished: "StudyFinished", request: "StudyRequest") -> int:
 
     metric = request.config.training.metric
     results = finished.results
-    for trial in rank_trials(results.ended, metric)[:MAX_LISTED]:
+    for trial in rank_trials(results.ended, metric)[:MAX_LISTED_TRIALS]:
         if trial.state == "finished":
             print(f"{format_score(trial.score, metric):>9}  trial {trial.number}: {_format_settings(trial.values)}")
-    weights = list(results.importances.items())[:MAX_LISTED]
+    weights = list(results.importances.items())[:MAX_LISTED_SETTINGS]
     if weights:
         print("hyperparameter importance: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
     if finished.unfinished:

@@ -114,13 +114,15 @@ class BlockFolder:
     Machines that process blocks make their own object with the same path. Nothing is held in memory.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fingerprint: Mapping[str, str] | None = None) -> None:
         """Set the folder, which `locked_block_folder` creates.
 
         Args:
             path: The folder, as an absolute path.
+            fingerprint: Fingerprint of the command; None, the default, for one that processes no blocks.
         """
         self.path = path
+        self.fingerprint = dict(fingerprint or {})
 
     def write_input(self, number: int, content: bytes) -> None:
         """Write a block of the input atomically, and reset the count of its starts.
@@ -209,8 +211,28 @@ class BlockFolder:
         return self._has_files("output", "attempts")
 
     def is_in_use(self) -> bool:
-        """Return whether the command to which the folder belongs has not ended, or can be continued."""
-        return file_exists(self.path / FINGERPRINT)
+        """Return whether the folder belongs to this command still, which has not ended or can be continued.
+
+        The folder may have been removed, and created again for another command.
+
+        Raises:
+            RunError: The fingerprint in the folder cannot be read.
+        """
+        return self.read_fingerprint() == self.fingerprint
+
+    def read_fingerprint(self) -> dict[str, str] | None:
+        """Return the fingerprint in the folder; None if there is none.
+
+        Raises:
+            RunError: It cannot be read, or is damaged.
+        """
+        file = self.path / FINGERPRINT
+        if not file_exists(file):
+            return None
+        try:
+            return decode_json(read_bytes(file, RunError, MAX_SETTINGS_SIZE), Fingerprint).parts
+        except ValueError:
+            raise RunError(f"{file} is damaged: remove {self.path} to start again") from None
 
     def is_finished(self, number: int) -> bool:
         """Return whether a block is finished, for a machine that processes it and does not read it.
@@ -318,8 +340,8 @@ def locked_block_folder(path: Path, fingerprint: Mapping[str, str]) -> Iterator[
     _check_content(path)  # before a file is created there
     with open_regular_file(path / LOCK, mode="ab") as file, hold_lock(file, path / LOCK, "another command"):
         _check_content(path)
-        folder = BlockFolder(path)
-        _check_fingerprint(folder, fingerprint)
+        folder = BlockFolder(path, fingerprint)
+        _check_fingerprint(folder)
         yield folder
     with suppress(OSError):  # unfinished blocks and files of others stay
         path.rmdir()
@@ -333,20 +355,17 @@ def _check_content(path: Path) -> None:
         raise RunError(f"{path} holds {others[0]} and no {FINGERPRINT}: expected a new or an empty folder")
 
 
-def _check_fingerprint(folder: BlockFolder, fingerprint: Mapping[str, str]) -> None:
+def _check_fingerprint(folder: BlockFolder) -> None:
     """Write the fingerprint of a new folder, and compare that of another one; `RunError` names what differs."""
-    path, file = folder.path, folder.path / FINGERPRINT
-    if not file_exists(file):
-        write_json(file, Fingerprint(parts=dict(fingerprint)))
+    path, file, fingerprint = folder.path, folder.path / FINGERPRINT, folder.fingerprint
+    found = folder.read_fingerprint()
+    if found is None:
+        write_json(file, Fingerprint(parts=fingerprint))
         return
-    try:
-        found = decode_json(read_bytes(file, RunError, MAX_SETTINGS_SIZE), Fingerprint).parts
-    except ValueError:
-        raise RunError(f"{file} is damaged: remove {path} to start again") from None
     different = [name for name in {**fingerprint, **found} if found.get(name) != fingerprint.get(name)]
     if different and not folder.has_processed_blocks():
         folder.remove_blocks()
-        write_json(file, Fingerprint(parts=dict(fingerprint)))
+        write_json(file, Fingerprint(parts=fingerprint))
     elif different:
         raise RunError(
             f"{path} has the blocks of another command (different: {', '.join(different)}): repeat that "

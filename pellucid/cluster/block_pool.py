@@ -24,7 +24,7 @@ from pellucid.version import __version__
 if TYPE_CHECKING:
     from ray.data import Dataset
 
-MAX_ATTEMPTS = 5
+MAX_BLOCK_STARTS = 5
 """Maximum number of starts of a block whose process is killed."""
 MAX_TASKS = 10_000
 """Number of tasks of Ray among which the blocks are divided, at most: each takes the driver a few milliseconds."""
@@ -99,10 +99,10 @@ class BlockWorker:
         folder = self.job.folder
         if not folder.is_in_use():  # the command has ended without this machine, which was cut off from it
             return
-        if folder.count_attempt(number) > MAX_ATTEMPTS:
+        if folder.count_attempt(number) > MAX_BLOCK_STARTS:
             raise ClusterError(
-                f"block {number + 1}: its process was killed {MAX_ATTEMPTS} times, perhaps for lack of memory; start "
-                "Ray with fewer CPUs per machine (ray start --num-cpus N)"
+                f"block {number + 1}: its process was killed {MAX_BLOCK_STARTS} times, perhaps for lack of memory; "
+                "start Ray with fewer CPUs per machine (ray start --num-cpus N)"
             )
         if self.processor is None:
             threads = self.job.resources.cpus

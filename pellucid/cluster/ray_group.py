@@ -23,7 +23,7 @@ from pellucid.cluster.ray_connection import convert_ray_error, ray_errors_as_mes
 from pellucid.cluster.ray_job import (
     DEATH_ADVICE,
     LOCK_PAUSE,
-    MAX_ATTEMPTS,
+    MAX_JOB_STARTS,
     LockedProbe,
     Outbox,
     Submission,
@@ -202,7 +202,7 @@ def _build_trainer(settings: GroupSettings, num_workers: int, resources: JobReso
         run_config=RunConfig(
             name="pellucid",
             storage_path=str(storage),
-            failure_config=FailureConfig(max_failures=MAX_ATTEMPTS - 1),
+            failure_config=FailureConfig(max_failures=MAX_JOB_STARTS - 1),
             worker_runtime_env={"env_vars": job_environment()},
         ),
     )
@@ -250,7 +250,7 @@ def _run_worker(config: dict[str, GroupSettings]) -> None:
         event, attempt = _run_first(tasks, submission, mailbox)
     if not isinstance(event, JobFailure):
         return
-    is_locked = isinstance(event.error, FolderInUseError) and attempt < MAX_ATTEMPTS
+    is_locked = isinstance(event.error, FolderInUseError) and attempt < MAX_JOB_STARTS
     is_lost = isinstance(event.error, WorkerLostError) or (rank and isinstance(event.error, WorkerError))
     if is_locked or is_lost:  # another worker that has died is an unexpected error of a collective call
         time.sleep(LOCK_PAUSE)

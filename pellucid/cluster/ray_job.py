@@ -33,10 +33,10 @@ MAX_LOCK_SECONDS = 180.0
 has died after 90 seconds, unless it is set up otherwise."""
 LOCK_PAUSE = 3.0
 """Seconds between two attempts to take the lock."""
-MAX_ATTEMPTS = 10
+MAX_JOB_STARTS = 10
 """Maximum number of starts of a job whose process is killed or whose machine fails."""
 DEATH_ADVICE = (
-    f"was killed {MAX_ATTEMPTS} times, perhaps for lack of memory, or its machines failed; if memory is short, start "
+    f"was killed {MAX_JOB_STARTS} times, perhaps for lack of memory, or its machines failed; if memory is short, start "
     "Ray with fewer CPUs per machine (ray start --num-cpus N)"
 )
 """End of the message for a process that is not started again."""
@@ -179,7 +179,7 @@ def run_ray_job(task: Task, submission: Submission, mailbox: Any) -> JobResult |
     with Outbox(mailbox, submission.submission_number, submission.max_silence) as outbox:
         channel = WorkerChannel(outbox, submission.number, outbox.stop)
         try:
-            if outbox.attempt > MAX_ATTEMPTS:
+            if outbox.attempt > MAX_JOB_STARTS:
                 raise WorkerDiedError(f"the process of a job {DEATH_ADVICE}")
             prepare_process(submission)
         except InputError as error:

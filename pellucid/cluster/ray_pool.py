@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 from pellucid import worker_pool
 from pellucid.cluster.mailbox import DriverMailbox
 from pellucid.cluster.ray_connection import convert_ray_error, ray_errors_as_messages
-from pellucid.cluster.ray_job import DEATH_ADVICE, MAX_ATTEMPTS, LockedProbe, Submission, Task, run_ray_job
+from pellucid.cluster.ray_job import DEATH_ADVICE, MAX_JOB_STARTS, LockedProbe, Submission, Task, run_ray_job
 from pellucid.errors import ConfigError, abbreviate_reason, count_noun
 from pellucid.file_lock import try_lock
 from pellucid.files import file_exists, temporary_path, wrap_os_errors
@@ -51,6 +51,8 @@ WAIT_SECONDS = 60.0
 """Seconds without the start of a job after which a command says that it waits."""
 ENVIRONMENT_PREFIX = "PELLUCID_"
 """Start of the names of the environment variables that the jobs take over."""
+SECRET_VARIABLES = ("PELLUCID_TOKEN",)
+"""Variables that they do not take over: Ray stores the others, and shows them on its dashboard and in its logs."""
 
 
 class JobResources(NamedTuple):
@@ -183,7 +185,7 @@ class RayPool:
         remote = self._remote_function.options(
             num_cpus=self.resources.cpus,
             num_gpus=self.resources.gpus,
-            max_retries=MAX_ATTEMPTS - 1,
+            max_retries=MAX_JOB_STARTS - 1,
             runtime_env={"env_vars": job_environment()},
             name=f"pellucid job {number}",
         )
@@ -393,8 +395,9 @@ def storage_folder(locked: Path) -> Path:
 
 
 def job_environment() -> dict[str, str]:
-    """Return the environment variables that a job takes over from this process."""
-    own = {name: value for name, value in os.environ.items() if name.startswith(ENVIRONMENT_PREFIX)}
+    """Return the environment variables that a job takes over from this process: no secrets."""
+    names = [name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX) and name not in SECRET_VARIABLES]
+    own = {name: os.environ[name] for name in names}
     return {**own, "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")}
 
 

@@ -89,7 +89,7 @@ def search_properties(
 
 MAX_CANDIDATES = 10_000
 """Maximum number of symbols of the vocabulary in which variants of a letter are looked for."""
-MAX_LISTED = 10
+MAX_HINT_SYMBOLS = 10
 """Maximum number of symbols listed in a hint."""
 
 
@@ -172,10 +172,10 @@ def _symbol_hint(symbol: str, symbols: Sequence[str]) -> str:
     candidates = [candidate for candidate in symbols[:MAX_CANDIDATES] if len(candidate) <= MAX_WORD_LENGTH]
     variants = [candidate for candidate in candidates if bare and _base_letter(candidate) == bare]
     if variants:
-        return f"; did you mean {' or '.join(map(quote, variants[:MAX_LISTED]))}?"
+        return f"; did you mean {' or '.join(map(quote, variants[:MAX_HINT_SYMBOLS]))}?"
     hint = suggest(symbol, candidates) if len(symbol) > 1 else ""
-    more = f", … ({len(symbols):,} symbols)" if len(symbols) > MAX_LISTED else ""
-    return hint or f"; it writes {', '.join(map(quote, symbols[:MAX_LISTED]))}{more}"
+    more = f", … ({len(symbols):,} symbols)" if len(symbols) > MAX_HINT_SYMBOLS else ""
+    return hint or f"; it writes {', '.join(map(quote, symbols[:MAX_HINT_SYMBOLS]))}{more}"
 
 
 def _base_letter(symbol: str) -> str:

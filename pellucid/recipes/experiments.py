@@ -14,6 +14,7 @@ from pellucid.files import make_folder, read_bytes, write_text
 from pellucid.recipes.published_data import describe_download
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.training.loop import derived_epochs
+from pellucid.training.validation_sample import sample_evenly
 
 MetricName = Literal["sequence_error_rate", "exact_match"]
 """Name of a metric, as an attribute of `Evaluation` and `MeanRates`."""
@@ -327,17 +328,6 @@ def read_pairs(path: Path, config: Config) -> list[Example]:
         ConfigError: The configured columns are invalid.
     """
     return read_examples(path, config.data).examples
-
-
-def sample_evenly(pairs: Sequence[Example], count: int) -> list[Example]:
-    """Return `count` pairs at even distances, beginning with the first, or all if there are fewer.
-
-    Args:
-        pairs: The pairs.
-        count: Maximum number of returned pairs.
-    """
-    size = min(count, len(pairs))
-    return [pairs[index * len(pairs) // size] for index in range(size)]
 
 
 def _plan_training(

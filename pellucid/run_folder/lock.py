@@ -38,6 +38,19 @@ class FolderLock(NamedTuple):
                 f"{self.folder} was removed, moved or replaced during training; nothing more is written to it"
             )
 
+    @contextmanager
+    def replacement_reported(self) -> Iterator[None]:
+        """Report the error of `check` in place of a `RunError` in the block, if there is one: it is its cause.
+
+        Raises:
+            RunError: As in the block, or as in `check`.
+        """
+        try:
+            yield
+        except RunError:
+            self.check()
+            raise
+
 
 @contextmanager
 def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterator[FolderLock]:

@@ -22,7 +22,7 @@ from pellucid.run_folder.confidence_file import SavedConfidence, load_confidence
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CONFIDENCE
 from pellucid.training.events import ConfidenceFitted
-from pellucid.training.validation_sample import decode_in_time, sample_evenly
+from pellucid.training.validation_sample import decode_in_time, shuffled_sample
 
 MAX_PAIRS = 2000
 """Maximum number of validation pairs to which the confidence is fitted; of more, evenly spaced ones are taken."""
@@ -122,7 +122,7 @@ def _decode_validation(
     returned; the order makes them representative.
     """
     has_symbols = predictor.tokenizers.source.split
-    pairs = sample_evenly([example for example in validation if has_symbols(example.source)], MAX_PAIRS)
+    pairs = shuffled_sample([example for example in validation if has_symbols(example.source)], MAX_PAIRS)
     sources = list(dict.fromkeys((pair.source, pair.features) for pair in pairs))
     examples = [Example(source, "", features) for source, features in sources]
     decoded_outputs = decode_in_time(examples, predictor.outputs_for_confidence, seconds, MIN_SOURCES)

@@ -16,6 +16,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.files import file_exists, open_regular_file, remove_file, write_json
 from pellucid.run_folder.confidence_file import save_confidence
 from pellucid.run_folder.identity import combine_fingerprints, read_identity
+from pellucid.run_folder.lock import FolderLock
 from pellucid.run_folder.predictor_loader import load, load_members
 from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, VALIDATION, load_run_config, read_ensemble_record
 from pellucid.training.confidence_training import fit_predictor_confidence, has_confidence
@@ -27,7 +28,9 @@ MAX_TIME_SHARE = 0.05
 """Maximum part of the time limit of a member for the weight, and for the confidence."""
 
 
-def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterator[PairNgramWeighted | ConfidenceFitted]:
+def fit_ensemble(
+    files: TrainingInputs, lock: FolderLock, config: Config
+) -> Iterator[PairNgramWeighted | ConfidenceFitted]:
     """Choose the weight of the pair n-gram model of a finished ensemble, then fit its confidence, and write both.
 
     The networks of an ensemble together are better than each of them, so that the pair n-gram model has less to add,
@@ -35,15 +38,25 @@ def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterato
 
     Args:
         files: Training and validation data of the members.
-        folder: Folder of the ensemble.
+        lock: Lock of the folder of the ensemble, which is checked before each write: the fits may take minutes.
         config: Configuration of a member.
 
     Yields:
         `PairNgramWeighted` if a member has a pair n-gram model, whatever its own weight, and `ConfidenceFitted`.
 
     Raises:
-        InputError: The validation set or a member cannot be read, or a file cannot be written.
+        InputError: The validation set or a member cannot be read, the folder was removed, moved or replaced, or a file
+            cannot be written.
     """
+    with lock.replacement_reported():
+        yield from _fit_members(files, lock, config)
+
+
+def _fit_members(
+    files: TrainingInputs, lock: FolderLock, config: Config
+) -> Iterator[PairNgramWeighted | ConfidenceFitted]:
+    """Choose the weight of the pair n-gram model of an ensemble, and fit its confidence, unless its folder has them."""
+    folder = lock.folder
     record = read_ensemble_record(folder / ENSEMBLE)
     members = [folder / name for name in record.members]
     fingerprint = combine_fingerprints(read_identity(member) for member in members)
@@ -53,6 +66,7 @@ def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterato
     validation = _read_validation(files, members[0])
     limit = parse_duration("training.time_limit", config.training.time_limit)
     seconds = MAX_TIME_SHARE * limit or math.inf
+    lock.check()
     remove_file(folder / CONFIDENCE)  # of other members or damaged: the ensemble could not be loaded
     # The members may have been trained on the GPUs of a cluster, and this machine may have none.
     device: Device = "auto" if config.device == "cuda" else config.device
@@ -60,6 +74,7 @@ def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterato
         predictor = load_members(members, device)
         event = _choose_weight(predictor, validation, seconds)
         weight = 0.0 if event is None else event.weight
+        lock.check()
         write_json(
             folder / ENSEMBLE, msgspec.structs.replace(record, pair_ngram_weight=weight, fingerprint=fingerprint)
         )
@@ -67,6 +82,7 @@ def fit_ensemble(files: TrainingInputs, folder: Path, config: Config) -> Iterato
             yield event
     fitted = fit_predictor_confidence(load(folder, device), validation, fingerprint, seconds)
     if fitted is not None:
+        lock.check()
         save_confidence(folder / CONFIDENCE, fitted.saved)
         yield fitted.event
 

@@ -21,7 +21,7 @@ from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
 from pellucid.run_folder.initial_run import member_configs
 from pellucid.run_folder.initialization import refuse_links
-from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.lock import FolderLock, lock_run_folder
 from pellucid.run_folder.run_files import (
     CONFIDENCE,
     ENSEMBLE,
@@ -173,18 +173,17 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
     new_folders = missing_folders(folder)
     waiting = list(enumerate(training_jobs))[::-1]
     with ExitStack() as stack, open_pool(run_job, first_trainings(at_once)) as pool:
-        folder_locked = False
+        lock: FolderLock | None = None
         try:
             while waiting or pool.busy:
                 while waiting and pool.free_workers:
                     pool.submit(*waiting.pop())
                 for event in pool.events():
                     content = _content_of(event, training_jobs[0].config)
-                    if isinstance(content, ModelBuilt) and not folder_locked:
+                    if isinstance(content, ModelBuilt) and lock is None:
                         # The data files are read, and the folder is new or belongs to this ensemble.
-                        stack.enter_context(lock_run_folder(folder, (ENSEMBLE, CONFIDENCE)))
+                        lock = stack.enter_context(lock_run_folder(folder, (ENSEMBLE, CONFIDENCE)))
                         _write_members(folder / ENSEMBLE, names)
-                        folder_locked = True
                     if isinstance(content, UpdateCompleted):
                         pool.max_workers = at_once  # the first training has compiled the kernels for the others
                     if content is not None:
@@ -193,12 +192,18 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
                         shutdown(pool)
                         return
                 yield None
-            for fitted in fit_ensemble(training_jobs[0].files, folder, training_jobs[0].config):
-                yield WorkerEvent(folder, fitted)
+            yield from _fit_locked(lock, training_jobs[0])
         except BaseException:
             shutdown(pool)
             remove_empty_folders(new_folders)
             raise
+
+
+def _fit_locked(lock: FolderLock | None, job: TrainingJob) -> Iterator[WorkerEvent]:
+    """Fit a finished ensemble, and yield the events; its folder is locked since the first of its networks was built."""
+    if lock is not None:
+        for fitted in fit_ensemble(job.files, lock, job.config):
+            yield WorkerEvent(lock.folder, fitted)
 
 
 def _content_of(event: JobEvent, config: Config) -> RunEvent | None:

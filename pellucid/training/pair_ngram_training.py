@@ -38,7 +38,7 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
 from pellucid.training.loop import TrainingState
-from pellucid.training.validation_sample import decode_in_time, sample_evenly
+from pellucid.training.validation_sample import decode_in_time, shuffled_sample
 
 MAX_SOURCES = 1000
 """Maximum number of validation sources that decide the weight; of more, evenly spaced ones are taken."""
@@ -186,7 +186,7 @@ def _references(validation: Sequence[Example], tokenizer: Tokenizer) -> dict[Exa
         if example.source:
             symbols = tuple(tokenizer.split(example.target))
             targets.setdefault(example._replace(target=""), set()).add(symbols)
-    return {source: targets[source] for source in sample_evenly(list(targets), MAX_SOURCES)}
+    return {source: targets[source] for source in shuffled_sample(list(targets), MAX_SOURCES)}
 
 
 def _percentage(right: Sequence[bool]) -> float:

@@ -241,7 +241,7 @@ def _yield_events(
         del training_data  # frees the texts of a large file; training needs only the ids
         contents = TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial)
         with _explain_other_data(folder, reads, is_mapped and prepared_folder(files) is None):
-            state, fingerprint, log, model_built = _open_training(folder, config, contents)
+            state, fingerprint, log, model_built = _open_training(lock, config, contents)
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
             write_atomic(folder / run_files.VALIDATION, validation_file)
         if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or added):
@@ -251,11 +251,12 @@ def _yield_events(
         del corpus, contents
         yield from (*reads, *added, model_built) if is_resumed else (model_built,)
         if model_built.compiles:
-            _append(log, {"event": "compiling"})
+            _append(lock, log, {"event": "compiling"})
         if state.progress.finished:
             if not has_confidence(folder, fingerprint):  # it is fitted with kernels, as in an undisturbed training
                 _load_kernels(config)
-            yield from _finish_run_folder(state, log, fingerprint)
+            with lock.replacement_reported():
+                yield from _finish_run_folder(state, lock, log, fingerprint)
             yield TrainingStopped(state.progress)
             return
         # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
@@ -373,7 +374,7 @@ def build_state(
 
 
 def _open_training(
-    folder: Path, config: Config, contents: TrainingContents
+    lock: FolderLock, config: Config, contents: TrainingContents
 ) -> tuple[TrainingState, str, RunLog, ModelBuilt]:
     """Return the training state of a run: new, or restored from a checkpoint with the same settings and data.
 
@@ -381,7 +382,7 @@ def _open_training(
     read once, and returned with the fingerprint of settings and data.
     """
     corpus, validation_examples, initial = contents.corpus, contents.validation_examples, contents.initial
-    vocabularies = corpus.vocabularies
+    folder, vocabularies = lock.folder, corpus.vocabularies
     check_vocabularies(vocabularies, config)
     max_output_length(config.search, vocabularies)  # checks the limits before the training
     compared = msgspec.structs.replace(config, training=msgspec.structs.replace(config.training, callbacks=()))
@@ -392,6 +393,7 @@ def _open_training(
     # Symbols of the initial run keep their vectors; pretrained ones are for new symbols.
     initialized = None if initial is None else initialize_network(network, initial, config, vocabularies)
     freeze_parts(network, config)
+    lock.check()  # the data and the network took a while
     if not resumed:
         initialize_run_folder(folder, config, vocabularies)
     state = build_state(network, config, vocabularies, corpus.encoded, validation_examples, str(folder))
@@ -492,15 +494,16 @@ def _train_and_save(writer: "RunFolderWriter", reads: Sequence[LoggedOnce], star
     # A write that a crash cut, or a loss of power, may have left the first of these records only.
     num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
     if missing := reads[num_logged:]:
-        _append(log, *map(_log_record_of_file, missing))
-    yield from _fit_pair_ngram(state, log, writer.fingerprint)
+        _append(lock, log, *map(_log_record_of_file, missing))
+    with lock.replacement_reported():
+        yield from _fit_pair_ngram(state, lock, log, writer.fingerprint)
     clock = OtherTimeClock(state, started_at)
     clock.record()
     try:
         for event in fit(state):
             if isinstance(event, TrainingStopped):
-                lock.check()
-                yield from _finish_run_folder(state, log, writer.fingerprint)
+                with lock.replacement_reported():
+                    yield from _finish_run_folder(state, lock, log, writer.fingerprint)
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
             saved = writer.save_files(event)
             yield event
@@ -580,12 +583,8 @@ class RunFolderWriter:
             RunError: The run folder was removed, moved or replaced, or a file cannot be written.
             DivergenceError: A number of the checkpoint is not finite.
         """
-        try:
-            with add_advice(RESTORE_OR_RENAME):
-                return self._save_files(event)
-        except RunError:
-            self.lock.check()  # the folder may have been replaced since the check before: that is the cause to report
-            raise
+        with self.lock.replacement_reported(), add_advice(RESTORE_OR_RENAME):
+            return self._save_files(event)
 
     def _save_files(self, event: Event) -> list[FileSaved]:
         """Write the files that an event requires, in order."""
@@ -598,7 +597,7 @@ class RunFolderWriter:
             if self.state.config.training.snapshots:
                 self._save_snapshot(event)
         if record:
-            _append(self.log, record)
+            _append(self.lock, self.log, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save_checkpoint())
         if isinstance(event, ValidationCompleted) and event.best:
@@ -629,16 +628,16 @@ class RunFolderWriter:
         return FileSaved(self.folder / run_files.CHECKPOINT, best=False)
 
 
-def _fit_pair_ngram(state: TrainingState, log: RunLog, fingerprint: str) -> Iterator[PairNgramFitted]:
+def _fit_pair_ngram(state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str) -> Iterator[PairNgramFitted]:
     """Fit the pair n-gram model of a run, unless it exists or could not be fitted before; yield its description."""
-    folder, logged = log.path.parent, log.first("pair_ngram")
+    folder, logged = lock.folder, log.first("pair_ngram")
     if logged is not None and not logged["examples"]:
         state.has_pair_ngram = False
         return
     fitted = fit_missing_pair_ngram(state, folder, fingerprint)
     if fitted is not None:
         event = fitted.event
-        _append_once(log, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
+        _append_once(lock, log, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
         state.has_pair_ngram = fitted.model is not None
         if fitted.model is not None:
             # The file follows the record: if a killed training lacks the file, the model is fitted again.
@@ -646,51 +645,56 @@ def _fit_pair_ngram(state: TrainingState, log: RunLog, fingerprint: str) -> Iter
         yield event
 
 
-def _append(log: RunLog, *records: dict[str, Any]) -> None:
-    """Append records to the log file of a run, and to the log that was read from it."""
-    append_log(log.path.parent, *records)
+def _append(lock: FolderLock, log: RunLog, *records: dict[str, Any]) -> None:
+    """Append records to the log file of a run, and to the log that was read from it, after a check of the folder."""
+    lock.check()
+    append_log(lock.folder, *records)
     for record in records:
         log.add(record)
 
 
-def _append_once(log: RunLog, record: dict[str, Any]) -> None:
+def _append_once(lock: FolderLock, log: RunLog, record: dict[str, Any]) -> None:
     """Append a record to the log, unless the log has one of its kind: a lost file may be written again.
 
-    It is flushed to disk, because the file that is written next is never without its record.
+    It is flushed to disk, because the file that is written next is never without its record. The folder is checked in
+    any case, because the file is written into it.
     """
+    lock.check()
     if log.first(record["event"]) is None:
-        _append(log, record)
-        sync_log(log.path.parent)
+        _append(lock, log, record)
+        sync_log(lock.folder)
 
 
 def _finish_run_folder(
-    state: TrainingState, log: RunLog, fingerprint: str
+    state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str
 ) -> Iterator[PairNgramFitted | PairNgramWeighted | ConfidenceFitted]:
     """Write the files of a finished run, unless they exist: end of the log, pair n-gram model, confidence and card.
 
     Settings, vocabularies and a pair n-gram model that were removed or damaged during the training are written anew.
-    The file of the training data is removed.
+    The file of the training data is removed. The fits take up to minutes, so that the folder is checked after each.
     """
-    folder = log.path.parent
+    folder = lock.folder
+    lock.check()
     write_missing_settings(folder, state.config, state.predictor.vocabularies)
-    yield from _fit_pair_ngram(state, log, fingerprint)
-    _append_once(log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
+    yield from _fit_pair_ngram(state, lock, log, fingerprint)
+    _append_once(lock, log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
     if not has_confidence(folder, fingerprint):
         remove_file(folder / run_files.CONFIDENCE)  # a damaged or foreign file, with which the model cannot be loaded
     started_at = time.monotonic()
     seconds_left = state.time_limit - state.progress.seconds - state.progress.other_seconds
     weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder, seconds_left)
     if weighted is not None:
-        _append_once(log, {"event": "interpolated", **weighted.event._asdict()})
+        _append_once(lock, log, {"event": "interpolated", **weighted.event._asdict()})
         save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
         yield weighted.event
     seconds_left -= time.monotonic() - started_at
     fitted = fit_missing_confidence(state.validation_examples, folder, fingerprint, state.config.device, seconds_left)
     if fitted is not None:
         fields = {key: value for key, value in fitted.event._asdict().items() if key != "seconds"}
-        _append_once(log, {"event": "confidence", **fields})
+        _append_once(lock, log, {"event": "confidence", **fields})
         save_confidence(folder / run_files.CONFIDENCE, fitted.saved)
         yield fitted.event
+    lock.check()
     if not file_exists(folder / run_files.CARD):
         write_text(folder / run_files.CARD, build_model_card(state, log))
     try:

@@ -172,7 +172,7 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     prepared = prepared_folder(files)
     if prepared is None:
         examples = read_training_examples(files, config.data)[0].examples
-        measured = [examples[row] for row in sorted(sample_evenly(range(len(examples)), MEASURED_EXAMPLES))]
+        measured = sample_evenly(examples, MEASURED_EXAMPLES)
         # The size of the vocabularies decides the speed. That of subwords is a setting, and they take long to learn.
         has_subwords = "subwords" in (config.data.source_symbols, config.data.target_symbols)
         tokenizers, vocabularies = learn_symbols(measured if has_subwords else examples, config)
@@ -183,7 +183,7 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     assert data.corpus is not None
     encoded = data.corpus.encoded
     count = encoded.source.num_sequences
-    rows = np.sort(sample_evenly(range(count), MEASURED_EXAMPLES))
+    rows = np.array(sample_evenly(range(count), MEASURED_EXAMPLES))
     chosen = EncodedExamples(encoded.source.take(rows), encoded.target.take(rows))
     return MeasuredData(count, data.corpus.vocabularies, chosen, data.validation_examples[:1])
 

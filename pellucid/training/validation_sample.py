@@ -15,15 +15,25 @@ Decoded = TypeVar("Decoded")
 
 
 def sample_evenly(items: Sequence[Item], maximum: int) -> list[Item]:
-    """Return at most `maximum` evenly spaced items, in a fixed shuffled order, so that the first are representative.
+    """Return at most `maximum` evenly spaced items in their order, beginning with the first.
 
     Args:
         items: The items.
         maximum: Maximum number of items.
     """
     count = min(len(items), maximum)
-    numbers = np.random.default_rng(0).permutation(count)
-    return [items[number * len(items) // count] for number in numbers.tolist()]
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def shuffled_sample(items: Sequence[Item], maximum: int) -> list[Item]:
+    """Return the items of `sample_evenly` in a fixed shuffled order, so that the first are representative.
+
+    Args:
+        items: The items.
+        maximum: Maximum number of items.
+    """
+    sample = sample_evenly(items, maximum)
+    return [sample[number] for number in np.random.default_rng(0).permutation(len(sample)).tolist()]
 
 
 def decode_in_time(

@@ -28,7 +28,7 @@ from pellucid.inspection.score_decomposition import decompose_scores
 from pellucid.inspection.state_space import conicity
 from pellucid.inspection.states import trace_states
 from pellucid.tasks.registry import get_task
-from pellucid.viewer.inputs import ViewedFile, ViewedRun, sample_evenly
+from pellucid.viewer.inputs import ViewedFile, ViewedRun, sample_with_ends
 from pellucid.viewer.schema import AccuracyInterval, ConfusionCount, CorpusStatistics, Histogram, Statistic
 
 STATE_SAMPLE_SIZE, PERMUTATION_SAMPLE_SIZE = 200, 20
@@ -101,7 +101,7 @@ def _has_tags(trace: Trace) -> bool:
 
 def _model_statistics(predictor: Predictor, traces: Sequence[Trace]) -> list[Statistic]:
     """Return statistics that require the model, on a sample of its outputs; unsupported ones are omitted."""
-    sample = [traces[index] for index in sample_evenly(range(len(traces)), STATE_SAMPLE_SIZE)]
+    sample = [traces[index] for index in sample_with_ends(range(len(traces)), STATE_SAMPLE_SIZE)]
     statistics = list[Statistic]()
     for measure in (_conicity_statistics, _permutation_statistics, _decomposition_statistics):
         statistics += _measure_if_supported(measure, predictor, sample)
@@ -141,7 +141,7 @@ def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> li
                 f"Not computed: sources of more than {MAX_PERMUTED_LENGTH} symbols.",
             )
         ]
-    sampled = [permutable[index] for index in sample_evenly(range(len(permutable)), PERMUTATION_SAMPLE_SIZE)]
+    sampled = [permutable[index] for index in sample_with_ends(range(len(permutable)), PERMUTATION_SAMPLE_SIZE)]
     changes = list(chain.from_iterable(permute_attention(predictor, trace).change.tolist() for trace in sampled))
     note = f", none of more than {MAX_PERMUTED_LENGTH} source symbols" if has_long_sources else ""
     definition = (

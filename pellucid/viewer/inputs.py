@@ -77,7 +77,7 @@ def select_examples(
     wrong = [index for index in worst_examples(scored, len(scored)) if index not in excluded]
     right = [index for index, example in enumerate(scored) if example.exact and index not in excluded]
     shown_wrong = wrong[: max(remaining - len(right), min(len(wrong), remaining // 2))]
-    shown_right = sample_evenly(right, remaining - len(shown_wrong))
+    shown_right = sample_with_ends(right, remaining - len(shown_wrong))
     selected = sorted([*selected_differing, *shown_wrong, *shown_right])
     shares = _Shares((len(shown_wrong), len(wrong)), (len(shown_right), len(right)))
     count = f"{len(selected):,} of {len(scored):,} examples"
@@ -134,7 +134,7 @@ def _select_differing(
     """Select examples on which the runs differ, half of them correct in the first run."""
     first, other = ([index for index in differing_indices if scored[index].exact is right] for right in (True, False))
     num_first = max(min(len(first), max_examples // 2), max_examples - len(other))
-    return [*sample_evenly(first, num_first), *sample_evenly(other, max_examples - min(num_first, len(first)))]
+    return [*sample_with_ends(first, num_first), *sample_with_ends(other, max_examples - min(num_first, len(first)))]
 
 
 def _share_text(shown: int, total: int, partial_text: str) -> str:
@@ -146,7 +146,7 @@ def _share_text(shown: int, total: int, partial_text: str) -> str:
     return f"all {total:,}" if shown == total else partial_text if shown else f"none of {total:,}"
 
 
-def sample_evenly(items: Sequence[int], count: int) -> list[int]:
+def sample_with_ends(items: Sequence[int], count: int) -> list[int]:
     """Return elements at even distances, the first and the last included; nothing is random.
 
     Args:

@@ -25,7 +25,7 @@ from pellucid.viewer.corpus_statistics import (
     score_statistics,
 )
 from pellucid.viewer.examples import gold_alignment, page_examples
-from pellucid.viewer.inputs import ViewedFile, ViewedRun, model_card, sample_evenly, select_examples
+from pellucid.viewer.inputs import ViewedFile, ViewedRun, model_card, sample_with_ends, select_examples
 from pellucid.viewer.schema import ComparedRun, CorpusStatistics, PageContents, PageExample
 from pellucid.viewer.states import FittedProjections, add_states, project_states
 from pellucid.viewer.training_history import training_history, unfinished_best_update
@@ -233,7 +233,7 @@ def _select(assessments: Sequence[Assessment], traces: Sequence[Trace], max_exam
     if assessments:
         first, *others = [assessment.scored for assessment in assessments]
         return select_examples(first, max_examples, others)
-    numbers = sample_evenly(range(len(traces)), max_examples)
+    numbers = sample_with_ends(range(len(traces)), max_examples)
     if len(numbers) < len(traces):
         return numbers, f"{len(numbers):,} of {len(traces):,} sources, sampled evenly from the file"
     return numbers, f"all {len(traces):,} sources" if len(traces) != 1 else "one source"

@@ -43,7 +43,7 @@ from pellucid.viewer.schema import (
     ReloadResponse,
     WhatIfRequest,
 )
-from pellucid.viewer.training_history import LogCursor, stream_events, training_history
+from pellucid.viewer.training_history import LogCursor, format_event, stream_events, training_history
 
 
 class LocalOnlyMiddleware:
@@ -122,6 +122,18 @@ class PageService:
     """States for the search of neighbors; None until the first such request."""
     reload_page: Callable[[], PageData] | None = None
     """Function that assembles the page again with newer models; None if the page cannot be reloaded."""
+
+    def check_page(self, page: str) -> None:
+        """Check that a request is from the page that the server shows.
+
+        Args:
+            page: Identity of the page that sent the request; "" if unknown.
+
+        Raises:
+            InputError: The page was of another server at this port, or its models were loaded again since.
+        """
+        if page not in ("", self.page_data.contents.page_id):
+            raise InputError("The server now shows another model or file than this page: load the page again.")
 
     def contents(self) -> PageContents:
         """Return the contents of the page, with the current training history while training continues.
@@ -207,7 +219,7 @@ def create_app(page_data: PageData, reload: Callable[[], PageData] | None = None
         """Return the training log as an event stream.
 
         Args:
-            request: HTTP request with the first line of the log to send.
+            request: HTTP request with the first line of the log to send, and the identity of the page.
         """
         return await _stream_training(service, request)
 
@@ -257,8 +269,7 @@ def _request_endpoint(service: PageService, kind: type[Any], respond: Callable[[
         """
         with service.lock:
             try:
-                if page not in ("", service.page_data.contents.page_id):
-                    raise InputError("The server now shows another model or file than this page: load the page again.")
+                service.check_page(page)
                 return encode_json(respond(parsed))
             except InputError as error:
                 return msgspec.json.encode({"error": str(error)})
@@ -277,6 +288,10 @@ def _request_endpoint(service: PageService, kind: type[Any], respond: Callable[[
 
 async def _stream_training(service: PageService, request: Request) -> Response:
     """Return the event stream from a line of the log on; status 204, which ends polling, if no event will follow."""
+    try:  # a browser continues the stream by itself, also at a server that was started later, with another run
+        service.check_page(request.query_params.get("page", ""))
+    except InputError as error:
+        return Response(format_event("failed", msgspec.json.encode(str(error))), media_type="text/event-stream")
     history = service.page_data.contents.training
     try:
         since = int(request.headers.get("last-event-id") or request.query_params.get("since") or 0)

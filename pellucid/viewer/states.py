@@ -17,7 +17,7 @@ from pellucid.inspection.state_space import PrincipalPlane, pca
 from pellucid.inspection.states import trace_states
 from pellucid.shapes import Float
 from pellucid.viewer.examples import attribution_arrays
-from pellucid.viewer.inputs import ViewedRun, sample_evenly
+from pellucid.viewer.inputs import ViewedRun, sample_with_ends
 from pellucid.viewer.schema import (
     DecodeRequest,
     HiddenStates,
@@ -84,8 +84,8 @@ def project_states(
     shown_indices = [file_index for file_index in decoded if file_index in page_indices]
     other_indices = [file_index for file_index in decoded if file_index not in page_indices]
     sampled = [
-        *sample_evenly(shown_indices, MAX_EXAMPLES),
-        *sample_evenly(other_indices, MAX_EXAMPLES - len(shown_indices)),
+        *sample_with_ends(shown_indices, MAX_EXAMPLES),
+        *sample_with_ends(other_indices, MAX_EXAMPLES - len(shown_indices)),
     ]
     if not sampled:
         return None
@@ -143,7 +143,7 @@ def _project_side(
         for example_index, states in enumerate(vectors)
         for position in range(len(states))
     ]
-    sampled = sample_evenly(range(len(all_positions)), MAX_POINTS)
+    sampled = sample_with_ends(range(len(all_positions)), MAX_POINTS)
     joined = np.concatenate(vectors)
     fitted = pca(joined)
     sampled_positions = (all_positions[index] for index in sampled)

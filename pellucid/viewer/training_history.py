@@ -212,7 +212,7 @@ class LogCursor:
         running = in_use(self.model.folder)  # read before the log, to which a process writes until its end
         events = self._lines(running)
         if running != self.running:
-            events.append(_format_event("running", msgspec.json.encode(running)))
+            events.append(format_event("running", msgspec.json.encode(running)))
         self.running = running
         self.ended = self.has_stopped and not running
         return events
@@ -232,12 +232,12 @@ class LogCursor:
         self.model.check_same_training(run_log)
         log = run_log.records
         events = [
-            _format_event("line", msgspec.json.encode(record), index)
+            format_event("line", msgspec.json.encode(record), index)
             for index, record in enumerate(log[self.line :], self.line)
         ]
         if events:
             model = replace(self.model, log=run_log, running=running)
-            events.insert(0, _format_event("card", encode_json(model_card(model))))
+            events.insert(0, format_event("card", encode_json(model_card(model))))
         # A snapshot is written before the log line of its validation, so its frame is available.
         new_updates = _validation_updates(log[self.line :])
         if new_updates:
@@ -245,7 +245,7 @@ class LogCursor:
                 self.base_update = (_validation_updates(log[: self.line]) or new_updates[:1])[-1]
             frames = training_frames(read_snapshots(self.model.folder), log, self.base_update)
             events = [
-                _format_event("frame", encode_json(frame)) for frame in frames if frame.update in new_updates
+                format_event("frame", encode_json(frame)) for frame in frames if frame.update in new_updates
             ] + events
         self.line = max(self.line, len(log))
         self.has_stopped = run_log.has_stopped
@@ -267,7 +267,7 @@ async def stream_events(cursor: LogCursor) -> AsyncIterator[bytes]:
         try:
             events = await asyncio.to_thread(cursor.poll_events)
         except InputError as error:  # the response has begun, so the error is an event too
-            yield _format_event("failed", msgspec.json.encode(str(error)))
+            yield format_event("failed", msgspec.json.encode(str(error)))
             return
         for event in events:
             yield event
@@ -285,7 +285,13 @@ def _validation_updates(log: Sequence[dict[str, Any]]) -> list[int]:
     return [record["update"] for record in log if record["event"] == "validated"]
 
 
-def _format_event(name: str, data: bytes, number: int | None = None) -> bytes:
-    """Format a server-sent event; JSON contains no line break."""
+def format_event(name: str, data: bytes, number: int | None = None) -> bytes:
+    """Format a server-sent event.
+
+    Args:
+        name: Name of the event.
+        data: Its data as JSON, which contains no line break.
+        number: Number of the line of the log, from which a browser continues; None for other events.
+    """
     identity = b"" if number is None else b"id: %d\n" % number
     return b"%sevent: %s\ndata: %s\n\n" % (identity, name.encode(), data)

@@ -83,9 +83,9 @@ export interface TrainingListeners {
   failed: (message: string) => void;
 }
 
-/** Listens to training events from line `since` of the log; returns a function that stops listening. */
+/** Listens to training events of the shown contents from line `since` of the log; returns a function that stops listening. */
 export function listenToTraining(since: number, listeners: TrainingListeners): () => void {
-  const events = new EventSource(`api/training?since=${since}`);
+  const events = new EventSource(`api/training?since=${since}&page=${identity}`);
   for (const [name, listener] of Object.entries(listeners)) events.addEventListener(name, (event) => listener(JSON.parse(event.data)));
   return () => events.close();
 }
