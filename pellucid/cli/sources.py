@@ -6,9 +6,9 @@ Also the paths of run folders and texts for the terminal, which other subcommand
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from pellucid.cli.messages import print_message
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, check_first_line
 from pellucid.data.headers import with_header
-from pellucid.data.lines import LineStream
+from pellucid.data.lines import LineStream, WaitingStream
 from pellucid.data.readers import BadLine, TableCells
 from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.streaming import Item, chunked, count_characters
@@ -122,9 +122,23 @@ def standard_input() -> LineStream:
     Raises:
         DataError: Standard input is closed.
     """
+    return LineStream(open_standard_input("sources"), STANDARD_INPUT)
+
+
+def open_standard_input(content: str) -> BufferedIOBase:
+    """Return standard input as bytes; reading waits for the writer, also of a pipe that another program set not to
+    block.
+
+    Args:
+        content: Noun of what is read, for the message.
+
+    Raises:
+        DataError: Standard input is closed.
+    """
     if sys.stdin is None:
-        raise DataError("standard input is closed: give a file of sources")
-    return LineStream(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
+        raise DataError(f"standard input is closed: give a file of {content}")
+    raw = getattr(sys.stdin.buffer, "raw", None)  # a stream in memory has none
+    return cast(BufferedIOBase, sys.stdin.buffer) if raw is None else BufferedReader(WaitingStream(raw))
 
 
 def _report_first_line(note: str) -> None:
@@ -136,6 +150,15 @@ def _report_first_line(note: str) -> None:
 def _characters(item: InputLine) -> int:
     """Return the number of characters of an example; 0 for a bad line."""
     return count_characters(item) if isinstance(item, Example) else 0
+
+
+def is_pair(item: InputLine) -> TypeGuard[Example]:
+    """Return whether a line holds a pair: neither bad nor blank.
+
+    Args:
+        item: The line.
+    """
+    return isinstance(item, Example) and bool(item.source)
 
 
 def is_run(path: Path) -> bool:
