@@ -198,13 +198,15 @@ class WaitingStream(io.RawIOBase):
     other programs as well, so it stays.
     """
 
-    def __init__(self, stream: io.RawIOBase) -> None:
+    def __init__(self, stream: io.RawIOBase, name: str) -> None:
         """Initialize without reading.
 
         Args:
             stream: The stream.
+            name: Name of the stream, for messages.
         """
         self.stream = stream
+        self.name = name
 
     def readable(self) -> bool:
         """Return True."""
@@ -215,10 +217,14 @@ class WaitingStream(io.RawIOBase):
 
         Args:
             buffer: A writable buffer.
+
+        Raises:
+            DataError: The stream cannot be read.
         """
-        while (size := self.stream.readinto(buffer)) is None:
-            select([self.stream], [], [])
-        return size
+        with wrap_os_errors("read", Path(self.name), DataError):
+            while (size := self.stream.readinto(buffer)) is None:
+                select([self.stream], [], [])
+            return size
 
 
 class _PrefixedStream(io.RawIOBase):
