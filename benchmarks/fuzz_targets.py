@@ -1134,8 +1134,9 @@ def check_fill(content: bytes, folder: Path) -> str:
 
 def check_audit_rules(content: bytes, folder: Path) -> str:
     """The findings of an audit name rows and places that exist, in a text of bounded length."""
-    from pellucid.auditing.rules import MAX_LISTED_LINES, apply_rules, other_file_reasons
+    from pellucid.auditing.rules import apply_rules, other_file_reasons
     from pellucid.auditing.types import DictionaryEntry
+    from pellucid.errors import MAX_LISTED_LINES
 
     config, data = choose(TABLE_VARIANTS, content)
     path = write_input(data, folder / "input.tsv")

@@ -72,6 +72,20 @@ def read_pairs(path: Path) -> str:
     return f"{len(reading.examples):,} used, {len(reading.bad_lines):,} reported, {reading.num_blank_lines:,} blank"
 
 
+def read_symbols(path: Path) -> str:
+    """Read a file of pairs whose name is the kind of their target symbols; "parts" are those between semicolons.
+
+    Args:
+        path: The file.
+    """
+    from pellucid.config.settings import DataConfig
+    from pellucid.data.examples import read_examples
+
+    kind = ";" if path.stem == "parts" else path.stem
+    reading = read_examples(path, DataConfig(on_bad_line="skip", header=False, target_symbols=kind))
+    return f"{len(reading.examples):,} used, {len(reading.bad_lines):,} reported"
+
+
 def read_dotted_pairs(path: Path) -> str:
     """Read a file of pairs whose sources are the column "a.b".
 
@@ -192,6 +206,18 @@ def split_pairs(path: Path) -> str:
 
     config = DataConfig(source_column="source", target_column="target", on_bad_line="skip")
     return f"{split_file(path, config, SplitSizes(0.1), 1).num_rows}"
+
+
+def split_first(path: Path) -> str:
+    """Divide a file without header.
+
+    Args:
+        path: The file.
+    """
+    from pellucid.config.settings import DataConfig
+    from pellucid.data.file_split import SplitSizes, split_file
+
+    return f"{split_file(path, DataConfig(header=False), SplitSizes(0.1), 1).num_rows}"
 
 
 def audit_rules(path: Path) -> str:
@@ -628,6 +654,21 @@ CASES: dict[str, HostileInput] = {
     ),
     "255 MB of short cells, CSV": HostileInput(
         plain_file("cells.csv", lambda: b"ab," * 89_000_000 + b"ab\n"), "read_pairs", BOMB_MIB
+    ),
+    "255 MB of semicolons between short cells, CSV": HostileInput(
+        plain_file("cells.csv", lambda: b"ab;" * 89_000_000 + b"ab\n"), "read_pairs", BOMB_MIB
+    ),
+    "255 MB of short symbols, words": HostileInput(
+        plain_file("words.tsv", lambda: b"a\t" + b"ab " * 89_000_000 + b"\n"), "read_symbols", BOMB_MIB
+    ),
+    "255 MB of short symbols, a separator": HostileInput(
+        plain_file("parts.tsv", lambda: b"a\t" + b"ab;" * 89_000_000 + b"\n"), "read_symbols", BOMB_MIB
+    ),
+    "255 MB of short symbols, IPA": HostileInput(
+        plain_file("ipa.tsv", lambda: b"a\t" + b"ab " * 89_000_000 + b"\n"), "read_symbols", BOMB_MIB, 300.0
+    ),
+    "255 MB of short symbols, split": HostileInput(
+        plain_file("words.tsv", lambda: b"a\tb\n" * 20 + b"a\t" + b"ab " * 89_000_000 + b"\n"), "split_first", BOMB_MIB
     ),
     "one key 44 million times, JSON": HostileInput(
         plain_file("keys.jsonl", lambda: b"{" + b'"a":0,' * 44_000_000 + b'"a":0}\n'), "read_pairs", BOMB_MIB

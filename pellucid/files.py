@@ -5,7 +5,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import stat
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
@@ -30,6 +29,8 @@ MAX_FILE_SIZE = 2**30
 NESTING_ERROR = "it is nested too deeply"
 """Message for a file whose nesting exceeds the stack."""
 Decoded = TypeVar("Decoded")
+BLOCK_SIZE = 2**20
+"""Number of bytes that are copied at once."""
 MAX_GROWTH = 2**20
 """Maximum number of bytes by which a file may grow between the checks of its size and its content."""
 HASH_BLOCK = 2**18
@@ -190,7 +191,14 @@ def copy_regular(path: Path, copy: Path) -> None:
         RunError: The file is not a regular file, cannot be read, or the copy cannot be written.
     """
     with open_regular(path) as file, open_atomic(copy) as written:
-        shutil.copyfileobj(file, written)
+        while block := _read_block(file, path):
+            written.write(block)
+
+
+def _read_block(file: IO[bytes], path: Path) -> bytes:
+    """Return the next bytes of a file; `RunError` that names it if it cannot be read."""
+    with wrap_os_errors("read", path):
+        return file.read(BLOCK_SIZE)
 
 
 def sync_folder(folder: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import CommandResult, build_environment, run_pellucid, usage_error_message
 
+from pellucid.cli.prepare import _next_command
+
 
 def write_table(path: Path) -> None:
     """Write a table with three columns, of which some rows have no target."""
@@ -98,3 +100,12 @@ raise SystemExit(prepare.main(["words.csv", "--out", "prepared"]))
         130,
         "pellucid: interrupted; the same command continues in prepared\n",
     )
+
+
+def test_the_next_command_names_the_folder_whatever_its_name_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my data").mkdir()
+    monkeypatch.chdir(tmp_path / "my data")
+    assert _next_command(Path("my data")) == "pellucid train 'my data' --run 'runs/my data'"
+    assert _next_command(Path()) == "pellucid train . --run 'runs/my data'"

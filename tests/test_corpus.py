@@ -1,10 +1,13 @@
 """Corpus files: they round-trip, and other files are refused."""
 
+import errno
+import io
 import json
 import os
 import random
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,13 @@ from small_networks import EXAMPLES, RANDOM_TOKENIZERS, few_examples
 from trained_runs import make_copy_examples
 
 from pellucid.config.settings import DataConfig
+from pellucid.data import corpus as corpus_module
 from pellucid.data.corpus import (
     DIGEST,
     METADATA,
     CorpusError,
     EncodedCorpus,
+    GrowingCorpus,
     ReadingReport,
     _digest,
     map_corpus,
@@ -239,6 +244,47 @@ def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
         process.stderr
     )
     assert "file too large" in process.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_reported_by_a_growing_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: closing the files wrote their rest again, and its error replaced the message."""
+    opened = list[str]()
+
+    class FullDisk(io.RawIOBase):
+        """File that cannot be written, with the descriptor of one that can be cut back."""
+
+        def __init__(self, path: Path) -> None:
+            self.file = path.open("ab+", buffering=0)
+
+        def writable(self) -> bool:
+            return True
+
+        def truncate(self, size: int | None = None) -> int:
+            return self.file.truncate(size)
+
+        def write(self, content: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def close(self) -> None:
+            opened.append("closed") if not self.closed else None
+            self.file.close()
+            super().close()
+
+    def open_file(path: Path, mode: str) -> io.BufferedWriter:
+        return io.BufferedWriter(FullDisk(path))
+
+    monkeypatch.setattr(corpus_module, "open_regular_file", open_file)
+    sequences = Ragged(np.zeros(3, np.uint8), np.array([0, 3]))
+    for append in (True, False):
+        message = rf"^cannot write {tmp_path}/(source|target)\.ids: no space left on device$"
+        with (
+            pytest.raises(RunError, match=message),
+            closing(GrowingCorpus(tmp_path, [np.dtype(np.uint8)] * 2)) as corpus,
+        ):
+            corpus.append(EncodedExamples(sequences, sequences))
+            if append:
+                corpus.flush()
+    assert len(opened) == 8
 
 
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from trained_runs import DataFiles, make_copy_examples, make_small_config, train
 
 import pellucid
 from pellucid.config.settings import DataConfig, Delimiter
+from pellucid.data import delimiters
 from pellucid.data.delimiters import DELIMITERS, ExpectedColumns, describe_delimiter, detect_delimiter, format_csv
 from pellucid.data.examples import (
     Example,
@@ -30,6 +32,7 @@ from pellucid.data.examples import (
     read_row_ids,
     read_sources,
 )
+from pellucid.data.lines import MAX_COLUMNS
 from pellucid.data.readers import BadLine
 from pellucid.errors import ConfigError, DataError
 
@@ -60,6 +63,25 @@ PAIR_COLUMNS = ExpectedColumns(min_columns=2)
 
 def detect(text: str, expected: ExpectedColumns = PAIR_COLUMNS) -> Delimiter:
     return detect_delimiter(text.encode().splitlines(keepends=True), expected, "x.csv")
+
+
+@pytest.mark.parametrize("character", DELIMITERS.values())
+def test_a_line_of_very_many_delimiters_is_not_divided(character: str) -> None:
+    """Regression test: such a line of 23 MiB took 733 MiB, and the longest possible one would have taken 8 GB."""
+    line = ("ab" + character).encode() * (MAX_COLUMNS + 1)
+    tracemalloc.start()
+    try:
+        assert detect_delimiter([line, b"a,b\n"], PAIR_COLUMNS, "x.csv") == ","
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 * len(line)  # with one long cell for each other delimiter, decoded
+
+
+def test_lines_before_one_of_very_many_delimiters_tell_the_delimiter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delimiters, "MAX_COLUMNS", 10)
+    rows = "a;b\nd;e\n"
+    assert detect(rows + "g;" + "h, " * 20 + "\n") == detect(rows + '"i;' * 20) == ";"
 
 
 @pytest.mark.parametrize("delimiter", DELIMITERS)

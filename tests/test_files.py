@@ -15,9 +15,11 @@ import pytest
 from pellucid import files
 from pellucid.errors import DataError, InputError, RunError
 from pellucid.files import (
+    BLOCK_SIZE,
     FileDigest,
     check_json_format,
     check_writable,
+    copy_regular,
     digest_file,
     follow_links,
     has_content,
@@ -352,6 +354,15 @@ def test_file_written_in_parts_is_renamed_at_the_end(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="mine"), open_atomic(tmp_path / "a.bin") as file:
         raise ValueError("mine")
     assert (tmp_path / "a.bin").read_bytes() == b"new" and file_names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_file_that_cannot_be_copied_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"^cannot read /proc/self/mem: input/output error$"):
+        copy_regular(Path("/proc/self/mem"), tmp_path / "copy")
+    (tmp_path / "a").write_bytes(bytes(2 * BLOCK_SIZE + 1))
+    copy_regular(tmp_path / "a", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == (tmp_path / "a").read_bytes()
 
 
 def test_files_are_hashed_in_bounded_memory(tmp_path: Path) -> None:

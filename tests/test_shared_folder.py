@@ -33,11 +33,22 @@ from pellucid.config.settings import TaskName
 from pellucid.config.toml import override_settings
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import ArgumentError, ConfigError, InputError, RunError
+from pellucid.files import digest_file
 from pellucid.run_folder.initialization import check_training_folder
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.sharing.hub_card import CardContents, build_hub_card
-from pellucid.sharing.manifest import MANIFEST, ScoreFact, TrainingFacts, check_repository_names, read_manifest
+from pellucid.sharing.manifest import (
+    MANIFEST,
+    REQUIRED_FILES,
+    Manifest,
+    ScoreFact,
+    SharedFile,
+    TrainingFacts,
+    check_files,
+    check_repository_names,
+    read_manifest,
+)
 from pellucid.sharing.shared_folder import shared_config
 from pellucid.training.events import FileSaved
 from pellucid.training.session import train_run
@@ -303,6 +314,24 @@ def test_an_interrupted_save_leaves_no_folder(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(RunError, match=r"^cannot write "):
         model.save_pretrained(tmp_path / "new")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_shared_folder_may_be_reached_by_a_link_but_not_its_members(tmp_path: Path) -> None:
+    """The guide to the service recommends a link to the folder."""
+    folder = tmp_path / "shared"
+    (folder / "member-1").mkdir(parents=True)
+    names = [f"{member}{name}" for member in ("", "member-1/") for name in REQUIRED_FILES]
+    for name in names:
+        (folder / name).write_text(name)
+    digests = {name: digest_file(folder / name) for name in names}
+    files = {name: SharedFile(*digest) for name, digest in digests.items() if digest is not None}
+    manifest = Manifest(format=1, pellucid="0", task="transduce", extensions={}, files=files)
+    (tmp_path / "current").symlink_to(folder)
+    check_files(tmp_path / "current", manifest)
+    (folder / "member-1").rename(tmp_path / "member-1")
+    (folder / "member-1").symlink_to(tmp_path / "member-1")
+    with pytest.raises(RunError, match=r"current: member-1/.* is a symbolic link: expected a regular file"):
+        check_files(tmp_path / "current", manifest)
 
 
 @pytest.mark.parametrize(

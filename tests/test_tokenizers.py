@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 import unicodedata
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.config.settings import DataConfig
-from pellucid.data.tokenizers import Tokenizer, build_tokenizers
+from pellucid.data import tokenizers
+from pellucid.data.tokenizers import MAX_SPLIT_LENGTH, Tokenizer, build_tokenizers, find_spaced_symbols
 from pellucid.errors import ConfigError
 
 TEXTS = st.text()
@@ -181,3 +183,44 @@ def test_normalization_gives_at_most_four_characters() -> None:
     assert len(unicodedata.normalize("NFD", chr(code_point))) == 4
     max_composed = max(len(unicodedata.normalize("NFC", chr(code))) for code in range(0x110000))
     assert max_composed <= 4
+
+
+@pytest.mark.parametrize("kind", ["characters", "ipa", "words", ";", "aba", "whole", "position"])
+@given(text=st.text(st.sampled_from("ab;; \t\u0301\u0361ˈʰ\x1f\u2003é"), min_size=1), lowercase=st.booleans())
+def test_the_count_of_a_long_text_is_the_number_of_its_symbols(kind: str, text: str, lowercase: bool) -> None:
+    tokenizer = Tokenizer(kind, "nfd", lowercase=lowercase)
+    assert tokenizer.count(text) == len(tokenizer.split(text))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizers, "MAX_SPLIT_LENGTH", 3)
+        assert tokenizer.count(text) == len(tokenizer.split(text))
+
+
+def test_every_white_space_character_separates_words_of_a_long_text() -> None:
+    text = "a".join(map(chr, range(sys.maxunicode + 1)))
+    assert Tokenizer("words", "none").count(text) == len(text.split())
+
+
+@pytest.mark.parametrize("kind", ["ipa", "words", " "])
+def test_a_long_text_is_counted_without_its_symbols(kind: str) -> None:
+    """Regression test: a line of 11 MiB of short words took 297 MiB before it was reported as too long."""
+    text, tokenizer = "ab " * 100_000, Tokenizer(kind, "none")
+    tokenizer.count(text)  # classes of characters are stored
+    tracemalloc.start()
+    try:
+        assert tokenizer.count(text) >= 100_000
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(text)
+
+
+def test_spaced_symbols_of_long_texts_are_found_without_all_symbols() -> None:
+    """Regression test: `split` held the words of all texts twice."""
+    texts = ["ab c " * 20_000] * 20
+    tracemalloc.start()
+    try:
+        assert find_spaced_symbols(texts) == texts[0] and find_spaced_symbols(["abcdef " * 9, "ab"]) == ""
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 60 * MAX_SPLIT_LENGTH

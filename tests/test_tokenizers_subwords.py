@@ -7,11 +7,12 @@ from types import ModuleType
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_networks import TEXTS
 
 from pellucid.config.settings import DataConfig
+from pellucid.data import tokenizers as tokenizers_module
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import SubwordModel, build_tokenizers, train_subwords
 from pellucid.data.vocabulary import UNK, learn_tokenizers, learn_vocabularies, load_vocabularies
@@ -33,6 +34,19 @@ def test_concatenated_subwords_are_the_text(text: str) -> None:
     tokenizer = TOKENIZERS.target
     assert tokenizer.join(tokenizer.split(text)) == text
     assert all(tokenizer.split(text))
+
+
+@settings(max_examples=40)
+@given(TEXTS | st.text(st.sampled_from("cat \n.1é"), min_size=1))
+def test_the_count_of_a_long_text_is_the_number_of_its_subwords(text: str) -> None:
+    """A long text is split in blocks."""
+    model = TOKENIZERS.source.subwords
+    assert model is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizers_module, "MAX_SPLIT_LENGTH", 7)
+        assert TOKENIZERS.source.count(text) == len(TOKENIZERS.source.split(text))
+        spaced = text.replace("\n", " ").replace("1", " ") + " cat" * 9
+        assert TOKENIZERS.source.count(spaced) == len(TOKENIZERS.source.split(spaced))
 
 
 def test_a_frequent_word_is_one_subword() -> None:

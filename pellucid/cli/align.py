@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 import tyro
@@ -31,6 +31,7 @@ from pellucid.cli.sources import (
     check_path_order,
     escape_text,
     first_bad_line,
+    is_pair,
     is_run,
     read_chunks,
 )
@@ -183,7 +184,7 @@ class AlignmentWriter:
             DataError: A symbol cannot be written in the format, unless such lines are skipped.
         """
         line = ""
-        if _is_pair(item):
+        if is_pair(item):
             self.num_pairs += 1
             line, reason = self._format(item, alignment, reason)
             if reason:
@@ -257,7 +258,7 @@ def _align_by_em(args: AlignArguments, file: Path, writer: AlignmentWriter) -> N
     for chunk in read_chunks(file, data, InputFormat(args.input_format, args.header), read_pairs, parse_pairs):
         _check_bad_lines(args, chunk, first_bad_line(chunk))
         items += chunk
-    examples = [item for item in items if _is_pair(item)]
+    examples = [item for item in items if is_pair(item)]
     sources, targets = ([getattr(example, side) for example in examples] for side in ("source", "target"))
     for warning in symbol_kind_warnings(sources, targets, data):
         print_message(f"warning: {warning}")
@@ -265,7 +266,7 @@ def _align_by_em(args: AlignArguments, file: Path, writer: AlignmentWriter) -> N
     alignments = iter(zip(pairs, align_symbols(pairs, args.limits), strict=True))
     for item in items:
         writer.notes.count_line(item, None)
-        pair, alignment = next(alignments) if _is_pair(item) else (([], []), None)
+        pair, alignment = next(alignments) if is_pair(item) else (([], []), None)
         writer.write(item, alignment, no_alignment_reason(len(pair[0]), len(pair[1]), args.limits))
     writer.report(has_features=False)
 
@@ -301,9 +302,9 @@ def _align_by_attention(
     """Write the alignments of input lines by the attention of a model."""
     from pellucid.decoding.trace_alignment import align_trace
 
-    traces = iter(predictor.score_examples([item for item in items if _is_pair(item)]))
+    traces = iter(predictor.score_examples([item for item in items if is_pair(item)]))
     for item in items:
-        trace = next(traces) if _is_pair(item) else None
+        trace = next(traces) if is_pair(item) else None
         writer.notes.count_line(item, trace)
         if trace is None:
             writer.write(item, None)
@@ -317,10 +318,10 @@ def _align_by_pair_ngram(predictor: "Predictor", items: Sequence[InputLine], wri
     from pellucid.decoding.transducer import require_transducer
 
     transducer = require_transducer(predictor, "--method em")
-    alignments = iter(transducer.align_by_pair_ngram([item for item in items if _is_pair(item)]))
+    alignments = iter(transducer.align_by_pair_ngram([item for item in items if is_pair(item)]))
     for item in items:
         writer.notes.count_line(item, None)
-        alignment = next(alignments) if _is_pair(item) else None
+        alignment = next(alignments) if is_pair(item) else None
         writer.write(item, alignment, "the pair n-gram model cannot write this target")
 
 
@@ -328,11 +329,6 @@ def _check_bad_lines(args: AlignArguments, chunk: Sequence[InputLine], bad_index
     """Raise `DataError` for a bad line of a chunk, unless bad lines are skipped."""
     if bad_index is not None and args.on_bad_line == "stop":
         raise DataError(f"{chunk[bad_index]} (--on-bad-line skip writes an empty output for such lines)")
-
-
-def _is_pair(item: InputLine) -> TypeGuard[Example]:
-    """Return whether a line holds a pair: neither bad nor blank."""
-    return isinstance(item, Example) and bool(item.source)
 
 
 def _format_tsv(item: Example, alignment: Alignment) -> str:

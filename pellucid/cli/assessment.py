@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from pellucid.cli.evaluation_blocks import EvaluationCluster, decode_examples
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, read_lexicon
-from pellucid.cli.sources import lexicon_count_message
+from pellucid.cli.sources import lexicon_count_message, open_standard_input
 from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks
@@ -123,12 +122,11 @@ def _stored_input(file: Path) -> Iterator[Path]:
     if str(file) != "-":
         yield file
         return
-    if sys.stdin is None:
-        raise DataError("standard input is closed: give a file of pairs")
+    content = open_standard_input("pairs")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / STANDARD_INPUT
         with path.open("wb") as copy:
-            shutil.copyfileobj(sys.stdin.buffer, copy)
+            shutil.copyfileobj(content, copy)
         try:
             yield path
         except InputError as error:

@@ -1,8 +1,10 @@
 """Subcommand prepare: pellucid prepare TRAIN [--valid VALID] --out DIR [flags of the data]"""
 
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import join
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -127,4 +129,10 @@ def _report(folder: Path, event: "DataPrepared") -> None:
         f"{folder}: {count_noun(description.num_examples, 'training pair')}, "
         f"{count_noun(description.num_validation_examples, 'validation pair')} ({held_out})"
     )
-    print(f"\nNext, for example:\n  pellucid train {folder} --run runs/{folder.name}")
+    print(f"\nNext, for example:\n  {_next_command(folder)}")
+
+
+def _next_command(folder: Path) -> str:
+    """Return the command that trains on prepared data, quoted for a shell."""
+    run = Path("runs", os.path.basename(os.path.abspath(folder)))
+    return join(["pellucid", "train", str(folder), "--run", str(run)])

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_flags import OUTPUT_INDEPENDENT, OutputFlags, check_output_flags, output_to_file
@@ -19,6 +19,7 @@ from pellucid.cli.sources import (
     InputLine,
     LineChunk,
     escape_text,
+    is_pair,
     number_chunks,
     read_chunks,
     split_paths,
@@ -152,7 +153,7 @@ class PairScorer:
         Args:
             chunk: Lines.
         """
-        return sum(map(_is_pair, chunk.items))
+        return sum(map(is_pair, chunk.items))
 
     def count_hypotheses(self, predictor: "BasePredictor", chunk: LineChunk) -> int:
         """Return the number of targets of a chunk.
@@ -173,9 +174,9 @@ class PairScorer:
         Raises:
             InputError: A pair cannot be scored, or has more columns than those before it.
         """
-        traces = iter(predictor.score_examples([item for item in chunk.items if _is_pair(item)]))
+        traces = iter(predictor.score_examples([item for item in chunk.items if is_pair(item)]))
         for item in chunk.items:
-            trace = next(traces) if _is_pair(item) else None
+            trace = next(traces) if is_pair(item) else None
             self.notes.count_line(item, trace)
             if self.table is not None:
                 yield self.table.rows(item, [] if trace is None else [_csv_values(trace)])
@@ -234,11 +235,6 @@ def _score_on_cluster(backend: "PredictionBackend", scorer: PairScorer, pairs: P
         args.output, {**command_fingerprint(args, options, runs), "the input": file_checksum(pairs.file)}
     )
     decode_on_cluster(command, pairs.chunks(), scorer, backend, output)
-
-
-def _is_pair(item: InputLine) -> TypeGuard[Example]:
-    """Return whether a line holds a pair: neither bad nor blank."""
-    return isinstance(item, Example) and bool(item.source)
 
 
 def _csv_values(trace: Trace) -> list[str]:

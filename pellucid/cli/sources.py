@@ -6,9 +6,9 @@ Also the paths of run folders and texts for the terminal, which other subcommand
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from pellucid.cli.messages import print_message
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import STANDARD_INPUT, Example, InputFormat, check_first_line
 from pellucid.data.headers import with_header
-from pellucid.data.lines import LineStream
+from pellucid.data.lines import LineStream, WaitingStream
 from pellucid.data.readers import BadLine, TableCells
 from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.streaming import Item, chunked, count_characters
@@ -122,9 +122,23 @@ def standard_input() -> LineStream:
     Raises:
         DataError: Standard input is closed.
     """
+    return LineStream(open_standard_input("sources"), STANDARD_INPUT)
+
+
+def open_standard_input(content: str) -> BufferedIOBase:
+    """Return standard input as bytes; reading waits for the writer, also of a pipe that another program set not to
+    block.
+
+    Args:
+        content: Noun of what is read, for the message.
+
+    Raises:
+        DataError: Standard input is closed.
+    """
     if sys.stdin is None:
-        raise DataError("standard input is closed: give a file of sources")
-    return LineStream(cast(BufferedIOBase, sys.stdin.buffer), STANDARD_INPUT)
+        raise DataError(f"standard input is closed: give a file of {content}")
+    raw = getattr(sys.stdin.buffer, "raw", None)  # a stream in memory has none
+    return cast(BufferedIOBase, sys.stdin.buffer) if raw is None else BufferedReader(WaitingStream(raw, STANDARD_INPUT))
 
 
 def _report_first_line(note: str) -> None:
@@ -136,6 +150,15 @@ def _report_first_line(note: str) -> None:
 def _characters(item: InputLine) -> int:
     """Return the number of characters of an example; 0 for a bad line."""
     return count_characters(item) if isinstance(item, Example) else 0
+
+
+def is_pair(item: InputLine) -> TypeGuard[Example]:
+    """Return whether a line holds a pair: neither bad nor blank.
+
+    Args:
+        item: The line.
+    """
+    return isinstance(item, Example) and bool(item.source)
 
 
 def is_run(path: Path) -> bool:
@@ -300,20 +323,25 @@ class NoteCounts(msgspec.Struct, frozen=True):
     num_without_features: int
     num_from_lexicon: int
     num_without_required: int
+    num_other_unknown: int = 0
+    """Number of unknown source symbols beyond the first `MAX_UNKNOWN_SYMBOLS` different ones."""
+    num_other_unknown_targets: int = 0
 
 
 MAX_UNKNOWN_SYMBOLS = 100_000
 """Maximum number of different unknown symbols that are counted: those of a stream of words have no end."""
-OTHER_SYMBOLS = "other symbols"
-"""Name under which all further ones are counted."""
 
 
-def _count_symbols(counts: "Counter[str]", symbols: Iterable[str] | Mapping[str, int]) -> None:
-    """Count symbols, or add their counts; beyond `MAX_UNKNOWN_SYMBOLS` different ones under one name."""
+def _count_symbols(counts: "Counter[str]", symbols: Iterable[str] | Mapping[str, int]) -> int:
+    """Count symbols, or add their counts; return the number of those beyond `MAX_UNKNOWN_SYMBOLS` different ones."""
+    num_others = 0
     for symbol in symbols:
         number = symbols[symbol] if isinstance(symbols, Mapping) else 1
-        is_counted = symbol in counts or len(counts) < MAX_UNKNOWN_SYMBOLS
-        counts[symbol if is_counted else OTHER_SYMBOLS] += number
+        if symbol in counts or len(counts) < MAX_UNKNOWN_SYMBOLS:
+            counts[symbol] += number
+        else:
+            num_others += number
+    return num_others
 
 
 class DecodingNotes:
@@ -332,6 +360,8 @@ class DecodingNotes:
         """The first `MAX_LISTED` ones: a stream may have any number of them."""
         self.unknown: Counter[str] = Counter()
         self.unknown_targets: Counter[str] = Counter()
+        self.num_other_unknown = 0
+        self.num_other_unknown_targets = 0
         self.num_truncated = 0
         self.num_without_features = 0
         self.num_from_lexicon = 0
@@ -351,8 +381,10 @@ class DecodingNotes:
             return
         self.num_from_lexicon += trace.origin == "lexicon"
         if trace.origin != "lexicon":
-            _count_symbols(self.unknown, (trace.source[index] for index in trace.unknown))
-            _count_symbols(self.unknown_targets, (trace.target[index] for index in trace.unknown_target))
+            self.num_other_unknown += _count_symbols(self.unknown, (trace.source[index] for index in trace.unknown))
+            self.num_other_unknown_targets += _count_symbols(
+                self.unknown_targets, (trace.target[index] for index in trace.unknown_target)
+            )
             self.num_without_features += bool(trace.source) and not (trace.features or trace.added)
         self.num_truncated += not trace.finished
         self.num_without_required += bool(trace.source) and not self.required <= set(trace.target)
@@ -369,7 +401,7 @@ class DecodingNotes:
             self._count_bad_line(bad_line)
         for output in outputs:
             self.num_from_lexicon += output.origin == "lexicon"
-            _count_symbols(self.unknown, output.unknown)
+            self.num_other_unknown += _count_symbols(self.unknown, output.unknown)
             self.num_truncated += not output.finished
             self.num_without_required += not self.required <= set(output.symbols)
 
@@ -392,7 +424,8 @@ class DecodingNotes:
         for name in NoteCounts.__struct_fields__:
             before, added = getattr(self, name), getattr(counts, name)
             if isinstance(before, Counter):
-                _count_symbols(before, added)
+                others = f"num_other_{name}"
+                setattr(self, others, getattr(self, others) + _count_symbols(before, added))
             else:
                 setattr(self, name, before + added)
         del self.bad_lines[MAX_LISTED:]
@@ -411,10 +444,12 @@ class DecodingNotes:
             print_message(f"no output for {line}")
         if self.num_bad_lines > MAX_LISTED:
             print_message(f"no output for {count_noun(self.num_bad_lines - MAX_LISTED, 'more bad line')}")
-        _report_unknown(self.unknown, "source symbol", "not in the vocabulary (encoded as the unknown symbol)")
+        treatment = "not in the vocabulary (encoded as the unknown symbol)"
+        _report_unknown(self.unknown, self.num_other_unknown, "source symbol", treatment)
         if advice := _lower_case_advice(self.unknown, known_symbols):
             print_message(advice if has_features else f"{advice}, or use --text, which does so for such words")
-        _report_unknown(self.unknown_targets, "target symbol", "not in the vocabulary (scored as the unknown symbol)")
+        treatment = "not in the vocabulary (scored as the unknown symbol)"
+        _report_unknown(self.unknown_targets, self.num_other_unknown_targets, "target symbol", treatment)
         if has_features and self.num_without_features:
             print_message(f"{count_noun(self.num_without_features, 'source')} without features; the model expects them")
         if self.num_truncated:
@@ -453,10 +488,11 @@ def _lower_case_advice(unknown: "Counter[str]", known_symbols: Container[str]) -
     )
 
 
-def _report_unknown(counts: "Counter[str]", noun: str, treatment: str) -> None:
-    """Report the most frequent unknown symbols, if there are any."""
+def _report_unknown(counts: "Counter[str]", num_others: int, noun: str, treatment: str) -> None:
+    """Report the most frequent unknown symbols, if there are any, and the number of all."""
     if counts:
         listed = ", ".join(
             f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}" for symbol, count in counts.most_common(MAX_LISTED)
         )
-        print_message(f"{count_noun(counts.total(), noun)} ({len(counts):,} different) {treatment}: {listed}")
+        different = f"{'more than ' * bool(num_others)}{len(counts):,} different"
+        print_message(f"{count_noun(counts.total() + num_others, noun)} ({different}) {treatment}: {listed}")

@@ -11,6 +11,7 @@ import os
 import struct
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,9 +155,14 @@ class GrowingCorpus:
         return EncodedExamples(*(column.mapped() for column in self._columns))
 
     def close(self) -> None:
-        """Close the files, which stay."""
-        for column in self._columns:
-            column.close()
+        """Close the files, which stay.
+
+        Raises:
+            RunError: The last bytes, which are not flushed yet, cannot be written.
+        """
+        with ExitStack() as stack:  # closes the other column as well if one fails
+            for column in self._columns:
+                stack.callback(column.close)
 
 
 class _GrowingColumn:
@@ -213,9 +219,9 @@ class _GrowingColumn:
             )
 
     def close(self) -> None:
-        """Close the files."""
-        for file in (self._ids, self._offsets):
-            file.close()
+        """Close the files, both if one cannot be written."""
+        with wrap_os_errors("write", self.ids_path), self._ids, self._offsets:
+            pass
 
 
 def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:

@@ -6,12 +6,13 @@ reading stops with an error that names the flag.
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import NamedTuple
 
 from pellucid.config.settings import Delimiter, Format
 from pellucid.data.csv_parser import CsvError, csv_reader
-from pellucid.data.lines import RecordError, decode_line
+from pellucid.data.lines import MAX_COLUMNS, RecordError, decode_line
 from pellucid.errors import DataError
 
 DELIMITERS: dict[Delimiter, str] = {",": ",", ";": ";", "tab": "\t", "|": "|"}
@@ -216,6 +217,9 @@ def _rows(lines: Sequence[bytes], character: str) -> Iterator[list[str]]:
     """Yield the records of some lines that are not blank; one that is not valid CSV has no fields."""
     if lines and not _is_text(lines[0]):  # reading the records reports it
         return
+    # A line with more delimiters is not divided. Reading the records refuses it if this is the delimiter.
+    counts = accumulate(line.count(character.encode()) for line in lines)
+    lines = lines[: sum(count <= MAX_COLUMNS for count in counts)]
     reader = csv_reader((line.decode(errors="replace") for line in lines), character)
     while True:
         try:

@@ -76,6 +76,15 @@ def split_phones(text: str) -> list[str]:
     return [text[match.start() : match.end()] for match in matches]
 
 
+def count_phones(text: str) -> int:
+    """Return the number of phones of a text, without a list of them.
+
+    Args:
+        text: Any text.
+    """
+    return sum(1 for _ in PHONE_PATTERN.finditer(text.translate(_CLASSES)))
+
+
 def find_combined_phones(texts: Sequence[str]) -> list[str]:
     """Return the most frequent phones of several characters, at most `NUM_EXAMPLES`, if texts look like IPA; else none.
 

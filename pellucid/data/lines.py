@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from select import select
 from typing import Any
 
 from pellucid.argument_checks import argument_error, check_arguments
@@ -24,6 +25,9 @@ from pellucid.limits import check_module_limits, check_unpacked, read_module_lim
 MAX_LINE_BYTES = read_module_limit("PELLUCID_MAX_LINE_MIB", 256, largest=2047)
 """Maximum length of a line in bytes; a longer one would exhaust the memory before an error could be reported. The csv
 module has no fields of 2 GiB."""
+MAX_COLUMNS = 2**20
+"""Maximum number of columns of a row, of delimiters in a CSV record, and of keys of a JSON object: Python needs 60 to
+220 bytes for each."""
 READ_SIZE = 2**16
 """Number of bytes read from a stream at once."""
 COUNTED_BLOCK = 2**20
@@ -185,6 +189,42 @@ class LineStream:
         else:
             yield first
             yield from iter(partial(self.stream.read1, READ_SIZE), b"")
+
+
+class WaitingStream(io.RawIOBase):
+    """Stream whose reads wait for bytes, also of a pipe that another program has set not to block (O_NONBLOCK).
+
+    Such a pipe returns None while its writer pauses, which buffered readers pass on as the end. Its state is that of
+    other programs as well, so it stays.
+    """
+
+    def __init__(self, stream: io.RawIOBase, name: str) -> None:
+        """Initialize without reading.
+
+        Args:
+            stream: The stream.
+            name: Name of the stream, for messages.
+        """
+        self.stream = stream
+        self.name = name
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 (any buffer)
+        """Read the available bytes into a buffer, and return their number.
+
+        Args:
+            buffer: A writable buffer.
+
+        Raises:
+            DataError: The stream cannot be read.
+        """
+        with wrap_os_errors("read", Path(self.name), DataError):
+            while (size := self.stream.readinto(buffer)) is None:
+                select([self.stream], [], [])
+            return size
 
 
 class _PrefixedStream(io.RawIOBase):

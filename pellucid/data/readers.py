@@ -27,6 +27,7 @@ from pellucid.data.delimiters import (
 )
 from pellucid.data.headers import check_header_names, is_column_name, list_names, name_note
 from pellucid.data.lines import (
+    MAX_COLUMNS,
     MAX_LINE_BYTES,
     RecordError,
     check_lines,
@@ -537,9 +538,6 @@ def _missing_header(columns: ColumnSelection, name: str) -> ConfigError:
 
 DEFAULTS = DataConfig()
 """Data settings that no user has changed."""
-MAX_COLUMNS = 2**20
-"""Maximum number of columns of a row, of delimiters in a CSV record, and of keys of a JSON object: Python needs 60 to
-220 bytes for each."""
 MAX_PARSED_JSON = 2**22
 """Maximum length of a JSON line whose values are all parsed, in bytes: Python needs up to 24 times its memory."""
 MAX_CELL_CHARACTERS = 2**24

@@ -1,6 +1,7 @@
 """Tokenizers: text to symbols and back, by characters, phones, words, separators or byte-pair encoding (BPE)."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from pellucid.argument_checks import (
     convert_struct_fields,
 )
 from pellucid.config.settings import Count, DataConfig, Normalization
-from pellucid.data.ipa_phones import find_combined_phones, split_phones
+from pellucid.data.ipa_phones import count_phones, find_combined_phones, split_phones
 from pellucid.data.normalization import normalize_text
 from pellucid.errors import ConfigError, quote, suggest
 
@@ -32,6 +33,10 @@ MIN_SPACED_SHARE = 0.8
 """Minimum share of texts with a space if the parts between spaces are symbols."""
 MAX_SPACED_LENGTH = 2.5
 """Maximum mean number of characters of such symbols; words of running text are longer."""
+WORD = re.compile(r"\S+")
+"""Pattern of the parts that `str.split` returns."""
+MAX_SPLIT_LENGTH = 2**16
+"""Maximum number of characters of a text that is divided to count its symbols."""
 UNKNOWN_PIECE = ""
 """Name of unknown characters in the tokenizers library; no subword is empty."""
 
@@ -86,6 +91,28 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
         encoded = self._tokenizer.encode(text.encode("utf-8", "replace").decode("utf-8"))
         pieces = [text[start:stop] for start, stop in encoded.offsets]
         return [part for piece in pieces for part in self._split_rare(piece)] if self.rare else pieces
+
+    def count(self, text: str) -> int:
+        """Return the number of subwords of a text.
+
+        Args:
+            text: The text, which is split in blocks of about `MAX_SPLIT_LENGTH` characters.
+
+        Raises:
+            ArgumentError: The text is no string.
+            ConfigError: The tokenizers library is not installed.
+        """
+        _check_text(text)
+        count = start = num_cuts = 0
+        while start < len(text):
+            stop = start + MAX_SPLIT_LENGTH
+            # A space begins a piece (`WORD_PATTERN`), so the text may be divided before it.
+            space = text.rfind(" ", start + 1, stop + 1) if stop < len(text) else -1
+            num_cuts += space < 0 and stop < len(text)
+            stop = space if space >= 0 else stop
+            count, start = count + len(self.split(text[start:stop])), stop
+        # A word of several blocks may have another number, which matters only if the text is short enough to be used.
+        return count if not num_cuts or count > MAX_SPLIT_LENGTH else len(self.split(text))
 
     def _split_rare(self, piece: str) -> Iterator[str]:
         """Yield a subword, or the parts of a rare one."""
@@ -228,9 +255,15 @@ class Tokenizer(CheckedFields):
             ArgumentError: The text is no string.
             ConfigError: There is a subword model, and the tokenizers library is not installed.
         """
+        return self._split_prepared(self._prepare(text))
+
+    def _prepare(self, text: str) -> str:
+        """Return a text as it is divided: normalized, and in lower case where texts are."""
         text = self.normalize(text)
-        if self.lowercase:
-            text = text.lower()
+        return text.lower() if self.lowercase else text
+
+    def _split_prepared(self, text: str) -> list[str]:
+        """Return the symbols of a prepared text."""
         if self.subwords is not None:
             return self.subwords.split(text)
         if self.kind in ("characters", "subwords"):
@@ -246,6 +279,9 @@ class Tokenizer(CheckedFields):
     def count(self, text: str) -> int:
         """Return the number of symbols of a text, the length of `split`.
 
+        A text of more than `MAX_SPLIT_LENGTH` characters is not divided, because its symbols may take 30 times its
+        memory.
+
         Args:
             text: The text.
 
@@ -253,9 +289,16 @@ class Tokenizer(CheckedFields):
             ArgumentError: The text is no string.
             ConfigError: As in `split`.
         """
+        text = self._prepare(text)
         if self.subwords is None and self.kind in ("characters", "subwords"):
-            return len(self.normalize(text))
-        return len(self.split(text))
+            return len(text)
+        if len(text) <= MAX_SPLIT_LENGTH or self.kind in UNSPLIT_KINDS:
+            return len(self._split_prepared(text))
+        if self.subwords is not None:
+            return self.subwords.count(text)
+        if self.kind == "ipa":
+            return count_phones(text)
+        return _count_words(text) if self.kind == "words" else text.count(self.kind) + 1
 
     def can_produce(self, symbol: str) -> bool:
         """Return whether `split` returns this symbol for some text; parts between separators may be empty.
@@ -379,17 +422,30 @@ def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) ->
     )
 
 
+def _count_words(text: str) -> int:
+    """Return the number of words between white space, without a list of them.
+
+    Args:
+        text: The text.
+    """
+    return sum(1 for _ in WORD.finditer(text))
+
+
 def find_spaced_symbols(texts: Sequence[str]) -> str:
     """Return the first text with a space if most texts are short symbols between spaces, such as phones; else "".
 
     Args:
         texts: Sources or targets.
     """
-    spaced = [text for text in texts if len(text.split()) > 1]
-    symbols = [symbol for text in spaced for symbol in text.split()]
-    if len(spaced) < MIN_SPACED_SHARE * len(texts) or not symbols:
-        return ""
-    return spaced[0] if sum(map(len, symbols)) <= MAX_SPACED_LENGTH * len(symbols) else ""
+    first, num_spaced, num_symbols, num_characters = "", 0, 0, 0
+    for text in texts:
+        symbols = text[:MAX_SPLIT_LENGTH].split()
+        if len(symbols) > 1:
+            first, num_spaced = first or text, num_spaced + 1
+            num_symbols += len(symbols)
+            num_characters += sum(map(len, symbols))
+    is_spaced = num_spaced and num_spaced >= MIN_SPACED_SHARE * len(texts)
+    return first if is_spaced and num_characters <= MAX_SPACED_LENGTH * num_symbols else ""
 
 
 def symbol_kind_warnings(sources: Sequence[str], targets: Sequence[str], config: DataConfig) -> Iterator[str]:

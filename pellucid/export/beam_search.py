@@ -10,9 +10,11 @@ S source positions, k hypotheses, W target symbols (with copying, one more per s
 import argparse
 import json
 import math
+import os
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -302,6 +304,9 @@ def main() -> None:
     arguments = parser.parse_args()
     model = OnnxModel(arguments.folder)
     stdout = open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False)  # noqa: SIM115
+    if arguments.file == "-":
+        with suppress(AttributeError, OSError):  # reading a pipe waits for its writer, also if another program set it
+            os.set_blocking(sys.stdin.fileno(), True)
     with open(sys.stdin.fileno() if arguments.file == "-" else arguments.file, encoding="utf-8-sig") as lines, stdout:
         for line in lines:
             source, _, features = line.rstrip("\r\n").partition("\t" if model.feature_ids else "\n")

@@ -195,7 +195,8 @@ def check_files(folder: Path, manifest: Manifest, display_name: str = "", allow_
         )
     for path, file in manifest.files.items():
         file_path = folder / path
-        if not allow_links and (file_path.is_symlink() or file_path.parent.is_symlink()):
+        is_in_member = file_path.parent != folder  # the folder itself may be reached by a link
+        if not allow_links and (file_path.is_symlink() or (is_in_member and file_path.parent.is_symlink())):
             raise RunError(f"{name}: {path} is a symbolic link: expected a regular file; copy the files themselves")
         if not has_digest(file_path, FileDigest(file.size, file.sha256)):
             state = "has another size or SHA-256 than" if file_exists(file_path) else "is missing, but is listed in"
