@@ -37,7 +37,7 @@ from pellucid.training.events import (
     FileSaved,
     ModelBuilt,
     RunEvent,
-    SizeMeasured,
+    SizeChosen,
     SizeMeasurementSkipped,
     SizeMeasurementStarted,
     TrainingStarted,
@@ -363,14 +363,14 @@ def test_a_training_goes_on_without_standard_error(
 
 
 def test_the_size_for_a_time_limit_is_printed() -> None:
-    assert report_to_file(SizeMeasured("small", "45s", 9.34, 30.0)) == "size small: about 9.3 epochs in 45s\n"
-    line = report_to_file(SizeMeasured("small", "1h", 5000.0, 57.0))  # regression test: "about 5,000.0 epochs in 1h"
+    assert report_to_file(SizeChosen("small", "45s", 9.34, 30.0)) == "size small: about 9.3 epochs in 45s\n"
+    line = report_to_file(SizeChosen("small", "1h", 5000.0, 57.0))  # regression test: "about 5,000.0 epochs in 1h"
     assert line == "size small: the time of 1h suffices for the maximum of 57 epochs\n"
     started = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=False))
     assert started == "choosing the size for 45s: 7,600 examples, by the speed of a few updates\n"
     compiling = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=True))
     assert compiling.startswith(started + "compiling kernels ")
-    parallel = report_to_file(SizeMeasured("small", "45s", 9.34, 30.0, is_alone=False))
+    parallel = report_to_file(SizeChosen("small", "45s", 9.34, 30.0, is_alone=False))
     assert parallel == "size small: about 9.3 epochs in 45s, at the speed of one process alone on this machine\n"
     skipped = report_to_file(SizeMeasurementSkipped("base", Path("pipe")))
     assert skipped == "size base: pipe cannot be read twice, so no speed is measured; --size chooses another\n"

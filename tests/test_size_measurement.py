@@ -17,9 +17,9 @@ from pellucid.errors import ConfigError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
-from pellucid.training.events import SizeMeasured, SizeMeasurementSkipped
+from pellucid.training.events import SizeChosen, SizeMeasurementSkipped
 from pellucid.training.preparation import prepare_data
-from pellucid.training.size_measurement import SIZES, MeasuredData, config_within_time, measure_size, measure_speed
+from pellucid.training.size_measurement import SIZES, MeasuredData, choose_size, config_within_time, measure_speed
 from pellucid.training.training_data import TrainingFiles, encode_texts
 
 
@@ -42,7 +42,7 @@ def test_largest_size_that_makes_enough_updates_is_chosen(
 ) -> None:
     monkeypatch.setattr(size_measurement, "default_size", lambda *_: "large")
     monkeypatch.setattr(size_measurement, "measure_speed", lambda _, config, __: speeds[config.size])
-    assert measure_size(digits_run().files, config_builder({})).size == expected
+    assert choose_size(digits_run().files, config_builder({})).size == expected
 
 
 def test_speed_is_that_of_updates() -> None:
@@ -55,7 +55,7 @@ def test_speed_is_that_of_updates() -> None:
 def test_prepared_data_is_measured_without_its_texts(tmp_path: Path) -> None:
     files = digits_run().files
     list(prepare_data(files, tmp_path / "prepared", build_config({}, "test")))
-    assert measure_size(TrainingFiles(tmp_path / "prepared", None), config_builder({})).size in SIZES
+    assert choose_size(TrainingFiles(tmp_path / "prepared", None), config_builder({})).size in SIZES
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])
@@ -83,7 +83,7 @@ def test_updates_are_counted_by_the_batches_of_the_setting(
     monkeypatch.setattr(size_measurement, "default_size", lambda *_: "base")
     monkeypatch.setattr(size_measurement, "MIN_UPDATES", 300)
     monkeypatch.setattr(size_measurement, "measure_speed", lambda *_: 60.0)  # 17 epochs of 300 pairs
-    measured = measure_size(digits_run().files, lambda size: build_config({"size": size, "training": training}, "test"))
+    measured = choose_size(digits_run().files, lambda size: build_config({"size": size, "training": training}, "test"))
     assert measured.size == expected and measured.max_epochs == 200
 
 
@@ -100,7 +100,7 @@ def test_synthetic_examples_are_part_of_an_epoch(
 
     monkeypatch.setattr(size_measurement, "measure_speed", _measure_speed)
     training = {"augmentation": augmentation, "augmentation_ratio": 2.0, "time_limit": "1h", "epochs": 1}
-    measured = measure_size(files, lambda size: build_config({"size": size, "training": training}, "test"))
+    measured = choose_size(files, lambda size: build_config({"size": size, "training": training}, "test"))
     assert counts == [factor]
     assert measured.epochs == pytest.approx((1 - size_measurement.RESERVED_SHARE) * 3600 / 10 / factor, rel=0.05)
 
@@ -108,7 +108,7 @@ def test_synthetic_examples_are_part_of_an_epoch(
 def test_a_network_that_does_not_fit_in_memory_is_refused() -> None:
     settings = {"encoder": {"hidden_size": 2**18}, "decoder": {"hidden_size": 2**19}}
     with pytest.raises(ConfigError, match="of memory to train"):
-        measure_size(digits_run().files, config_builder(settings))
+        choose_size(digits_run().files, config_builder(settings))
 
 
 def test_a_measurement_needs_gradients(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_a_foreign_folder_is_refused_before_the_measurement(tmp_path: Path, num_
 
 def test_a_started_ensemble_without_settings_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "seed-1").mkdir()
-    measured = SizeMeasured("small", "100s", 1.0, 1.0)
-    monkeypatch.setattr(size_measurement, "measure_size", lambda *_: measured)
+    measured = SizeChosen("small", "100s", 1.0, 1.0)
+    monkeypatch.setattr(size_measurement, "choose_size", lambda *_: measured)
     events = list[object]()
     arguments = (tmp_path, digits_run().files, config_builder({}), events.append, 2, False)
     assert config_within_time(*arguments).size == "small"

@@ -626,7 +626,8 @@ class SettingFlags:
 
     size: SizeChoice
     """Model size preset: tiny, small, base or large. It sets layers, hidden, embedding and attention sizes, dropout and
-    the learning rate, unless these are set explicitly. auto: by the number of training pairs."""
+    the learning rate, unless these are set explicitly. auto: by the number of training pairs; train with --time
+    also measures the speed of a few updates."""
     task: TaskName
     """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
     seed: Seed

@@ -284,7 +284,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     time_limit: str = ""
     """Maximum time of the training, such as "90s", "10m" or "2h"; empty for none. Each member of an ensemble has the
     whole time. The learning rate then follows the time or the epochs, whichever is further. The result depends on the
-    speed of the machine."""
+    speed of the machine. If no size is given, train chooses it by the speed of a few updates."""
     batch_size: Limit = 0
     """Batch size, in units of batch_type; 0 derives it from the number of training pairs. It is then 8 for 1,000 pairs,
     16 for 3,600, and 64 from 32,768."""
@@ -362,8 +362,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     never perfect."""
     pair_ngram: bool = True
     """Fit a pair n-gram model to the training pairs as well, which takes seconds. Predictions then rank the outputs of
-    both models by both scores; the validation set decides the weight. Only task = "transduce", without features and
-    without pointer_generator."""
+    both models by both scores; the validation set decides the weight. Only task = "transduce", without
+    pointer_generator and without features other than context words."""
     callbacks: tuple[CallbackName, ...] = ()
     """Receivers of the events of the training, which each training process constructs: tensorboard, mlflow, or those of
     other packages. A run may be resumed with others. Empty for none."""

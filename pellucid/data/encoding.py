@@ -30,15 +30,6 @@ class Ragged(NamedTuple):
         """M, the number of sequences."""
         return len(self.offsets) - 1
 
-    def first(self, count: int) -> "Ragged":
-        """Return the first sequences; all if there are fewer.
-
-        Args:
-            count: Maximum number of sequences.
-        """
-        offsets = self.offsets[: count + 1]
-        return Ragged(self.values[: offsets[-1]], offsets)
-
     def take(self, rows: Int[np.ndarray, " B"]) -> "Ragged":
         """Return the chosen sequences, in the order of their indices.
 

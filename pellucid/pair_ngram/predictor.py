@@ -143,20 +143,20 @@ def _choose_rows(examples: EncodedExamples, max_cells: int) -> Int[np.ndarray, "
     """
     count = total_count = examples.source.num_sequences
     blocks = (range(start, min(start + COUNTED_EXAMPLES, count)) for start in range(0, count, COUNTED_EXAMPLES))
-    total = sum(_select_cells(examples, np.array(block), max_cells)[1] for block in blocks)
+    total = sum(_rows_within(examples, np.array(block), max_cells)[1] for block in blocks)
     while total > max_cells:
         count = min(count - 1, count * max_cells // total)
         rows = (2 * np.arange(count) + 1) * total_count // max(1, 2 * count)
-        rows, total = _select_cells(examples, rows, max_cells)
+        rows, total = _rows_within(examples, rows, max_cells)
         if total <= max_cells:
             return rows
-    return _select_cells(examples, np.arange(count), max_cells)[0]
+    return _rows_within(examples, np.arange(count), max_cells)[0]
 
 
-def _select_cells(
+def _rows_within(
     examples: EncodedExamples, rows: Int[np.ndarray, " n"], max_cells: int
 ) -> tuple[Int[np.ndarray, " m"], int]:
-    """Return those of the examples that have at most `max_cells`, and the number of their cells, at least one each."""
+    """Return the rows of the examples with at most `max_cells`, and the number of their cells, at least one each."""
     source, target = (column.offsets[rows + 1] - column.offsets[rows] for column in examples[:2])
     cells = np.maximum(source, 1) * np.maximum(target - 1, 1)  # without EOS
     fits = cells <= max_cells

@@ -34,7 +34,7 @@ from pellucid.training.events import (
     PairNgramWeighted,
     PairsMixedIn,
     RunEvent,
-    SizeMeasured,
+    SizeChosen,
     SizeMeasurementSkipped,
     SizeMeasurementStarted,
     TrainingStarted,
@@ -307,7 +307,7 @@ class ProgressReporter:
                 self._report_reading(event)
             case DataAugmented() | PairsMixedIn():
                 self._report_added_pairs(event)
-            case SizeMeasurementStarted() | SizeMeasured() | SizeMeasurementSkipped():
+            case SizeMeasurementStarted() | SizeChosen() | SizeMeasurementSkipped():
                 self._report_size(event)
             case ModelBuilt():
                 self._report_model(event)
@@ -341,14 +341,14 @@ class ProgressReporter:
         for note in filter(None, [event.texts, event.note]):
             self._print_line(f"  note: {note}")
 
-    def _report_size(self, event: SizeMeasurementStarted | SizeMeasured | SizeMeasurementSkipped) -> None:
+    def _report_size(self, event: SizeMeasurementStarted | SizeChosen | SizeMeasurementSkipped) -> None:
         """Print the chosen size; before, what is measured, and that kernels are compiled first."""
         if isinstance(event, SizeMeasurementSkipped):
             self._print_line(
                 f"size {event.size}: {event.path} cannot be read twice, so no speed is measured; --size chooses another"
             )
             return
-        if isinstance(event, SizeMeasured):
+        if isinstance(event, SizeChosen):
             fits = f"about {event.epochs:,.1f} epochs in {event.time_limit}"
             if event.epochs >= event.max_epochs:
                 maximum = f"{event.max_epochs:,.1f}".removesuffix(".0")
@@ -504,8 +504,8 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         return "pair n-gram: weight 0, since no validation source has a symbol"
     sources = count_noun(event.sources, "different validation source")
     alone = (
-        f"{event.network_exact_match:.2f} % by the network alone, {event.pair_ngram_exact_match:.2f} % by the pair "
-        "n-gram model alone"
+        f"{event.network_exact_match:.2f} % by the scores of the network alone, "
+        f"{event.pair_ngram_exact_match:.2f} % by those of the pair n-gram model alone"
     )
     if not event.weight:
         return f"pair n-gram: no weight above 0 is chosen on {sources}: exact match {alone}"

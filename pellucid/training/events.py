@@ -105,7 +105,7 @@ class SizeMeasurementStarted(NamedTuple):
     """True if CPU kernels are compiled first, which takes one to two minutes of a core."""
 
 
-class SizeMeasured(NamedTuple):
+class SizeChosen(NamedTuple):
     """The size of a training with a time limit was chosen by the speed of a few updates."""
 
     size: Size
@@ -177,9 +177,9 @@ class PairNgramWeighted(NamedTuple):
     exact_match: float
     """Percentage of validation sources whose best output, by both models, is correct; 0 without sources."""
     network_exact_match: float
-    """The same by the network alone, with the same search."""
+    """The same if the scores of the network alone rank the candidates of both models."""
     pair_ngram_exact_match: float
-    """The same by the pair n-gram model alone."""
+    """The same if the scores of the pair n-gram model alone rank them."""
     sources: int
     """Number of different validation sources; 0 if none has a symbol."""
     in_predictions: bool = True
@@ -281,7 +281,7 @@ RunEvent = (
     | DataAugmented
     | PairsMixedIn
     | SizeMeasurementStarted
-    | SizeMeasured
+    | SizeChosen
     | SizeMeasurementSkipped
     | ModelBuilt
     | FileSaved

@@ -90,8 +90,8 @@ class TrainingState:
     time_limit: float = field(init=False)
     """Maximum number of seconds of the training; infinite without a limit."""
     has_pair_ngram: bool = field(init=False)
-    """True if the training has a pair n-gram model, whose weight takes time at its end; before the fit, if the settings
-    ask for one."""
+    """Whether the training has a pair n-gram model, whose weight takes time at its end; until the model is fitted,
+    whether the settings ask for one."""
 
     def __post_init__(self) -> None:
         """Create the gradient computer, the greedy predictor and the weight average."""

@@ -30,7 +30,7 @@ from pellucid.run_folder.initialization import check_training_folder
 from pellucid.run_folder.run_files import saved_size
 from pellucid.tasks.registry import encode_for_task
 from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
-from pellucid.training.events import SizeMeasured, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
+from pellucid.training.events import SizeChosen, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
 from pellucid.training.loop import derived_batch_size, derived_epochs, fit
 from pellucid.training.session import build_checked_network, build_state, one_training_thread
 from pellucid.training.training_data import (
@@ -61,7 +61,7 @@ def config_within_time(
     folder: Path,
     files: TrainingInputs,
     build_config: Callable[[Size], Config],
-    report: Callable[[SizeMeasurementStarted | SizeMeasured | SizeMeasurementSkipped], None],
+    report: Callable[[SizeMeasurementStarted | SizeChosen | SizeMeasurementSkipped], None],
     num_members: int = 0,
     is_alone: bool = True,
 ) -> Config:
@@ -102,7 +102,7 @@ def config_within_time(
         report(SizeMeasurementSkipped(config.size, stream))
         return config
     with one_training_thread():
-        measured = measure_size(files, build_config, report)
+        measured = choose_size(files, build_config, report)
     report(measured._replace(is_alone=is_alone))
     return build_config(measured.size)
 
@@ -113,11 +113,11 @@ def _find_stream(files: TrainingInputs) -> Path | None:
     return next((path for path in paths if path.exists() and not (path.is_file() or path.is_dir())), None)
 
 
-def measure_size(
+def choose_size(
     files: TrainingInputs,
     build_config: Callable[[Size], Config],
     report: Callable[[SizeMeasurementStarted], None] = lambda event: None,
-) -> SizeMeasured:
+) -> SizeChosen:
     """Return the largest size, at most the default one, for whose updates the time limit suffices.
 
     These are `MIN_UPDATES` updates, or all updates of a training without a limit if they are fewer. If the time
@@ -154,7 +154,7 @@ def measure_size(
         epochs = max(0.0, usable) * measure_speed(measured, build_config(size), count) / count
         if epochs >= needed_epochs:
             break
-    return SizeMeasured(size, time_limit, epochs, max_epochs)
+    return SizeChosen(size, time_limit, epochs, max_epochs)
 
 
 class MeasuredData(NamedTuple):
