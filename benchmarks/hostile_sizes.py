@@ -302,6 +302,11 @@ def dotted_keys() -> bytes:
     return header + b"".join(b"b%03d" % number + b".a" * 1000 + b"=1\n" for number in range(520)) + b"[z]\n"
 
 
+def split_rows() -> bytes:
+    """Return pairs of which one has a target of 255 MB of short words."""
+    return b"".join(b"a%d\tb c\n" % number for number in range(20)) + b"a\t" + b"ab " * 89_000_000 + b"\n"
+
+
 def repeated_merges() -> bytes:
     """Return a vocabulary with one merge eight million times."""
     record = json.loads(vocabulary_text(1))
@@ -656,7 +661,7 @@ CASES: dict[str, HostileInput] = {
         plain_file("cells.csv", lambda: b"ab," * 89_000_000 + b"ab\n"), "read_pairs", BOMB_MIB
     ),
     "255 MB of semicolons between short cells, CSV": HostileInput(
-        plain_file("cells.csv", lambda: b"ab;" * 89_000_000 + b"ab\n"), "read_pairs", BOMB_MIB
+        plain_file("cells.csv", lambda: b"ab;" * 89_000_000 + b"ab\n"), "read_pairs", BOMB_MIB, 120.0
     ),
     "255 MB of short symbols, words": HostileInput(
         plain_file("words.tsv", lambda: b"a\t" + b"ab " * 89_000_000 + b"\n"), "read_symbols", BOMB_MIB
@@ -664,12 +669,10 @@ CASES: dict[str, HostileInput] = {
     "255 MB of short symbols, a separator": HostileInput(
         plain_file("parts.tsv", lambda: b"a\t" + b"ab;" * 89_000_000 + b"\n"), "read_symbols", BOMB_MIB
     ),
-    "255 MB of short symbols, IPA": HostileInput(
-        plain_file("ipa.tsv", lambda: b"a\t" + b"ab " * 89_000_000 + b"\n"), "read_symbols", BOMB_MIB, 300.0
+    "64 MB of short symbols, IPA": HostileInput(
+        plain_file("ipa.tsv", lambda: b"a\t" + b"ab " * 22_000_000 + b"\n"), "read_symbols", 600, 120.0
     ),
-    "255 MB of short symbols, split": HostileInput(
-        plain_file("words.tsv", lambda: b"a\tb\n" * 20 + b"a\t" + b"ab " * 89_000_000 + b"\n"), "split_first", BOMB_MIB
-    ),
+    "255 MB of short symbols, split": HostileInput(plain_file("words.tsv", split_rows), "split_first", BOMB_MIB),
     "one key 44 million times, JSON": HostileInput(
         plain_file("keys.jsonl", lambda: b"{" + b'"a":0,' * 44_000_000 + b'"a":0}\n'), "read_pairs", BOMB_MIB
     ),

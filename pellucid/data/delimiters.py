@@ -23,6 +23,8 @@ MAX_SAMPLE_LINES = 50
 """Maximum number of lines from which the delimiter of a file is detected."""
 MAX_SAMPLE_BYTES = 2**20
 """Number of bytes after which no further line is used."""
+MAX_NAME_LENGTH = 2**16
+"""Number of characters of a cell of the first record that are compared with the names of columns."""
 MIN_SHARE = 0.9
 """Minimum share of the first records with as many columns as the first one."""
 
@@ -48,7 +50,7 @@ class _Table(NamedTuple):
     """First records of a file, parsed with one delimiter."""
 
     first: Sequence[str]
-    """Cells of the first record that is not blank; none if it cannot be parsed."""
+    """Beginnings of the cells of the first record that is not blank; none if it cannot be parsed."""
     share: float
     """Share of the records with as many columns as the first one."""
 
@@ -199,7 +201,7 @@ def _parse(lines: Sequence[bytes], character: str) -> _Table:
     widths, first = list[int](), list[str]()
     for fields in _rows(lines, character):
         if not widths:
-            first = fields
+            first = [field[:MAX_NAME_LENGTH] for field in fields]  # a long line would be held once for each delimiter
         widths.append(len(fields))
     return _Table(first, sum(width == len(first) for width in widths) / len(widths) if widths else 0.0)
 
