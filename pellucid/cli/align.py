@@ -25,7 +25,7 @@ from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.score import PairFormat
 from pellucid.cli.sources import (
-    MAX_LISTED,
+    MAX_LISTED_PER_NOTE,
     DecodingNotes,
     InputLine,
     check_path_order,
@@ -189,7 +189,7 @@ class AlignmentWriter:
             line, reason = self._format(item, alignment, reason)
             if reason:
                 self.num_unaligned += 1
-                if len(self.reasons) < MAX_LISTED:
+                if len(self.reasons) < MAX_LISTED_PER_NOTE:
                     self.reasons.append(f"output line {self.notes.num_lines:,}: {reason}")
         else:
             reason = "" if isinstance(item, Example) else str(item)

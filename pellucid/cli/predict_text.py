@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import MAX_LISTED, DecodingNotes, arrived_chunks, escape_text, standard_input
+from pellucid.cli.sources import MAX_LISTED_PER_NOTE, DecodingNotes, arrived_chunks, escape_text, standard_input
 from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import STANDARD_INPUT
 from pellucid.data.lines import (
@@ -94,7 +94,7 @@ class WordCounts:
         """Start all counts at zero."""
         self.num_words = self.num_accepted = self.num_empty = 0
         self.empty_words = list[str]()
-        """The first different words whose outputs are empty, at most `MAX_LISTED`."""
+        """The first different words whose outputs are empty, at most `MAX_LISTED_PER_NOTE`."""
 
     def add(self, words: "Iterable[TextWord]") -> None:
         """Count words.
@@ -107,7 +107,7 @@ class WordCounts:
             self.num_accepted += word.output.is_accepted
             if word.output.is_accepted and not word.output.output:
                 self.num_empty += 1
-                if word.text not in self.empty_words and len(self.empty_words) < MAX_LISTED:
+                if word.text not in self.empty_words and len(self.empty_words) < MAX_LISTED_PER_NOTE:
                     self.empty_words.append(word.text)
 
     def report(self, min_confidence: float | None) -> None:
@@ -118,7 +118,7 @@ class WordCounts:
         """
         if self.num_empty:
             have = "has an empty output" if self.num_empty == 1 else "have empty outputs"
-            more = ", ..." if self.num_empty > len(self.empty_words) == MAX_LISTED else ""
+            more = ", ..." if self.num_empty > len(self.empty_words) == MAX_LISTED_PER_NOTE else ""
             print_message(
                 f"{count_noun(self.num_empty, 'word')} {have}, for which nothing is written: "
                 f"{', '.join(map(quote, self.empty_words))}{more}"

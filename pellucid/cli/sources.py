@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
     from pellucid.decoding.text_decoder import WordOutput
 
-MAX_LISTED = 5
-"""Maximum number of bad lines and of unknown symbols that are listed."""
+MAX_LISTED_PER_NOTE = 5
+"""Maximum number of bad lines, unknown symbols or words that a note lists."""
 MAX_SYMBOL_LENGTH = 40
 """Maximum number of characters of a symbol in messages."""
 ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
@@ -357,7 +357,7 @@ class DecodingNotes:
         self.required = set(required)
         self.num_bad_lines = 0
         self.bad_lines: list[BadLine] = []
-        """The first `MAX_LISTED` ones: a stream may have any number of them."""
+        """The first `MAX_LISTED_PER_NOTE` ones: a stream may have any number of them."""
         self.unknown: Counter[str] = Counter()
         self.unknown_targets: Counter[str] = Counter()
         self.num_other_unknown = 0
@@ -408,7 +408,7 @@ class DecodingNotes:
     def _count_bad_line(self, line: BadLine) -> None:
         """Count a bad line, and store it if it is one of the first."""
         self.num_bad_lines += 1
-        if len(self.bad_lines) < MAX_LISTED:
+        if len(self.bad_lines) < MAX_LISTED_PER_NOTE:
             self.bad_lines.append(line)
 
     def counts(self) -> NoteCounts:
@@ -428,7 +428,7 @@ class DecodingNotes:
                 setattr(self, others, getattr(self, others) + _count_symbols(before, added))
             else:
                 setattr(self, name, before + added)
-        del self.bad_lines[MAX_LISTED:]
+        del self.bad_lines[MAX_LISTED_PER_NOTE:]
 
     def report(self, has_features: bool, known_symbols: Container[str] = ()) -> None:
         """Print a message on standard error for each count above zero, for the first bad lines, and for an empty input.
@@ -442,8 +442,8 @@ class DecodingNotes:
             print_message("the input is empty")
         for line in self.bad_lines:
             print_message(f"no output for {line}")
-        if self.num_bad_lines > MAX_LISTED:
-            print_message(f"no output for {count_noun(self.num_bad_lines - MAX_LISTED, 'more bad line')}")
+        if self.num_bad_lines > MAX_LISTED_PER_NOTE:
+            print_message(f"no output for {count_noun(self.num_bad_lines - MAX_LISTED_PER_NOTE, 'more bad line')}")
         treatment = "not in the vocabulary (encoded as the unknown symbol)"
         _report_unknown(self.unknown, self.num_other_unknown, "source symbol", treatment)
         if advice := _lower_case_advice(self.unknown, known_symbols):
@@ -492,7 +492,8 @@ def _report_unknown(counts: "Counter[str]", num_others: int, noun: str, treatmen
     """Report the most frequent unknown symbols, if there are any, and the number of all."""
     if counts:
         listed = ", ".join(
-            f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}" for symbol, count in counts.most_common(MAX_LISTED)
+            f"{quote(symbol, MAX_SYMBOL_LENGTH)} × {count:,}"
+            for symbol, count in counts.most_common(MAX_LISTED_PER_NOTE)
         )
         different = f"{'more than ' * bool(num_others)}{len(counts):,} different"
         print_message(f"{count_noun(counts.total() + num_others, noun)} ({different}) {treatment}: {listed}")
