@@ -122,7 +122,7 @@ def test_the_baseline_has_rates_means_over_groups_and_rows() -> None:
     assert scores["macro"]["exact_match"] == 75 and scores["macro"]["symbol_error_rate"] == pytest.approx(100 / 3)
     rows = {name: (value, note) for name, value, note in score_rows(baseline) if "pair n-gram" in name}
     assert [value for value, _ in rows.values()] == ["75.00 %", "22.22 %"]
-    assert rows["exact match, pair n-gram model alone"][1].endswith("; mean over groups 75.00 %")
+    assert rows["exact match, pair n-gram alone"][1].endswith("; mean over groups 75.00 %")
     assert [row for row in score_rows(baseline) if row[0] not in rows] == score_rows(run)
 
 

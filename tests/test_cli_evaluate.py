@@ -491,9 +491,9 @@ def test_the_pair_ngram_model_alone_is_a_baseline(tmp_path: Path) -> None:
     errors = sum(edit_distance(output, pair.target) for output, pair in zip(outputs, pairs, strict=True))
     result = run_pellucid("evaluate", run, path, "--html", tmp_path / "page.html")
     expected = f"{100 * right / 21:.2f} %"
-    assert re.search(rf"exact match, pair n-gram model alone +{expected}", result.out), result
+    assert re.search(rf"exact match, pair n-gram alone +{expected}", result.out), result
     summary = {each.label: each.value for each in read_report(tmp_path / "page.html").summary}
-    assert summary["exact match, pair n-gram model alone"] == expected
+    assert summary["exact match, pair n-gram alone"] == expected
     values = json.loads(run_pellucid("evaluate", run, path, "--json").out)
     scores = values["pair_ngram"]
     assert scores["exact_match"] == pytest.approx(100 * right / 21) and scores["macro"] is None
@@ -514,7 +514,7 @@ def test_a_pair_ngram_model_that_takes_no_part_has_no_row(tmp_path: Path) -> Non
         result = run_pellucid("evaluate", *arguments[:1], write_pairs_file(), "--json", *arguments[1:])
         assert json.loads(result.out)["pair_ngram"] is None, arguments
     text = run_pellucid("evaluate", run, other, write_pairs_file()).out
-    assert re.search(r"exact match, pair n-gram model alone +│ +– +│ +[0-9.]+ %", text), text
+    assert re.search(r"exact match, pair n-gram alone +│ +– +│ +[0-9.]+ %", text), text
 
 
 def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ ERROR_RATE_UNITS = {True: "CER: edits over characters", False: "PER: edits over 
 """Explanation of the symbol error rate, by whether symbols are characters."""
 SHORT_NAMES = {"sequence error rate": "sequence error", "symbol error rate": "symbol error"}
 """Short names for column headings."""
-PAIR_NGRAM_ROWS = ("exact match, pair n-gram model alone", "symbol error rate, pair n-gram model alone")
+PAIR_NGRAM_ROWS = ("exact match, pair n-gram alone", "symbol error rate, pair n-gram alone")
 """Names of the scores of the pair n-gram model alone, a baseline."""
 ERROR_NUMBERS = ("errors", "confidence", "log-probability")
 """Columns of numbers of the worst outputs; the last ones are left out first where they have no room."""
