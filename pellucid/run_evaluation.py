@@ -26,10 +26,12 @@ from pellucid.data.examples import (
 )
 from pellucid.data.headers import header_note
 from pellucid.data.readers import BadLine, has_known_suffix
+from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import Trace
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.evaluation.assessment import (
     Assessment,
@@ -488,7 +490,8 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
 ) -> list[RunEvaluation]:
     """Decode examples with each predictor, and compare the outputs with the references.
 
-    The symbols of the comparison are those of the first predictor.
+    If a pair n-gram model takes part in the outputs, its own are compared with the references as well. The symbols of
+    the comparison are those of the first predictor.
 
     Args:
         predictors: Name and predictor of each run, at least one.
@@ -515,6 +518,8 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
         decoded, metrics = grouped._replace(outputs=outputs), get_task(predictor.config.task).metrics
         assessment = assess_outputs(short_name, decoded, predictor.tokenizers, shared, metrics, texts)
         assessment = _with_acceptance(assessment, predictor, nbest)
+        if nbest and isinstance(predictor, Transducer) and predictor.pair_ngram_weight:
+            assessment = _with_pair_ngram(assessment, predictor, shared)
         parameters = sum(map(parameter_count, predictor.networks))
         evaluations.append(
             RunEvaluation(
@@ -569,6 +574,15 @@ def _with_acceptance(assessment: Assessment, predictor: Predictor, nbest: int) -
         accepted_outputs(predictor.confidence, assessment.confidences, right, max_error) for max_error in MAX_ERRORS
     ]
     return replace(assessment, accepted=tuple(accepted))
+
+
+def _with_pair_ngram(assessment: Assessment, predictor: Transducer, shared: Tokenizers) -> Assessment:
+    """Return an assessment with the outputs of the pair n-gram model alone, in the symbols of the comparison."""
+    outputs, target = predictor.predict_by_pair_ngram(assessment.decoded.examples), predictor.tokenizers.target
+    if target != shared.target:
+        outputs = [tuple(shared.target.split(target.join(output))) for output in outputs]
+    scored = zip(assessment.scored, outputs, strict=True)
+    return replace(assessment, pair_ngram_outputs=tuple(example._replace(output=output) for example, output in scored))
 
 
 def _counts(reading: ExampleFile, outputs: Sequence[list[Trace]]) -> dict[str, int]:

@@ -105,6 +105,36 @@ def test_joined_assessments_equal_one_assessment() -> None:
     assert join_assessments(parts).to_dict() == build_assessment(ROWS, groups=["p", "p", "q", "q"]).to_dict()
 
 
+def with_baseline(assessment: Assessment, *outputs: str) -> Assessment:
+    """Return an assessment with outputs of a pair n-gram model alone."""
+    scored = zip(assessment.scored, outputs, strict=True)
+    return replace(assessment, pair_ngram_outputs=tuple(each._replace(output=tuple(text)) for each, text in scored))
+
+
+def test_the_baseline_has_rates_means_over_groups_and_rows() -> None:
+    run = build_assessment(ROWS, groups=["p", "p", "q", "q"])
+    assert run.to_dict()["pair_ngram"] is None and run.pair_ngram_mean is None
+    baseline = with_baseline(run, "abc", "abd", "x", "x")
+    assert {**baseline.to_dict(), "pair_ngram": None} == run.to_dict()
+    scores = json.loads(msgspec.json.encode(baseline.to_dict()))["pair_ngram"]
+    assert (scores["exact_match"], scores["sequence_error_rate"]) == (75, 25)
+    assert scores["symbol_error_rate"] == pytest.approx(100 * 2 / 9)
+    assert scores["macro"]["exact_match"] == 75 and scores["macro"]["symbol_error_rate"] == pytest.approx(100 / 3)
+    rows = {name: (value, note) for name, value, note in score_rows(baseline) if "pair n-gram" in name}
+    assert [value for value, _ in rows.values()] == ["75.00 %", "22.22 %"]
+    assert rows["exact match, pair n-gram alone"][1].endswith("; mean over groups 75.00 %")
+    assert [row for row in score_rows(baseline) if row[0] not in rows] == score_rows(run)
+
+
+def test_joined_baselines_equal_one_baseline() -> None:
+    parts = [build_assessment(ROWS[:2], groups=["p", "p"]), build_assessment(ROWS[2:], groups=["q", "q"])]
+    joined = join_assessments([with_baseline(parts[0], "abc", "abd"), with_baseline(parts[1], "x", "x")])
+    whole = with_baseline(build_assessment(ROWS, groups=["p", "p", "q", "q"]), "abc", "abd", "x", "x")
+    assert joined.to_dict() == whole.to_dict()
+    without_one = join_assessments([with_baseline(parts[0], "abc", "abd"), parts[1]])
+    assert without_one.pair_ngram_evaluation is None
+
+
 def test_runs_with_another_tokenizer_are_split_like_the_first() -> None:
     assessment = build_assessment(ROWS)
     decoded = assessment.decoded

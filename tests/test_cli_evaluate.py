@@ -31,7 +31,7 @@ from trained_runs import (
 import pellucid
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
-from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
+from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.report_schema import ReportExamples
@@ -467,17 +467,59 @@ def test_unread_columns_are_reported(tmp_path: Path) -> None:
     assert result.err == f"pellucid: note: {file}: the file has 4 columns; used are 1 as source, 2 as target\n"
 
 
-def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> None:
-    """The switch of the command line leaves the model of a run out."""
-    run = copy_run_folder(digits_run().run, tmp_path / "run")
+def copy_with_pair_ngram(folder: Path, weight: float) -> tuple[Path, PairNgramPredictor]:
+    """Return a copy of the run with a pair n-gram model of the weight, and the model."""
+    run = copy_run_folder(digits_run().run, folder)
     predictor = load(run)
     examples = read_examples(digits_run().files.train, predictor.config.data).examples
     fitted = fit_pair_ngram_predictor(examples, predictor.tokenizers, predictor.vocabularies)
     assert fitted is not None
-    save_pair_ngram(run / "pair_ngram.safetensors", SavedPairNgram(fitted.model, 0.5))
+    save_pair_ngram(run / "pair_ngram.safetensors", SavedPairNgram(fitted.model, weight))
     config = (run / "config.toml").read_text("utf-8")
     assert config.count("pair_ngram = false") == 1
     (run / "config.toml").write_text(config.replace("pair_ngram = false", "pair_ngram = true"), "utf-8")
+    return run, fitted
+
+
+def test_the_pair_ngram_model_alone_is_a_baseline(tmp_path: Path) -> None:
+    """Its scores are those of its own outputs; no other number depends on them."""
+    run, model = copy_with_pair_ngram(tmp_path / "run", 0.5)
+    pairs = [*PAIRS[:20], Example(PAIRS[0].source, "77")]
+    path = write_pairs(tmp_path / "pairs.tsv", pairs)
+    outputs = ["".join(nbest[0]) for nbest in model.nbest(pairs, 1)]
+    right = sum(output == pair.target for output, pair in zip(outputs, pairs, strict=True))
+    errors = sum(edit_distance(output, pair.target) for output, pair in zip(outputs, pairs, strict=True))
+    result = run_pellucid("evaluate", run, path, "--html", tmp_path / "page.html")
+    expected = f"{100 * right / 21:.2f} %"
+    assert re.search(rf"exact match, pair n-gram alone +{expected}", result.out), result
+    summary = {each.label: each.value for each in read_report(tmp_path / "page.html").summary}
+    assert summary["exact match, pair n-gram alone"] == expected
+    values = json.loads(run_pellucid("evaluate", run, path, "--json").out)
+    scores = values["pair_ngram"]
+    assert scores["exact_match"] == pytest.approx(100 * right / 21) and scores["macro"] is None
+    assert scores["symbol_error_rate"] == pytest.approx(100 * errors / sum(len(pair.target) for pair in pairs))
+    assert len(scores["exact_match_ci95"]) == len(scores["symbol_error_rate_ci95"]) == 2
+    in_python = pellucid.evaluate(run, path).assessment.pair_ngram_evaluation
+    assert in_python is not None and in_python.exact_match == scores["exact_match"]
+    merged = json.loads(run_pellucid("evaluate", run, path, "--json", "--multi-reference").out)
+    right = sum(output in {PAIRS[0].target, "77"} for output in outputs[:1])
+    right += sum(output == pair.target for output, pair in zip(outputs[1:20], pairs[1:20], strict=True))
+    assert merged["examples"] == 20 and merged["pair_ngram"]["exact_match"] == pytest.approx(5 * right)
+
+
+def test_a_pair_ngram_model_that_takes_no_part_has_no_row(tmp_path: Path) -> None:
+    run, _ = copy_with_pair_ngram(tmp_path / "run", 0.0)
+    other, _ = copy_with_pair_ngram(tmp_path / "other", 0.5)
+    for arguments in ((run,), (other, "--no-pair-ngram"), (other, "--sample", "2")):
+        result = run_pellucid("evaluate", *arguments[:1], write_pairs_file(), "--json", *arguments[1:])
+        assert json.loads(result.out)["pair_ngram"] is None, arguments
+    text = run_pellucid("evaluate", run, other, write_pairs_file()).out
+    assert re.search(r"exact match, pair n-gram alone +│ +– +│ +[0-9.]+ %", text), text
+
+
+def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> None:
+    """The switch of the command line leaves the model of a run out."""
+    run, _ = copy_with_pair_ngram(tmp_path / "run", 0.5)
     counts = []
     for flags in ((), ("--pair-ngram",), ("--no-pair-ngram",)):
         result = run_pellucid("evaluate", run, digits_run().files.valid, "--json", *flags)

@@ -15,7 +15,14 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import RunError
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
-from pellucid.run_folder.pair_ngram_file import SavedPairNgram, _signed, load_pair_ngram, save_pair_ngram
+from pellucid.run_folder.pair_ngram_file import (
+    PROVISIONAL_WEIGHT,
+    SavedPairNgram,
+    _signed,
+    has_provisional_weight,
+    load_pair_ngram,
+    save_pair_ngram,
+)
 from pellucid.run_folder.tensor_file import tensor_digest
 
 EXAMPLES = [Example(f"{number:03}", f"{number:03}".replace("1", "xy")) for number in range(150)]
@@ -36,6 +43,8 @@ def test_a_model_is_restored_exactly(saved: SavedPairNgram, tmp_path: Path) -> N
     for weight in (None, 0.0, 0.35):
         save_pair_ngram(path, saved._replace(weight=weight))
         restored = load_pair_ngram(path, VOCABULARIES)
+        assert has_provisional_weight(path) == (weight is None)
+        assert restored.prediction_weight == (PROVISIONAL_WEIGHT if weight is None else weight)
         assert restored.weight == weight and restored.model.numbering == saved.model.numbering
         for actual, expected in zip(restored.model.model, saved.model.model, strict=True):
             assert actual.dtype == expected.dtype and np.array_equal(actual, expected)

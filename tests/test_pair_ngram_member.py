@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -30,7 +31,7 @@ from pellucid.decoding.pair_ngram_member import (
 )
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import ArgumentError, RunError
+from pellucid.errors import ArgumentError, ConfigError, RunError
 from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.run_folder.predictor_loader import load
@@ -239,6 +240,29 @@ def test_an_ensemble_of_ensembles_has_the_weight_of_the_same_members_in_one_list
     assert join(replace(join(one, two), pair_ngram=None), three).pair_ngram_weight == pytest.approx(0.1 / 3)
     changed = replace(join(one, two), pair_ngram=PairNgramMember(pair_ngram.model, 0.9, 0))
     assert join(changed, transducer).pair_ngram_weight == pytest.approx(0.6)
+
+
+def test_the_pair_ngram_model_alone_gives_its_best_outputs(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    """Also in an ensemble, whose ids may be others, and with any weight and lexicon."""
+    expected = [nbest[0] for nbest in pair_ngram.nbest(examples, 1)]
+    member = with_weight(transducer, pair_ngram, 0.3)
+    assert member.predict_by_pair_ngram(examples) == expected
+    assert member.predict_by_pair_ngram([Example("", "")]) == [()]
+    lexicon = member.with_options(DecodingOptions(lexicon=Lexicon({examples[0].source: ("999",)})))
+    assert lexicon.predict_by_pair_ngram(examples[:1]) == expected[:1]
+    vocabularies = transducer.vocabularies
+    source, target = (
+        msgspec.structs.replace(vocabulary, symbols=vocabulary.symbols[::-1], counts=vocabulary.counts[::-1])
+        for vocabulary in (vocabularies.source, vocabularies.target)
+    )
+    other = replace(transducer, vocabularies=msgspec.structs.replace(vocabularies, source=source, target=target))
+    joined = combine_transducers([other, member], ["other", "member"])
+    assert joined.vocabularies.target.symbols == target.symbols
+    assert joined.predict_by_pair_ngram(examples) == expected
+    with pytest.raises(ConfigError, match="no pair n-gram model"):
+        transducer.predict_by_pair_ngram(examples)
 
 
 def test_outputs_of_the_pair_ngram_model_satisfy_constraints(

@@ -32,14 +32,16 @@ from pellucid.pair_ngram import pair_ngram
 from pellucid.pair_ngram.predictor import fit_encoded_examples
 from pellucid.reporting.progress import pair_ngram_line
 from pellucid.run_folder.log import load_run_log, read_log
-from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
+from pellucid.run_folder.pair_ngram_file import PROVISIONAL_WEIGHT, SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
+from pellucid.runtime.loader import load as load_runtime
 from pellucid.runtime.run_reader import read_run
 from pellucid.training import model_card, pair_ngram_training, session, validation_sample
-from pellucid.training.events import PairNgramFitted, PairNgramWeighted, TrainingStopped
+from pellucid.training.events import FileSaved, PairNgramFitted, PairNgramWeighted, TrainingStopped
 from pellucid.training.loop import TrainingState
 from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
+from pellucid.training.session import train_run
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
 
@@ -163,6 +165,34 @@ def test_a_model_that_cannot_be_fitted_is_reported_and_not_fitted_again(
 def load_saved(run: Path) -> SavedPairNgram:
     """Return the pair n-gram model of a run with its weight."""
     return load_pair_ngram(run / PAIR_NGRAM, load(run).vocabularies)
+
+
+def test_an_unfinished_run_predicts_with_the_provisional_weight(
+    finished: Path, files: DataFiles, tmp_path: Path
+) -> None:
+    """It predicted by the network alone. The finished run is that of an uninterrupted training."""
+    folder = tmp_path / "run"
+    events = train_run(files, folder, CONFIG)
+    next(event for event in events if isinstance(event, FileSaved) and event.best)
+    events.close()
+    with pytest.warns(UserWarning, match="until its end, the weight of the pair n-gram model is 0.5"):
+        predictor = require_transducer(load(folder), "run")
+    assert predictor.pair_ngram_weight == PROVISIONAL_WEIGHT == 0.5 and predictor.confidence is None
+    with pytest.warns(UserWarning, match="the weight of the pair n-gram model is 0.5"):
+        in_numpy = load_runtime(folder)
+    assert in_numpy.pair_ngram_weight == 0.5
+    outputs = [trace.output for trace in predictor.predict(["dab", "c"])]
+    assert outputs == [trace.output for trace in in_numpy.predict(["dab", "c"])] == ["dab", "c"]
+    assert onnx_export.pair_ngram_weight(read_run(folder)) == 0.5
+    with pytest.warns(UserWarning, match="the training is unfinished"):
+        joined = load([folder, finished])
+    chosen = load_saved(finished).weight
+    assert chosen is not None and joined.pair_ngram_weight == pytest.approx((0.5 + chosen) / 2)
+    pellucid.save(predictor, tmp_path / "copy")
+    assert load(tmp_path / "copy").pair_ngram_weight == 0.5
+    train_to_end(files, folder, CONFIG)
+    assert_runs_identical(folder, finished)
+    assert load(folder).pair_ngram_weight == chosen
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged", "foreign"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from test_assessment import build_assessment
+from test_assessment import ROWS, build_assessment, with_baseline
 
 from pellucid.evaluation.assessment import ComparedAssessment, compare_runs, rates_over_seeds
 from pellucid.reporting.tables import (
@@ -17,6 +17,7 @@ from pellucid.reporting.tables import (
     _table_of_runs,
     assessment_tables,
     comparison_tables,
+    score_columns,
     score_rows,
     seed_table,
     short_names,
@@ -62,6 +63,19 @@ def test_every_run_and_metric_is_shown_in_full_or_named(num_runs: int) -> None:
     named = str(table.caption).partition(": ")[2].split(", ")
     all_metrics = [SHORT_NAMES.get(name, name) for name, _, _ in score_rows(runs[0])]
     assert headings[1:] + named == [*all_metrics, "parameters", "decoded in"]
+
+
+def test_metrics_of_runs_are_told_apart_by_name() -> None:
+    """Regression test: the values of a run with fewer metrics were in the rows of others."""
+    run, baseline = build_assessment(ROWS, "a"), with_baseline(build_assessment(ROWS, "b"), "abc", "abd", "x", "x")
+    for runs in ([run, baseline], [baseline, run], [run, run, run, baseline]):
+        columns = score_columns(runs)
+        for index, each in enumerate(runs):
+            own = {name: value for name, value, _ in score_rows(each)}
+            assert {name: values[index] for name, values in columns.items() if name in own} == own
+            assert all(values[index] == "–" for name, values in columns.items() if name not in own)
+        table = next(comparison_tables(runs, [], [1.0] * len(runs), 0))
+        assert len(runs) <= MAX_RUN_COLUMNS or not any("pair n-gram" in str(column.header) for column in table.columns)
 
 
 def test_seeds_of_two_configurations_are_told_apart() -> None:

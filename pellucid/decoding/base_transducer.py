@@ -16,7 +16,7 @@ from pellucid.argument_checks import convert_argument
 from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_sequence_examples
-from pellucid.data.vocabulary import EOS, UNK
+from pellucid.data.vocabulary import EOS, NUM_SPECIAL, UNK
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
@@ -276,6 +276,32 @@ class BaseTransducer(BasePredictor):
             return []
         targets = to_ragged([*target, EOS] for _, target in outputs)
         return self._score_batch(batch.take([row for row, _ in outputs]), *targets.pad(np.arange(len(outputs))))
+
+    def predict_by_pair_ngram(self, examples: Sequence[Example]) -> list[tuple[str, ...]]:
+        """Return the most probable output of each source by the pair n-gram model alone, as symbols.
+
+        The network, its search and the options, such as a lexicon, take no part.
+
+        Args:
+            examples: Examples; only their sources are read.
+
+        Returns:
+            Symbols of each output, without EOS; none for an empty source.
+
+        Raises:
+            ConfigError: There is no pair n-gram model.
+        """
+        if self.pair_ngram is None:
+            raise ConfigError("the predictor has no pair n-gram model with a weight above 0")
+        model, _, network = self.pair_ngram
+        network_ids, symbols = self._network_ids(network), self.vocabularies.target.symbols
+        outputs = list[tuple[str, ...]]()
+        for example in convert_argument("examples", examples, Sequence[Example]):
+            ids = [self.vocabularies.source.ids.get(each, UNK) for each in self.tokenizers.source.split(example.source)]
+            found = model.search(network_ids.map_source(ids), 1) if ids else []
+            target = network_ids.unmap_target(found[0].target) if found else ()
+            outputs.append(tuple(symbols[identity - NUM_SPECIAL] for identity in target))
+        return outputs
 
     def align_by_pair_ngram(self, pairs: Sequence[Example]) -> list[Alignment | None]:
         """Align the source symbols of pairs with their target symbols, by the pair n-gram model of the run.

@@ -173,6 +173,8 @@ ERROR_RATE_KEYS = (
     "symbol_accuracy",
 )
 """JSON keys of metrics for sequences only; for labels they would repeat the accuracy."""
+BASELINE_KEYS = ("exact_match", "exact_match_ci95", *ERROR_RATE_KEYS[:-1])
+"""JSON keys of the scores of the pair n-gram model alone."""
 
 
 class DecodedExamples(NamedTuple):
@@ -222,6 +224,9 @@ class Assessment:
     """Why the outputs have no confidence; empty if they have one."""
     custom_metrics: tuple[MetricName, ...] = ()
     """Names of metrics of other packages that are computed too."""
+    pair_ngram_outputs: tuple[ScoredExample, ...] = ()
+    """Output of each example by the pair n-gram model of the run alone, with its references: a baseline. Empty if no
+    such model takes part in the outputs of the run."""
 
     @cached_property
     def scored(self) -> list[ScoredExample]:
@@ -237,6 +242,18 @@ class Assessment:
     def evaluation(self) -> Evaluation:
         """Exact match, error rates, accuracy by position and by length, of the best outputs."""
         return evaluate_examples(self.scored)
+
+    @cached_property
+    def pair_ngram_evaluation(self) -> Evaluation | None:
+        """Exact match and error rates of the pair n-gram model alone; None without its outputs."""
+        return evaluate_examples(self.pair_ngram_outputs) if self.pair_ngram_outputs else None
+
+    @cached_property
+    def pair_ngram_mean(self) -> MeanRates | None:
+        """Macro average of the pair n-gram model alone; None without its outputs, and if there is one group only."""
+        if not self.pair_ngram_outputs or len(self.tables) < 2:
+            return None
+        return macro_average(list(_tables_by_group(self.pair_ngram_outputs, self.decoded.groups).values()))
 
     @cached_property
     def label_metrics(self) -> LabelMetrics | None:
@@ -331,8 +348,7 @@ class Assessment:
     @cached_property
     def tables(self) -> dict[str, OutcomeTable]:
         """Outcome table (`outcome_table`) of each group by its name, in the order of first occurrence."""
-        table, names = outcome_table(self.scored), np.array(self.decoded.groups, dtype=object)
-        return {name: table[names == name] for name in dict.fromkeys(self.decoded.groups)}
+        return _tables_by_group(self.scored, self.decoded.groups)
 
     @cached_property
     def groups(self) -> list[GroupScores]:
@@ -389,11 +405,19 @@ class Assessment:
             "mean_reciprocal_rank": self.mean_reciprocal_rank if self.oracle else None,
             "groups": [{"group": row.group, "examples": row.examples, **self._rates(row)} for row in self.groups],
             "macro": self._rates(mean) if mean else None,
+            "pair_ngram": self._pair_ngram_record(),
             "confusions": self.confusions.to_dict(),
             "calibration": {"of": self.unit, **self.calibration.to_dict()},
             "confidence": self._confidence_record(),
             "no_confidence_reason": self.no_confidence_reason or None,
         }
+
+    def _pair_ngram_record(self) -> dict[str, Any] | None:
+        """Return the scores of the pair n-gram model alone as plain values."""
+        if self.pair_ngram_evaluation is None:
+            return None
+        scores, mean = self.pair_ngram_evaluation.to_dict(), self.pair_ngram_mean
+        return {**{key: scores[key] for key in BASELINE_KEYS}, "macro": mean.to_dict() if mean else None}
 
     def _confidence_record(self) -> dict[str, Any] | None:
         """Return the calibration of the confidences, and the outputs that are accepted by them, as plain values."""
@@ -498,7 +522,15 @@ def join_assessments(parts: Sequence[Assessment]) -> Assessment:
     is_complete = len(with_confidence) == len(parts)  # the table is of all outputs, or there is none
     accepted = tuple(map(join_accepted_outputs, zip(*with_confidence, strict=True))) if is_complete else ()
     obstacle = next((part.no_confidence_reason for part in parts if part.no_confidence_reason), "")
-    return replace(parts[0], decoded=decoded, candidates=candidates, accepted=accepted, no_confidence_reason=obstacle)
+    has_baseline = all(part.pair_ngram_outputs for part in parts)
+    return replace(
+        parts[0],
+        decoded=decoded,
+        candidates=candidates,
+        accepted=accepted,
+        no_confidence_reason=obstacle,
+        pair_ngram_outputs=tuple(chain(*(part.pair_ngram_outputs for part in parts))) if has_baseline else (),
+    )
 
 
 @check_arguments
@@ -646,6 +678,12 @@ def rates_over_seeds(runs: Sequence[Assessment]) -> SeedRates:
         wrong = RateStatistics("sequence_error_rate", "sequence error rate", [100 - value for value in exact.values])
         statistics_of_rates.insert(1, wrong)
     return SeedRates([run.name for run in runs], statistics_of_rates, runs[0].mean is not None)
+
+
+def _tables_by_group(scored: Sequence[ScoredExample], groups: Sequence[str]) -> dict[str, OutcomeTable]:
+    """Return the outcome table of each group by its name, in the order of first occurrence."""
+    table, names = outcome_table(scored), np.array(groups, dtype=object)
+    return {name: table[names == name] for name in dict.fromkeys(groups)}
 
 
 def _group_scores(name: str, table: OutcomeTable) -> GroupScores:

@@ -103,4 +103,4 @@ def pair_ngram_weight(run: RunArrays) -> float:
     path = run.folder / PAIR_NGRAM
     if not (ranks_with_pair_ngram(run.config.search) and uses_pair_ngram(run.config) and file_exists(path)):
         return 0.0
-    return load_pair_ngram(path, run.vocabularies).weight or 0.0
+    return load_pair_ngram(path, run.vocabularies).prediction_weight

@@ -151,6 +151,8 @@ ERROR_RATE_UNITS = {True: "CER: edits over characters", False: "PER: edits over 
 """Explanation of the symbol error rate, by whether symbols are characters."""
 SHORT_NAMES = {"sequence error rate": "sequence error", "symbol error rate": "symbol error"}
 """Short names for column headings."""
+PAIR_NGRAM_ROWS = ("exact match, pair n-gram alone", "symbol error rate, pair n-gram alone")
+"""Names of the scores of the pair n-gram model alone, a baseline."""
 ERROR_NUMBERS = ("errors", "confidence", "log-probability")
 """Columns of numbers of the worst outputs; the last ones are left out first where they have no room."""
 REVIEW_COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
@@ -300,6 +302,7 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
                 f"{_format_ci(evaluation.symbol_error_rate_ci95)} ({unit})",
             ),
             ("symbol accuracy", f"{evaluation.symbol_accuracy:.2f} %", "by position, including the end"),
+            *_pair_ngram_rows(assessment),
         ]
     if texts:
         rows += [
@@ -329,6 +332,33 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     rows.append((f"calibration error{of}", f"{100 * calibration.expected_calibration_error:.2f} %", explanation))
     rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
     return [*rows, *_confidence_rows(assessment)]
+
+
+def _pair_ngram_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
+    """Return exact match and symbol error rate of the pair n-gram model alone; nothing if it takes no part."""
+    evaluation, mean = assessment.pair_ngram_evaluation, assessment.pair_ngram_mean
+    if evaluation is None:
+        return []
+    exact, errors = _format_ci(evaluation.exact_match_ci95), _format_ci(evaluation.symbol_error_rate_ci95)
+    if mean is not None:
+        exact, errors = (
+            f"{interval}; mean over groups {rate:.2f} %"
+            for interval, rate in ((exact, mean.exact_match), (errors, mean.symbol_error_rate))
+        )
+    rates = (evaluation.exact_match, exact), (evaluation.symbol_error_rate, errors)
+    return [(name, f"{rate:.2f} %", note) for name, (rate, note) in zip(PAIR_NGRAM_ROWS, rates, strict=True)]
+
+
+def score_columns(runs: Sequence[Assessment]) -> dict[str, list[str]]:
+    """Return the value of each metric for each run, by the name of the metric; "–" for a metric that a run has not.
+
+    Args:
+        runs: Assessments of the runs.
+    """
+    scores = [score_rows(run) for run in runs]
+    values = [{name: value for name, value, _ in rows} for rows in scores]
+    names = dict.fromkeys(name for rows in sorted(scores, key=len, reverse=True) for name, _, _ in rows)
+    return {name: [of_run.get(name, "–") for of_run in values] for name in names}
 
 
 def format_metric_value(score: MetricScore) -> str:
@@ -511,11 +541,7 @@ def _place_cells(assessment: Assessment, index: int) -> list[str]:
 
 def _run_table(runs: Sequence[Assessment], seconds: Sequence[float], parameters: Sequence[int], width: int) -> Table:
     """Return a table of the metrics of each run: a column for each run, or for more than `MAX_RUN_COLUMNS` a row."""
-    scores = [score_rows(run) for run in runs]
-    metrics = {
-        name: [values[index][1] if index < len(values) else "" for values in scores]
-        for index, (name, _, _) in enumerate(scores[0])
-    }
+    metrics = score_columns(runs)
     if parameters:
         metrics["parameters"] = [f"{number:,}" for number in parameters]
     metrics["decoded in"] = [f"{values:.1f} s" for values in seconds]
@@ -532,11 +558,13 @@ def _run_table(runs: Sequence[Assessment], seconds: Sequence[float], parameters:
 def _table_of_runs(columns: Mapping[str, list[str]], width: int, requested: Collection[str]) -> Table:
     """Return a table with a row for each run. The last metrics that have no room are left out, and named below it.
 
-    Those of other packages, which were requested or selected the runs, are left out only after all others.
+    Those of the pair n-gram model alone are left out first. Those of other packages, which were requested or selected
+    the runs, are left out only after all others.
     """
     shown = {SHORT_NAMES.get(name, name): values for name, values in columns.items()}
     omitted = set[str]()
-    for name in sorted(list(shown)[1:], key=lambda name: name in requested, reverse=True)[:0:-1]:
+    by_importance = sorted(list(shown)[1:], key=lambda name: (name not in requested, name in PAIR_NGRAM_ROWS))
+    for name in by_importance[:0:-1]:
         if _table_width({key: values for key, values in shown.items() if key not in omitted}) <= width:
             break
         omitted.add(name)

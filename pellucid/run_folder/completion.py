@@ -9,8 +9,9 @@ from pellucid.errors import RunError
 from pellucid.files import file_exists
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import load_run_log
+from pellucid.run_folder.pair_ngram_file import PROVISIONAL_WEIGHT, has_provisional_weight
 from pellucid.run_folder.progress import TIME_LIMIT_REASON, read_progress
-from pellucid.run_folder.run_files import CHECKPOINT, member_folders
+from pellucid.run_folder.run_files import CHECKPOINT, PAIR_NGRAM, member_folders
 
 
 class UnfinishedTraining(NamedTuple):
@@ -24,13 +25,21 @@ class UnfinishedTraining(NamedTuple):
     """Approximate maximum number of updates; None if the log does not tell it."""
     running: bool
     """Whether a process trains the run."""
+    pair_ngram_weight: float | None = None
+    """Weight of the pair n-gram model in predictions until the training chooses one; None without such a model."""
 
     def __str__(self) -> str:
-        """Return the warning: "run: the training is unfinished (update 120 of 1,000); ..."."""
+        """Return the warning: "run: the training is unfinished (update 120 of 1,000); ...".
+
+        It names the provisional weight of the pair n-gram model, if there is one.
+        """
         total = "" if self.max_updates is None else f" of {self.max_updates:,}"
         end = "and still runs" if self.running else "the training command resumes it"
         separator = " " if self.running else "; "
-        return f"{self.run}: the training is unfinished (update {self.update:,}{total}){separator}{end}"
+        weight = ""
+        if self.pair_ngram_weight is not None:
+            weight = f"; until its end, the weight of the pair n-gram model is {self.pair_ngram_weight:g}"
+        return f"{self.run}: the training is unfinished (update {self.update:,}{total}){separator}{end}{weight}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
@@ -88,7 +97,14 @@ def _unfinished_training(run: Path) -> UnfinishedTraining | None:
         if not file_exists(run / CHECKPOINT) or (progress := read_progress(run / CHECKPOINT)).finished:
             return None
         started = load_run_log(run).all("started")
-        return UnfinishedTraining(
-            str(run), progress.update, started[-1].get("updates") if started else None, in_use(run)
-        )
+        updates = started[-1].get("updates") if started else None
+        return UnfinishedTraining(str(run), progress.update, updates, in_use(run), _provisional_weight(run))
+    return None
+
+
+def _provisional_weight(run: Path) -> float | None:
+    """Return the weight of the pair n-gram model in predictions if the training has not chosen one, else None."""
+    with suppress(RunError):  # whoever loads a damaged file reports it
+        if has_provisional_weight(run / PAIR_NGRAM):
+            return PROVISIONAL_WEIGHT
     return None

@@ -13,7 +13,7 @@ import numpy as np
 from pellucid.alignment.types import GraphoneKeys
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import ArgumentError, RunError, abbreviate
-from pellucid.files import write_atomic
+from pellucid.files import file_exists, write_atomic
 from pellucid.pair_ngram.ngram_model import NgramModel
 from pellucid.pair_ngram.pair_ngram import TARGET_CHUNKS, PairNgram
 from pellucid.pair_ngram.types import SOURCE_CHUNK
@@ -35,6 +35,8 @@ MAX_DIGITS = 32
 """Maximum length of a number in the metadata."""
 MAX_NGRAMS = 2**27
 """Maximum number of n-grams in a file that is read."""
+PROVISIONAL_WEIGHT = 0.5
+"""Weight in predictions until the training chooses one: the weights that measured trainings chose are 0.35 to 0.55."""
 TYPES = {
     "graphones": np.int64,
     "token": np.int32,
@@ -57,6 +59,11 @@ class SavedPairNgram(NamedTuple):
     """Weight of its scores, 0 to 1; None until the end of the training, when it is chosen."""
     fingerprint: str = ""
     """Hash of the settings and data of its training, as in the checkpoint."""
+
+    @property
+    def prediction_weight(self) -> float:
+        """Weight in predictions: `PROVISIONAL_WEIGHT` until one is chosen."""
+        return PROVISIONAL_WEIGHT if self.weight is None else self.weight
 
 
 def save_pair_ngram(path: Path, saved: SavedPairNgram) -> None:
@@ -113,6 +120,21 @@ def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
     except ArgumentError as error:
         raise RunError(f"{path}: {error}; give the training command again, which writes it anew") from error
     return SavedPairNgram(model, weight, stored.metadata.get("fingerprint", ""))
+
+
+def has_provisional_weight(path: Path) -> bool:
+    """Return whether a file holds a model whose weight is not chosen yet; False without the file.
+
+    Args:
+        path: File.
+
+    Raises:
+        RunError: The file is damaged.
+    """
+    if not file_exists(path):
+        return False
+    with open_tensors(path) as stored:
+        return "weight" not in stored.metadata
 
 
 def _signed(metadata: dict[str, str]) -> str:

@@ -195,7 +195,9 @@ def without_unused_pair_ngram(predictor: PredictorT) -> PredictorT:
 def with_pair_ngram(
     predictor: PredictorT, identity: ModelIdentity, log: RunLog | None = None, is_member: bool = False
 ) -> PredictorT:
-    """Return the predictor with the pair n-gram model of its run, if its weight has been chosen and is above 0.
+    """Return the predictor with the pair n-gram model of its run, unless its weight is 0.
+
+    Until the training has chosen the weight, it is `PROVISIONAL_WEIGHT`.
 
     Args:
         predictor: Predictor of the run.
@@ -228,7 +230,7 @@ def with_pair_ngram(
         return predictor
     saved = load_pair_ngram(path, predictor.vocabularies)
     identity.check_training(path, saved.fingerprint)
-    member = PairNgramMember(saved.model, saved.weight or 0.0, network=0)
+    member = PairNgramMember(saved.model, saved.prediction_weight, network=0)
     return replace(predictor, pair_ngram=member if member.weight or is_member else None)
 
 

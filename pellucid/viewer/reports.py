@@ -34,6 +34,7 @@ from pellucid.reporting.tables import (
     named_differences,
     rate_cells,
     run_permutation_note,
+    score_columns,
     score_rows,
     seed_rows,
 )
@@ -408,10 +409,7 @@ def _confusion_parts(confusions: SymbolConfusions) -> Iterator[ReportPart]:
 
 def _score_table(runs: Sequence[Assessment]) -> ReportTable:
     """Return a table with a row for each score and a column for each run."""
-    scores = [score_rows(run) for run in runs]
-    names = [name for name, _, _ in max(scores, key=len)]
-    values_by_name = [{name: value for name, value, _ in run_scores} for run_scores in scores]
-    rows = [[name, *(run_scores.get(name, "–") for run_scores in values_by_name)] for name in names]
+    rows = [[name, *values] for name, values in score_columns(runs).items()]
     return ReportTable("Scores", "", ["over all examples", *(run.name for run in runs)], rows)
 
 
