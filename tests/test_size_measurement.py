@@ -1,8 +1,9 @@
 """training/size_measurement.py: the size that a time limit allows, and the size of a started run."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from pellucid.errors import ConfigError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
-from pellucid.training.events import SizeChosen, SizeMeasurementSkipped
+from pellucid.training.events import Event, SizeChosen, SizeMeasurementSkipped, UpdateCompleted
+from pellucid.training.loop import TrainingState, fit
 from pellucid.training.preparation import prepare_data
 from pellucid.training.size_measurement import SIZES, MeasuredData, choose_size, config_within_time, measure_speed
 from pellucid.training.training_data import TrainingFiles, encode_texts
@@ -41,7 +43,7 @@ def test_largest_size_that_makes_enough_updates_is_chosen(
     monkeypatch: pytest.MonkeyPatch, speeds: Mapping[Size, float], expected: Size
 ) -> None:
     monkeypatch.setattr(size_measurement, "default_size", lambda *_: "large")
-    monkeypatch.setattr(size_measurement, "measure_speed", lambda _, config, __: speeds[config.size])
+    monkeypatch.setattr(size_measurement, "measure_speed", lambda _, config, *__: speeds[config.size])
     assert choose_size(digits_run().files, config_builder({})).size == expected
 
 
@@ -49,7 +51,28 @@ def test_speed_is_that_of_updates() -> None:
     config: Config = config_builder({})("tiny")
     examples = read_examples(digits_run().files.train, config.data).examples[:50]
     measured = MeasuredData(50, *encode_texts(examples, config), examples[:1])
-    assert 10 < measure_speed(measured, config, 50) < 1e7
+    assert 10 < measure_speed(measured, config, 50, 100.0) < 1e7
+
+
+@pytest.mark.parametrize(("seconds", "num_updates", "rate"), [(1e3, 14, 10), (70.0, 4, 10), (45.0, 2, 4), (0.0, 1, 4)])
+def test_the_time_bounds_the_measured_updates(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, num_updates: int, rate: int
+) -> None:
+    """Regression test: 14 updates of each size were measured, however long they took. The first two are slower."""
+    config: Config = build_config({"size": "tiny", "training": {"batch_size": 100}}, "test")
+    examples = read_examples(digits_run().files.train, config.data).examples[:100]
+    measured, num_done, clock = MeasuredData(100, *encode_texts(examples, config), examples[:1]), 0, 0.0
+
+    def fit_slowly(state: TrainingState) -> Iterator[Event]:
+        nonlocal num_done, clock
+        for event in fit(state):
+            if isinstance(event, UpdateCompleted):
+                num_done, clock = num_done + 1, clock + (10 if num_done >= 2 else 25)
+            yield event
+
+    monkeypatch.setattr(size_measurement, "fit", fit_slowly)
+    monkeypatch.setattr(size_measurement, "time", SimpleNamespace(perf_counter=lambda: clock))
+    assert measure_speed(measured, config, 100, seconds) == rate and num_done == num_updates
 
 
 def test_prepared_data_is_measured_without_its_texts(tmp_path: Path) -> None:
@@ -93,8 +116,9 @@ def test_synthetic_examples_are_part_of_an_epoch(
 ) -> None:
     files, counts = digits_run().files, list[int]()
 
-    def _measure_speed(measured: MeasuredData, config: Config, count: int) -> float:
+    def _measure_speed(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
         """Return the speed at which the unaugmented examples take ten seconds."""
+        assert seconds == pytest.approx(size_measurement.MEASURED_SHARE * 3600)
         counts.append(count // measured.num_examples)
         return measured.num_examples / 10
 
