@@ -14,7 +14,7 @@ import pellucid
 from pellucid.config.settings import Config, Size
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, read_examples
-from pellucid.errors import ConfigError, RunError
+from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
@@ -44,7 +44,10 @@ def test_largest_size_that_makes_enough_updates_is_chosen(
 ) -> None:
     monkeypatch.setattr(size_measurement, "default_size", lambda *_: "large")
     monkeypatch.setattr(size_measurement, "measure_speed", lambda _, config, *__: speeds[config.size])
-    assert choose_size(digits_run().files, config_builder({})).size == expected
+    measured = choose_size(digits_run().files, config_builder({}))
+    larger = [size for size in SIZES if speeds.get(size, 0) < 1 and size != expected]
+    assert measured.size == expected and measured.too_slow == (larger[0] if larger else None)
+    assert measured.needed_updates <= size_measurement.MIN_UPDATES and measured.batch_size.endswith(" examples")
 
 
 def test_speed_is_that_of_updates() -> None:
@@ -170,7 +173,7 @@ def test_a_foreign_folder_is_refused_before_the_measurement(tmp_path: Path, num_
 
 def test_a_started_ensemble_without_settings_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "seed-1").mkdir()
-    measured = SizeChosen("small", "100s", 1.0, 1.0)
+    measured = SizeChosen("small", "100s", 1.0, 1.0, 20.0, "32 examples", None, 20.0)
     monkeypatch.setattr(size_measurement, "choose_size", lambda *_: measured)
     events = list[object]()
     arguments = (tmp_path, digits_run().files, config_builder({}), events.append, 2, False)
@@ -183,10 +186,29 @@ def test_vocabularies_of_the_measurement_are_those_of_all_examples(
 ) -> None:
     """Regression test: with words as targets, the output layer of the measured network was too small."""
     monkeypatch.setattr(size_measurement, "MEASURED_EXAMPLES", 4)
-    path = write_pairs(tmp_path / "train.tsv", [Example("a", f"word{number}") for number in range(10)])
+    path = write_pairs(tmp_path / "train.tsv", [Example("ab"[number % 2], f"word{number}") for number in range(10)])
     config = build_config({"data": {"target_symbols": "words"}}, "test")
     measured = size_measurement._read_measured_data(TrainingFiles(path, None), config)
     assert len(measured.vocabularies.target.symbols) == 10 and measured.encoded.target.num_sequences == 4
+
+
+def test_bad_validation_sets_are_refused_before_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: they were refused after it."""
+    monkeypatch.setattr(size_measurement, "load_kernels", lambda: pytest.fail("the measurement began"))
+    monkeypatch.setattr(size_measurement, "measure_speed", lambda *_: pytest.fail("the measurement began"))
+    single = write_pairs(tmp_path / "single.tsv", [Example("a", "b"), Example("a", "c")])
+    same = write_pairs(tmp_path / "same.tsv", [Example("a", "c"), Example("a", "b")])
+    events = list[object]()
+    for files, message in (
+        (TrainingFiles(single, None), "has a single source"),
+        (TrainingFiles(single, same), "holds the same examples as"),
+        (TrainingFiles(single, tmp_path / "missing.tsv"), r"missing\.tsv"),
+    ):
+        with pytest.raises(DataError, match=message):
+            choose_size(files, config_builder({}), events.append)
+    assert not events
 
 
 @pytest.mark.slow

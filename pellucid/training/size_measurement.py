@@ -35,6 +35,7 @@ from pellucid.training.loop import derived_batch_size, derived_epochs, fit
 from pellucid.training.session import build_checked_network, build_state, one_training_thread
 from pellucid.training.training_data import (
     TrainingInputs,
+    check_validation_set,
     learn_symbols,
     prepared_folder,
     read_prepared_data,
@@ -151,14 +152,18 @@ def choose_size(
     if training.augmentation != "none":
         count += round(count * training.augmentation_ratio)
     max_epochs = training.epochs or derived_epochs(count)
-    needed_epochs = min(max_epochs, MIN_UPDATES / _updates_per_epoch(measured, config, count))
-    largest = default_size(measured.num_examples, config.task)
-    for size in reversed(SIZES[: SIZES.index(largest) + 1]):
+    updates_per_epoch = _updates_per_epoch(measured, config, count)
+    needed_epochs = min(max_epochs, MIN_UPDATES / updates_per_epoch)
+    sizes, too_slow = SIZES[: SIZES.index(default_size(measured.num_examples, config.task)) + 1], None
+    for size in reversed(sizes):
         speed = measure_speed(measured, build_config(size), count, MEASURED_SHARE * limit)
         epochs = max(0.0, usable) * speed / count
-        if epochs >= needed_epochs:
+        if epochs >= needed_epochs or size == sizes[0]:
             break
-    return SizeChosen(size, time_limit, epochs, max_epochs)
+        too_slow = size
+    batch_size = f"{training.batch_size or derived_batch_size(count):,} {training.batch_type}"
+    needed_updates = needed_epochs * updates_per_epoch
+    return SizeChosen(size, time_limit, epochs, max_epochs, updates_per_epoch, batch_size, too_slow, needed_updates)
 
 
 class MeasuredData(NamedTuple):
@@ -175,7 +180,9 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     """Return the data of the measurement, from files of pairs, tables in memory or prepared data."""
     prepared = prepared_folder(files)
     if prepared is None:
-        examples = read_training_examples(files, config.data)[0].examples
+        reading, groups = read_training_examples(files, config.data)
+        examples = reading.examples
+        check_validation_set(files, examples, groups, config.data)
         measured = sample_evenly(examples, MEASURED_EXAMPLES)
         # The size of the vocabularies decides the speed. That of subwords is a setting, and they take long to learn.
         has_subwords = "subwords" in (config.data.source_symbols, config.data.target_symbols)
