@@ -154,7 +154,8 @@ def choose_size(
     max_epochs = training.epochs or derived_epochs(count)
     updates_per_epoch = _updates_per_epoch(measured, config, count)
     needed_epochs = min(max_epochs, MIN_UPDATES / updates_per_epoch)
-    sizes, too_slow = SIZES[: SIZES.index(default_size(measured.num_examples, config.task)) + 1], None
+    too_slow: Size | None = None
+    sizes = SIZES[: SIZES.index(default_size(measured.num_examples, config.task)) + 1]
     for size in reversed(sizes):
         speed = measure_speed(measured, build_config(size), count, MEASURED_SHARE * limit)
         epochs = max(0.0, usable) * speed / count
