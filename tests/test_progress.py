@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TextIO
 
+import msgspec
 import pytest
 from trained_runs import copy_task_run, train_to_end, write_copy_files
 
@@ -363,14 +364,32 @@ def test_a_training_goes_on_without_standard_error(
 
 
 def test_the_size_for_a_time_limit_is_printed() -> None:
-    assert report_to_file(SizeChosen("small", "45s", 9.34, 30.0)) == "size small: about 9.3 epochs in 45s\n"
-    line = report_to_file(SizeChosen("small", "1h", 5000.0, 57.0))  # regression test: "about 5,000.0 epochs in 1h"
-    assert line == "size small: the time of 1h suffices for the maximum of 57 epochs\n"
+    chosen = SizeChosen("small", "45s", 9.34, 30.0, 200.0, "32 examples", "base", 5000.0)
+    line = "size small: about 9.3 epochs in 45s, 1,868 updates of 32 examples each"
+    reason = "; size base would make fewer than 5,000 updates in this time\n"
+    assert report_to_file(chosen) == line + reason
+    assert report_to_file(chosen._replace(too_slow=None)) == f"{line}\n"
+    long = chosen._replace(time_limit="1h", epochs=5000.0, max_epochs=57.0, too_slow=None)
+    line = "size small: the time of 1h suffices for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
+    assert report_to_file(long) == f"{line} 57 epochs, 11,400 updates of 32 examples each\n"
+    assert report_to_file(long._replace(max_epochs=1.0)) == f"{line} 1 epoch, 200 updates of 32 examples each\n"
     started = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=False))
     assert started == "choosing the size for 45s: 7,600 examples, by the speed of a few updates\n"
     compiling = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=True))
     assert compiling.startswith(started + "compiling kernels ")
-    parallel = report_to_file(SizeChosen("small", "45s", 9.34, 30.0, is_alone=False))
-    assert parallel == "size small: about 9.3 epochs in 45s, at the speed of one process alone on this machine\n"
+    parallel = report_to_file(chosen._replace(is_alone=False))
+    assert f"32 examples each, at the speed of one process alone on this machine{reason}" in parallel
     skipped = report_to_file(SizeMeasurementSkipped("base", Path("pipe")))
     assert skipped == "size base: pipe cannot be read twice, so no speed is measured; --size chooses another\n"
+
+
+def test_a_time_limit_that_allows_hardly_any_update_is_called_too_short() -> None:
+    """Regression test: nothing but "0:00:00 from now" was printed."""
+    over = report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=0.0))
+    assert over.endswith("2,340 updates, but the time is over already, so that one update is made\n")
+    assert "0:00:05 from now" in report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=5.0))
+    progress = Progress(update=1, batch=1, best_update=1, finished="its time limit of 5s is reached")
+    note = "the time sufficed for 1 update only, at most one epoch: train in another run folder with a longer --time"
+    assert note in report_to_file(TrainingStopped(progress))
+    for changes in ({"epoch": 1}, {"update": 2000}, {"finished": "all its passes over the data are done"}):
+        assert "sufficed" not in report_to_file(TrainingStopped(msgspec.structs.replace(progress, **changes)))

@@ -1,8 +1,9 @@
 """training/size_measurement.py: the size that a time limit allows, and the size of a started run."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ import pellucid
 from pellucid.config.settings import Config, Size
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, read_examples
-from pellucid.errors import ConfigError, RunError
+from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
-from pellucid.training.events import SizeChosen, SizeMeasurementSkipped
+from pellucid.training.events import Event, SizeChosen, SizeMeasurementSkipped, UpdateCompleted
+from pellucid.training.loop import TrainingState, fit
 from pellucid.training.preparation import prepare_data
 from pellucid.training.size_measurement import SIZES, MeasuredData, choose_size, config_within_time, measure_speed
 from pellucid.training.training_data import TrainingFiles, encode_texts
@@ -29,27 +31,50 @@ def config_builder(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 (a funct
 
 
 @pytest.mark.parametrize(
-    ("speeds", "expected"),
+    ("speeds", "expected", "too_slow"),
     [
-        ({"base": 1e9, "large": 1e9}, "large"),
-        ({"base": 1e9, "large": 1e-9}, "base"),
-        ({"small": 1e9, "base": 1e-9, "large": 1e-9}, "small"),
-        ({"small": 1e-9, "base": 1e-9, "large": 1e-9}, "small"),
+        ({"base": 1e9, "large": 1e9}, "large", None),
+        ({"base": 1e9, "large": 1e-9}, "base", "large"),
+        ({"small": 1e9, "base": 1e-9, "large": 1e-9}, "small", "base"),
+        ({"small": 1e-9, "base": 1e-9, "large": 1e-9}, "small", "base"),
     ],
 )
 def test_largest_size_that_makes_enough_updates_is_chosen(
-    monkeypatch: pytest.MonkeyPatch, speeds: Mapping[Size, float], expected: Size
+    monkeypatch: pytest.MonkeyPatch, speeds: Mapping[Size, float], expected: Size, too_slow: Size | None
 ) -> None:
     monkeypatch.setattr(size_measurement, "default_size", lambda *_: "large")
-    monkeypatch.setattr(size_measurement, "measure_speed", lambda _, config, __: speeds[config.size])
-    assert choose_size(digits_run().files, config_builder({})).size == expected
+    monkeypatch.setattr(size_measurement, "measure_speed", lambda _, config, *__: speeds[config.size])
+    measured = choose_size(digits_run().files, config_builder({}))
+    assert measured.size == expected and measured.too_slow == too_slow
+    assert measured.needed_updates <= size_measurement.MIN_UPDATES and measured.batch_size.endswith(" examples")
 
 
 def test_speed_is_that_of_updates() -> None:
     config: Config = config_builder({})("tiny")
     examples = read_examples(digits_run().files.train, config.data).examples[:50]
     measured = MeasuredData(50, *encode_texts(examples, config), examples[:1])
-    assert 10 < measure_speed(measured, config, 50) < 1e7
+    assert 10 < measure_speed(measured, config, 50, 100.0) < 1e7
+
+
+@pytest.mark.parametrize(("seconds", "num_updates", "rate"), [(1e3, 14, 10), (65.0, 4, 10), (45.0, 2, 4), (0.0, 1, 4)])
+def test_the_time_bounds_the_measured_updates(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, num_updates: int, rate: int
+) -> None:
+    """Regression test: 14 updates of each size were measured, however long they took. The first two are slower."""
+    config: Config = build_config({"size": "tiny", "training": {"batch_size": 100}}, "test")
+    examples = read_examples(digits_run().files.train, config.data).examples[:100]
+    measured, num_done, clock = MeasuredData(100, *encode_texts(examples, config), examples[:1]), 0, 0.0
+
+    def fit_slowly(state: TrainingState) -> Iterator[Event]:
+        nonlocal num_done, clock
+        for event in fit(state):
+            if isinstance(event, UpdateCompleted):
+                num_done, clock = num_done + 1, clock + (10 if num_done >= 2 else 25)
+            yield event
+
+    monkeypatch.setattr(size_measurement, "fit", fit_slowly)
+    monkeypatch.setattr(size_measurement, "time", SimpleNamespace(perf_counter=lambda: clock))
+    assert measure_speed(measured, config, 100, seconds) == rate and num_done == num_updates
 
 
 def test_prepared_data_is_measured_without_its_texts(tmp_path: Path) -> None:
@@ -93,8 +118,9 @@ def test_synthetic_examples_are_part_of_an_epoch(
 ) -> None:
     files, counts = digits_run().files, list[int]()
 
-    def _measure_speed(measured: MeasuredData, config: Config, count: int) -> float:
+    def _measure_speed(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
         """Return the speed at which the unaugmented examples take ten seconds."""
+        assert seconds == pytest.approx(size_measurement.MEASURED_SHARE * 3600)
         counts.append(count // measured.num_examples)
         return measured.num_examples / 10
 
@@ -146,7 +172,7 @@ def test_a_foreign_folder_is_refused_before_the_measurement(tmp_path: Path, num_
 
 def test_a_started_ensemble_without_settings_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "seed-1").mkdir()
-    measured = SizeChosen("small", "100s", 1.0, 1.0)
+    measured = SizeChosen("small", "100s", 1.0, 1.0, 20.0, "32 examples", None, 20.0)
     monkeypatch.setattr(size_measurement, "choose_size", lambda *_: measured)
     events = list[object]()
     arguments = (tmp_path, digits_run().files, config_builder({}), events.append, 2, False)
@@ -159,10 +185,29 @@ def test_vocabularies_of_the_measurement_are_those_of_all_examples(
 ) -> None:
     """Regression test: with words as targets, the output layer of the measured network was too small."""
     monkeypatch.setattr(size_measurement, "MEASURED_EXAMPLES", 4)
-    path = write_pairs(tmp_path / "train.tsv", [Example("a", f"word{number}") for number in range(10)])
+    path = write_pairs(tmp_path / "train.tsv", [Example("ab"[number % 2], f"word{number}") for number in range(10)])
     config = build_config({"data": {"target_symbols": "words"}}, "test")
     measured = size_measurement._read_measured_data(TrainingFiles(path, None), config)
     assert len(measured.vocabularies.target.symbols) == 10 and measured.encoded.target.num_sequences == 4
+
+
+def test_bad_validation_sets_are_refused_before_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: they were refused after it."""
+    monkeypatch.setattr(size_measurement, "load_kernels", lambda: pytest.fail("the measurement began"))
+    monkeypatch.setattr(size_measurement, "measure_speed", lambda *_: pytest.fail("the measurement began"))
+    single = write_pairs(tmp_path / "single.tsv", [Example("a", "b"), Example("a", "c")])
+    same = write_pairs(tmp_path / "same.tsv", [Example("a", "c"), Example("a", "b")])
+    events = list[object]()
+    for files, message in (
+        (TrainingFiles(single, None), "has a single source"),
+        (TrainingFiles(single, same), "holds the same examples as"),
+        (TrainingFiles(single, tmp_path / "missing.tsv"), r"missing\.tsv"),
+    ):
+        with pytest.raises(DataError, match=message):
+            choose_size(files, config_builder({}), events.append)
+    assert not events
 
 
 @pytest.mark.slow

@@ -36,3 +36,19 @@ def test_decoding_ends_after_the_time_but_not_before_the_minimum(
         return [example.source for example in examples]
 
     assert decode_in_time(EXAMPLES, decode, seconds, minimum) == [example.source for example in EXAMPLES[:expected]]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0, [1]), (2.0, [1, 2]), (math.inf, [1, 2, 4, 3])])
+def test_few_sources_are_decoded_first(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, expected: Sequence[int]
+) -> None:
+    """Regression test: 100 long sources were decoded, however short the time."""
+    monkeypatch.setattr(validation_sample, "time", SimpleNamespace(monotonic=iter(range(0, 100, 2)).__next__))
+    counts = list[int]()
+
+    def decode(examples: Sequence[Example]) -> Sequence[Example]:
+        counts.append(len(examples))
+        return examples
+
+    decode_in_time(EXAMPLES, decode, seconds, 1, num_first=1)
+    assert counts == expected

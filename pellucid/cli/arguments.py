@@ -757,7 +757,7 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         self.verb = verb
         self.arguments = arguments
         self.settings, self.origin = given_settings(arguments)
-        expanded = expand_arguments(SettingFlags, arguments)
+        self.expanded = expanded = expand_arguments(SettingFlags, arguments)
         initial = _flag_value(expanded, INITIAL_RUN_FLAG) or _initial_run(self.settings)
         run = _flag_value(expand_arguments(kind, arguments), "--run")
         self.runs = (initial, run) if initial and run and HELP_ALL not in arguments else None
@@ -771,6 +771,14 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
     def is_size_given(self) -> bool:
         """Return whether the command line or the file of --config gives a size other than "auto"."""
         return gives_size(self.settings)
+
+    def is_flag_given(self, flag: str) -> bool:
+        """Return whether the command line holds the flag of a setting.
+
+        Args:
+            flag: The flag with its section, such as "--training.epochs".
+        """
+        return flag in self.expanded
 
     def parse(self, size: Size | None = None) -> TrainingFlagsT:
         """Parse the command line.

@@ -15,7 +15,9 @@ from pellucid.cli.cluster_jobs import OnFlag, connected_cluster, job_resources, 
 from pellucid.cli.messages import InterruptHandler, handle_sigint, print_message
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.config.settings import Config, Limit
+from pellucid.config.task_settings import PAIR_NGRAM_REQUIREMENT, uses_pair_ngram
 from pellucid.config.validation import reject_unused
+from pellucid.dependencies import require_package
 from pellucid.errors import ConfigError, RunError
 from pellucid.launched_workers import launched_workers, worker_rank
 
@@ -67,6 +69,8 @@ def main(arguments: list[str]) -> int:
     args = parser.parse()
     config = config_from_flags(args)
     reject_unused(config)
+    if parser.is_flag_given("--training.pair-ngram") and config.training.pair_ngram and not uses_pair_ngram(config):
+        raise ConfigError(f"training.pair_ngram (--pair-ngram) needs {PAIR_NGRAM_REQUIREMENT}")
     if args.jobs and not args.ensemble:
         raise ConfigError("--jobs requires --ensemble")
     if args.workers > 1 and args.ensemble:
@@ -109,6 +113,8 @@ def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainAr
     from pellucid.training.ensemble_training import num_parallel_trainings
     from pellucid.training.size_measurement import config_within_time
 
+    if args.on is not None:
+        require_package("ray", "ray", "--on ray")  # before the measurement
     is_alone = args.on is None and args.workers == launched_workers() == 1
     if args.ensemble > 1:
         is_alone = is_alone and num_parallel_trainings(args.jobs, config) == 1

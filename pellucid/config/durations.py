@@ -1,5 +1,6 @@
 """Durations in settings, such as "90s", "10m" and "2h"."""
 
+import math
 import re
 
 from pellucid.argument_checks import check_arguments
@@ -9,7 +10,8 @@ SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 """Seconds of each unit."""
 MAX_SECONDS = 1e8
 """Maximum duration: about three years."""
-PATTERN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smh])", re.ASCII)
+PATTERN = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)([smh])", re.ASCII)
+EXAMPLES = "such as 90s, 10m or 2h"
 
 
 @check_arguments
@@ -26,7 +28,12 @@ def parse_duration(key: str, text: str) -> float:
     if not text:
         return 0.0
     match = PATTERN.fullmatch(text.strip())
-    seconds = float(match[1]) * SECONDS[match[2]] if match else 0.0
-    if not 0.0 < seconds <= MAX_SECONDS:
-        raise ConfigError(f"{key}: expected a number with s, m or h, such as 90s, 10m or 2h, got {quote(text)}")
+    if match is None:
+        raise ConfigError(f"{key}: expected a number with s, m or h, {EXAMPLES}, got {quote(text)}")
+    seconds = float(match[1]) * SECONDS[match[2]]
+    if seconds <= 0.0:
+        raise ConfigError(f"{key}: expected a time above 0, {EXAMPLES}, got {quote(text)}")
+    if seconds > MAX_SECONDS:
+        maximum = math.floor(MAX_SECONDS / SECONDS["h"])
+        raise ConfigError(f"{key}: expected at most {maximum}h, about three years, got {quote(text)}")
     return seconds

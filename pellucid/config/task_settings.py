@@ -233,6 +233,13 @@ def get_task_settings(name: str) -> TaskSettings:
     return built_in if built_in is not None else TASKS.get(name).settings
 
 
+PAIR_NGRAM_REQUIREMENT = (
+    "task = 'transduce' or another one that writes symbols in order, no data.features_column without "
+    "data.context_words, and decoder.pointer_generator = false"
+)
+"""What `uses_pair_ngram` asks for, in words."""
+
+
 def uses_pair_ngram(config: Config) -> bool:
     """Return whether a training fits a pair n-gram model: for sequences of known symbols, without features.
 

@@ -315,7 +315,7 @@ def check_consistency(config: Config) -> None:
         expected = "64 hexadecimal digits in lower case"
         raise ConfigError(f"training.initial_digest: expected {expected}, got {quote(training.initial_digest)}")
     check_columns(config.data)
-    parse_duration("training.time_limit", config.training.time_limit)
+    parse_duration("training.time_limit (--time)", config.training.time_limit)
     check_task(config)
     _check_length_limits(config.search, config.data.max_sequence_length)
 

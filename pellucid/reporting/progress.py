@@ -21,6 +21,7 @@ from pellucid.config.training_types import METRIC_TYPES, format_metric, is_custo
 from pellucid.errors import count_noun, quote
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
+from pellucid.run_folder.progress import TIME_LIMIT_REASON
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import (
     CallbackFailed,
@@ -45,6 +46,8 @@ from pellucid.training.events import (
 
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
+FEW_UPDATES = 1000
+"""Number of updates below which a time limit that allows no second epoch is called too short."""
 MAX_LISTED_BAD_LINES = 5
 """Maximum number of listed bad lines."""
 MAX_SILENCE = 30.0
@@ -349,12 +352,7 @@ class ProgressReporter:
             )
             return
         if isinstance(event, SizeChosen):
-            fits = f"about {event.epochs:,.1f} epochs in {event.time_limit}"
-            if event.epochs >= event.max_epochs:
-                maximum = f"{event.max_epochs:,.1f}".removesuffix(".0")
-                fits = f"the time of {event.time_limit} suffices for the maximum of {maximum} epochs"
-            note = "" if event.is_alone else ", at the speed of one process alone on this machine"
-            self._print_line(f"size {event.size}: {fits}{note}")
+            self._print_line(size_line(event))
             return
         self._print_line(
             f"choosing the size for {event.time_limit}: {count_noun(event.examples, 'example')}, by the speed of a few "
@@ -411,6 +409,8 @@ class ProgressReporter:
         """Print the maximum number of updates and show the progress bar."""
         epochs = round(event.epochs, 1) or event.epochs
         left = "" if event.seconds_left is None else f", and {format_duration(event.seconds_left)} from now"
+        if event.seconds_left == 0 and not event.progress.update:
+            left = ", but the time is over already, so that one update is made"
         self._print_line(
             f"training for at most {epochs:g} {'epoch' if epochs == 1 else 'epochs'}, "
             f"{count_noun(event.updates, 'update')}{left}"
@@ -442,6 +442,25 @@ def training_state(event: ModelBuilt) -> str:
     return "finished run" if event.is_finished else "resumed" if event.resumed else "new run"
 
 
+def size_line(event: SizeChosen) -> str:
+    """Describe the size that was chosen for a time limit: its epochs and updates, and why it is no larger one.
+
+    Args:
+        event: The choice.
+    """
+    fits = f"about {event.epochs:,.1f} epochs in {event.time_limit}"
+    if event.epochs >= event.max_epochs:
+        maximum = f"{event.max_epochs:,.1f}".removesuffix(".0")
+        epochs = "epoch" if maximum == "1" else "epochs"
+        fits = f"the time of {event.time_limit} suffices for the maximum of {maximum} {epochs}"
+    updates = count_noun(round(min(event.epochs, event.max_epochs) * event.updates_per_epoch), "update")
+    alone = "" if event.is_alone else ", at the speed of one process alone on this machine"
+    reason = ""
+    if event.too_slow is not None:
+        reason = f"; size {event.too_slow} would make fewer than {round(event.needed_updates):,} updates in this time"
+    return f"size {event.size}: {fits}, {updates} of {event.batch_size} each{alone}{reason}"
+
+
 def stop_line(event: TrainingStopped, was_finished: bool) -> str:
     """Return the reason of the end of a training, its best update and its seconds.
 
@@ -452,7 +471,17 @@ def stop_line(event: TrainingStopped, was_finished: bool) -> str:
     progress = event.progress
     start = "nothing to do, the training has stopped before" if was_finished else "stopped"
     kept = " (the network of the start: no validation was better)" if progress.best and not progress.best_update else ""
-    return f"{start}: {progress.finished}; best at update {progress.best_update:,}{kept}, {progress.seconds:,.0f} s"
+    is_short = progress.finished.startswith(TIME_LIMIT_REASON) and progress.update < FEW_UPDATES and not progress.epoch
+    updates = count_noun(progress.update, "update")
+    short = (
+        f"; note: the time sufficed for {updates} only, at most one epoch: train in another run folder with a longer "
+        "--time or a smaller --size"
+        if is_short
+        else ""
+    )
+    return (
+        f"{start}: {progress.finished}; best at update {progress.best_update:,}{kept}, {progress.seconds:,.0f} s{short}"
+    )
 
 
 def validation_line(event: ValidationCompleted, pace: TrainingPace | None, now: float, short: bool = False) -> str:

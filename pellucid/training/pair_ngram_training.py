@@ -44,6 +44,8 @@ MAX_SOURCES = 1000
 """Maximum number of validation sources that decide the weight; of more, evenly spaced ones are taken."""
 FITTING_SHARE, SCORING_SHARE = 0.1, 0.02
 """Maximum parts of a time limit for fitting the model, and for scoring it without the network."""
+FIRST_SOURCES = 4
+"""Number of sources that are scored without the network before the time is compared with its limit."""
 RANKED_BY_BOTH = {"pair_ngram": True, "length_normalization": "none", "coverage_penalty": 0.0}
 """Search settings with which the pair n-gram model takes part."""
 CELLS_PER_SECOND = 2_000_000
@@ -86,7 +88,9 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     references = _references(state.validation_examples, predictor.tokenizers.target)
     pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
     sources = [Example(example.source, "") for example in references]
-    outputs = decode_in_time(sources, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit, 1)
+    outputs = decode_in_time(
+        sources, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit, 1, FIRST_SOURCES
+    )
     right = [bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)]
     return FittedPairNgram(model, PairNgramFitted(count, available, _percentage(right), len(right)))
 

@@ -35,6 +35,7 @@ from pellucid.training.loop import derived_batch_size, derived_epochs, fit
 from pellucid.training.session import build_checked_network, build_state, one_training_thread
 from pellucid.training.training_data import (
     TrainingInputs,
+    check_validation_set,
     learn_symbols,
     prepared_folder,
     read_prepared_data,
@@ -53,6 +54,8 @@ UNMEASURED_UPDATES = 2
 """Number of first updates, which allocate memory and are slower."""
 MEASURED_UPDATES = 12
 """Number of updates whose time is measured."""
+MEASURED_SHARE = 0.05
+"""Part of a time limit after which the measured updates of a size end, before they are `MEASURED_UPDATES`."""
 RESERVED_SHARE = 0.15
 """Part of a time limit that is not spent on updates: reading, validations and the pair n-gram model."""
 
@@ -143,18 +146,25 @@ def choose_size(
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
     elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
-    usable = (1 - RESERVED_SHARE) * parse_duration("training.time_limit", time_limit) - elapsed
+    limit = parse_duration("training.time_limit", time_limit)
+    usable = (1 - RESERVED_SHARE) * limit - elapsed
     training, count = config.training, measured.num_examples
     if training.augmentation != "none":
         count += round(count * training.augmentation_ratio)
     max_epochs = training.epochs or derived_epochs(count)
-    needed_epochs = min(max_epochs, MIN_UPDATES / _updates_per_epoch(measured, config, count))
-    largest = default_size(measured.num_examples, config.task)
-    for size in reversed(SIZES[: SIZES.index(largest) + 1]):
-        epochs = max(0.0, usable) * measure_speed(measured, build_config(size), count) / count
-        if epochs >= needed_epochs:
+    updates_per_epoch = _updates_per_epoch(measured, config, count)
+    needed_epochs = min(max_epochs, MIN_UPDATES / updates_per_epoch)
+    too_slow: Size | None = None
+    sizes = SIZES[: SIZES.index(default_size(measured.num_examples, config.task)) + 1]
+    for size in reversed(sizes):
+        speed = measure_speed(measured, build_config(size), count, MEASURED_SHARE * limit)
+        epochs = max(0.0, usable) * speed / count
+        if epochs >= needed_epochs or size == sizes[0]:
             break
-    return SizeChosen(size, time_limit, epochs, max_epochs)
+        too_slow = size
+    batch_size = f"{training.batch_size or derived_batch_size(count):,} {training.batch_type}"
+    needed_updates = needed_epochs * updates_per_epoch
+    return SizeChosen(size, time_limit, epochs, max_epochs, updates_per_epoch, batch_size, too_slow, needed_updates)
 
 
 class MeasuredData(NamedTuple):
@@ -171,7 +181,9 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     """Return the data of the measurement, from files of pairs, tables in memory or prepared data."""
     prepared = prepared_folder(files)
     if prepared is None:
-        examples = read_training_examples(files, config.data)[0].examples
+        reading, groups = read_training_examples(files, config.data)
+        examples = reading.examples
+        check_validation_set(files, examples, groups, config.data)
         measured = sample_evenly(examples, MEASURED_EXAMPLES)
         # The size of the vocabularies decides the speed. That of subwords is a setting, and they take long to learn.
         has_subwords = "subwords" in (config.data.source_symbols, config.data.target_symbols)
@@ -196,13 +208,17 @@ def _updates_per_epoch(measured: MeasuredData, config: Config, count: int) -> fl
     return len(batches) * count / encoded.source.num_sequences
 
 
-def measure_speed(measured: MeasuredData, config: Config, count: int) -> float:
+def measure_speed(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
     """Return the number of training examples per second, from a few updates of a new network.
+
+    If the seconds do not suffice for all of these updates, the speed is that of those until then, at least one. The
+    first ones are slower, so that a size may seem too slow, but none too fast.
 
     Args:
         measured: Training examples in ids.
         config: Configuration. Its time limit, length and validations have no effect.
         count: Number of training examples with synthetic ones, from which the batch size is derived.
+        seconds: Time after which no further update begins.
 
     Raises:
         ConfigError: A setting is invalid, or memory does not suffice.
@@ -221,9 +237,11 @@ def measure_speed(measured: MeasuredData, config: Config, count: int) -> float:
     state = build_state(network, config, vocabularies, encoded, validation_examples, "")
     with closing(fit(state)) as events:
         updates = (event for event in events if isinstance(event, UpdateCompleted))
-        for _ in range(UNMEASURED_UPDATES):
+        begins = [(time.perf_counter(), state.progress.samples)]
+        for _ in range(UNMEASURED_UPDATES + MEASURED_UPDATES):
             next(updates)
-        first, start_time = state.progress, time.perf_counter()
-        for _ in range(MEASURED_UPDATES):
-            next(updates)
-        return (state.progress.samples - first.samples) / (time.perf_counter() - start_time)
+            begins.append((time.perf_counter(), state.progress.samples))
+            if begins[-1][0] - begins[0][0] > seconds:
+                break
+    first = begins[UNMEASURED_UPDATES if len(begins) > UNMEASURED_UPDATES + 1 else 0]
+    return (begins[-1][1] - first[1]) / (begins[-1][0] - first[0])

@@ -43,6 +43,7 @@ from pellucid.data.prepared_data import (
 from pellucid.data.readers import BadLine, resolve_format
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers, symbol_kind_warnings
 from pellucid.data.validation_split import (
+    ValidationSplit,
     format_validation_file,
     normalize_sources,
     split_by_group,
@@ -600,12 +601,7 @@ def _read_and_split(
     train_file, groups = read_training_examples(files, config)
     header = first_line_note(train_file.examples, files, config)
     ignored = _describe_columns(files, config)
-    if groups:
-        split, description = split_by_group(train_file.examples, groups, config, str(files.train))
-    elif reads_neighbors(config):
-        split, description = split_by_sentence(train_file.examples, config.context_words, str(files.train))
-    else:
-        split, description = split_by_source(train_file.examples, config, str(files.train))
+    split, description = _hold_out(files, train_file.examples, groups, config)
     content, num_held_out = format_validation_file(split.validation_examples), len(split.validation_examples)
     bad, blank = train_file.bad_lines, train_file.num_blank_lines
     note = "; ".join(filter(None, [header, ignored]))
@@ -627,6 +623,47 @@ def _read_and_split(
         validation_file=content,
         validation_lines=range(1, num_held_out + 1),
     )
+
+
+def _hold_out(
+    files: TrainingInputs, examples: Sequence[Example], groups: Sequence[str], config: DataConfig
+) -> tuple[ValidationSplit, str]:
+    """Return the training set without and with what is held out of it, and a description of the latter."""
+    if groups:
+        return split_by_group(examples, groups, config, str(files.train))
+    if reads_neighbors(config):
+        return split_by_sentence(examples, config.context_words, str(files.train))
+    return split_by_source(examples, config, str(files.train))
+
+
+def check_validation_set(
+    files: TrainingInputs, examples: Sequence[Example], groups: Sequence[str], config: DataConfig
+) -> None:
+    """Check that a validation set can be held out, or that the given one differs from the training set.
+
+    This is for errors before something slow; `read_files` checks both, too. A pipe is not read.
+
+    Args:
+        files: Training and validation data.
+        examples: Examples of the training set.
+        groups: Group of each example; empty without `data.group_column`.
+        config: Data settings.
+
+    Raises:
+        DataError: The training set has a single source or group, the validation set cannot be read, a line of it is
+            bad, or it holds the examples of the training set and no others.
+        ConfigError: The configured columns are not valid.
+    """
+    if files.valid is None:
+        _hold_out(files, examples, groups, config)
+        return
+    paths = [path for path in (files.valid, files.valid_target) if isinstance(path, Path)]
+    if any(path.exists() and not path.is_file() for path in paths):
+        return
+    validation = set(normalize_sources(read_validation_file(files, config).examples, config))
+    is_contained = all(example in validation for example in normalize_sources(examples, config))
+    if is_contained and validation == set(normalize_sources(examples, config)):
+        raise same_examples_error(files)
 
 
 def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConfig:

@@ -37,17 +37,27 @@ def shuffled_sample(items: Sequence[Item], maximum: int) -> list[Item]:
 
 
 def decode_in_time(
-    examples: Sequence[Example], decode: Callable[[Sequence[Example]], Sequence[Decoded]], seconds: float, minimum: int
+    examples: Sequence[Example],
+    decode: Callable[[Sequence[Example]], Sequence[Decoded]],
+    seconds: float,
+    minimum: int,
+    num_first: int | None = None,
 ) -> list[Decoded]:
     """Return what `decode` gives for the first examples: for all, if the seconds suffice.
+
+    The number of examples that are decoded at once decides how soon the decoding ends, but no result.
 
     Args:
         examples: Examples, whose targets are ignored.
         decode: Function that returns one result for each of at most `SOURCES_AT_ONCE` examples.
         seconds: Time after which no more examples are decoded; may be infinite.
         minimum: Number of examples that are decoded whatever the time.
+        num_first: Number of examples that are decoded at once at first; then each time twice as many, up to
+            `SOURCES_AT_ONCE`, which is the default.
     """
     decoded, started_at = list[Decoded](), time.monotonic()
+    count = SOURCES_AT_ONCE if num_first is None else min(num_first, SOURCES_AT_ONCE)
     while len(decoded) < len(examples) and (len(decoded) < minimum or time.monotonic() - started_at <= seconds):
-        decoded += decode(examples[len(decoded) : len(decoded) + SOURCES_AT_ONCE])
+        decoded += decode(examples[len(decoded) : len(decoded) + count])
+        count = min(2 * count, SOURCES_AT_ONCE)
     return decoded
