@@ -89,10 +89,13 @@ def test_misspelled_flag_gets_a_suggestion(subcommand: str, flag: str, expected:
         (["--encoder.dropout", "1.0"], "encoder.dropout: expected a number below 1.0, got 1.0"),
         (["--seed", "-1"], "seed: expected a whole number of at least 0, got -1"),
         (["--training.weight-decay", "0.1"], "training.weight_decay = 0.1 needs training.optimizer = 'adamw'"),
-        (["--pair-ngram", "--task", "tag"], "training.pair_ngram (--pair-ngram) needs task = 'transduce' or another"),
+        (
+            ["--pair-ngram", "--task", "tag"],
+            "training.pair_ngram (--pair-ngram) needs a task whose outputs are sequences (task = 'transduce')",
+        ),
         (
             ["--pair-ngram", "--decoder.pointer-generator"],
-            "training.pair_ngram (--pair-ngram) needs task = 'transduce'",
+            "training.pair_ngram (--pair-ngram) needs a task whose outputs are sequences (task = 'transduce')",
         ),
         (["--time", "100000h"], "training.time_limit (--time): expected at most 27777h, about three years, got"),
         (["--config", "nowhere.toml"], "cannot read nowhere.toml: no such file or directory"),

@@ -304,7 +304,7 @@ def alignable_rows(pairs: SymbolPairs, limits: ChunkLimits) -> Int[np.ndarray, "
         limits: Sizes that a graphone may have.
     """
     sources, targets = np.diff(pairs.source_offsets), np.diff(pairs.target_offsets)
-    fits = (sources > 0) & ((sources + 1) * (targets + 1) * limits.num_sizes <= MAX_PAIR_EDGES)
+    fits = (sources > 0) & (limits.count_edges(sources, targets) <= MAX_PAIR_EDGES)
     if not limits.insertions:
         fits &= targets <= sources * limits.max_target
     if not limits.deletions:

@@ -5,7 +5,7 @@ N examples.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,6 +20,8 @@ SCORE_DECIMALS = 6
 AlignmentMethod = Literal["auto", "em", "attention"]
 """Method of an alignment: expectation-maximization or the attention of a model; auto: attention if there is a model."""
 ChunkSize = Annotated[int, Meta(ge=1, le=16)]
+
+LengthsType = TypeVar("LengthsType", int, Int[np.ndarray, "..."])
 
 MAX_PAIR_EDGES = 2**24
 """Maximum number of edges of the lattice of one pair, which bounds memory; longer pairs have no alignment."""
@@ -50,6 +52,16 @@ class ChunkLimits(NamedTuple):
         if self.many_to_many:
             with_both = self.max_source * self.max_target
         return with_both + self.insertions + self.deletions
+
+    def count_edges(self, num_source: LengthsType, num_target: LengthsType) -> LengthsType:
+        """Return the maximum number of edges of a lattice; pairs with more than `MAX_PAIR_EDGES` are not aligned.
+
+        Args:
+            num_source: S, number of source symbols, or an array of such numbers.
+            num_target: T, number of target symbols, or an array of such numbers.
+        """
+        edges: LengthsType = (num_source + 1) * (num_target + 1) * self.num_sizes
+        return edges
 
     def allow(self, num_source: int, num_target: int) -> bool:
         """Return whether a source and a target of these lengths have an alignment.
@@ -216,6 +228,6 @@ def no_alignment_reason(num_source: int, num_target: int, limits: ChunkLimits) -
         return "the source has no symbol"
     if not limits.allow(num_source, num_target):
         return f"{lengths} cannot be divided into {limits.describe()}"
-    if (num_source + 1) * (num_target + 1) * limits.num_sizes > MAX_PAIR_EDGES:
+    if limits.count_edges(num_source, num_target) > MAX_PAIR_EDGES:
         return f"{lengths} are too long: at most {MAX_PAIR_EDGES // limits.num_sizes:,} pairs of positions are compared"
     return ""

@@ -234,8 +234,8 @@ def get_task_settings(name: str) -> TaskSettings:
 
 
 PAIR_NGRAM_REQUIREMENT = (
-    "task = 'transduce' or another one that writes symbols in order, no data.features_column without "
-    "data.context_words, and decoder.pointer_generator = false"
+    "a task whose outputs are sequences (task = 'transduce'), no features but context words "
+    "(data.features_column, data.context_words), and decoder.pointer_generator = false"
 )
 """What `uses_pair_ngram` asks for, in words."""
 

@@ -176,8 +176,8 @@ def bucket_by_length(
     batches: list[Int[np.ndarray, " B"]] = []
     for start in range(0, len(order), pool):
         pooled = order[start : start + pool]
-        descending = source[pooled] % 2 == 1
-        pooled = pooled[np.lexsort((np.where(descending, -target[pooled], target[pooled]), source[pooled]))]
+        directions = 1 - 2 * (source[pooled] % 2)  # descending for odd source lengths
+        pooled = pooled[np.lexsort((directions * target[pooled], source[pooled]))]
         if batch_type == "examples":
             batches += [pooled[index : index + batch_size] for index in range(0, len(pooled), batch_size)]
         else:

@@ -16,7 +16,7 @@ from pellucid.argument_checks import convert_argument
 from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_sequence_examples
-from pellucid.data.vocabulary import EOS, NUM_SPECIAL, UNK
+from pellucid.data.vocabulary import EOS, NUM_SPECIAL
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
@@ -297,7 +297,7 @@ class BaseTransducer(BasePredictor):
         network_ids, symbols = self._network_ids(network), self.vocabularies.target.symbols
         outputs = list[tuple[str, ...]]()
         for example in convert_argument("examples", examples, Sequence[Example]):
-            ids = [self.vocabularies.source.ids.get(each, UNK) for each in self.tokenizers.source.split(example.source)]
+            ids = self.vocabularies.source.encode(self.tokenizers.source.split(example.source))
             found = model.search(network_ids.map_source(ids), 1) if ids else []
             target = network_ids.unmap_target(found[0].target) if found else ()
             outputs.append(tuple(symbols[identity - NUM_SPECIAL] for identity in target))
@@ -337,10 +337,7 @@ class BaseTransducer(BasePredictor):
         model, _, network = self.pair_ngram
         network_ids = self._network_ids(network)
         symbols = [tuple(tokenizer.split(text)) for (tokenizer, _), text in zip(sides, example[:2], strict=True)]
-        source, target = (
-            [vocabulary.ids.get(symbol, UNK) for symbol in side]
-            for (_, vocabulary), side in zip(sides, symbols, strict=True)
-        )
+        source, target = (vocabulary.encode(side) for (_, vocabulary), side in zip(sides, symbols, strict=True))
         ids = network_ids.map_source(source), network_ids.map_target(target)
         sizes = model.align(*ids) if ids[0] else None
         if sizes is None:

@@ -316,8 +316,8 @@ def _has_enough_alignments(pairs: SymbolPairs, limits: ChunkLimits) -> bool:
     edges, which do not count."""
     from pellucid.alignment.lattice import alignable_rows
 
-    nodes = (np.diff(pairs.source_offsets) + 1) * (np.diff(pairs.target_offsets) + 1)
-    num_short = int(np.count_nonzero(nodes * limits.num_sizes <= MAX_PAIR_EDGES))
+    edges = limits.count_edges(np.diff(pairs.source_offsets), np.diff(pairs.target_offsets))
+    num_short = int(np.count_nonzero(edges <= MAX_PAIR_EDGES))
     return len(alignable_rows(pairs, limits)) >= MIN_ALIGNED * num_short
 
 

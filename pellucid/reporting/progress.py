@@ -533,8 +533,8 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         return "pair n-gram: weight 0, since no validation source has a symbol"
     sources = count_noun(event.sources, "different validation source")
     alone = (
-        f"{event.network_exact_match:.2f} % by the scores of the network alone, "
-        f"{event.pair_ngram_exact_match:.2f} % by those of the pair n-gram model alone"
+        f"{event.network_exact_match:.2f} % by the network alone, "
+        f"{event.pair_ngram_exact_match:.2f} % by the scores of the pair n-gram model alone"
     )
     if not event.weight:
         return f"pair n-gram: no weight above 0 is chosen on {sources}: exact match {alone}"

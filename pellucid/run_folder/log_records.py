@@ -117,9 +117,10 @@ class InterpolatedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="
     exact_match: Percentage
     """Percentage of validation sources whose best output, by both models, is correct."""
     network_exact_match: Percentage
-    """The same if the scores of the network alone rank the candidates of both models."""
+    """The same by the network alone, with the same search."""
     pair_ngram_exact_match: Percentage | None = None
-    """The same if the scores of the pair n-gram model alone rank them; None in logs of earlier versions."""
+    """The same if the scores of the pair n-gram model alone rank the candidates of both; None in logs of earlier
+    versions."""
     sources: Count
     """Number of different validation sources."""
     in_predictions: bool = True

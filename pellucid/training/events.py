@@ -185,9 +185,9 @@ class PairNgramWeighted(NamedTuple):
     exact_match: float
     """Percentage of validation sources whose best output, by both models, is correct; 0 without sources."""
     network_exact_match: float
-    """The same if the scores of the network alone rank the candidates of both models."""
+    """The same by the network alone, with the same search."""
     pair_ngram_exact_match: float
-    """The same if the scores of the pair n-gram model alone rank them."""
+    """The same if the scores of the pair n-gram model alone rank the candidates of both models."""
     sources: int
     """Number of different validation sources; 0 if none has a symbol."""
     in_predictions: bool = True

@@ -36,6 +36,7 @@ from pellucid.training.session import build_checked_network, build_state, one_tr
 from pellucid.training.training_data import (
     TrainingInputs,
     check_validation_set,
+    find_stream,
     learn_symbols,
     prepared_folder,
     read_prepared_data,
@@ -100,7 +101,7 @@ def config_within_time(
         check_ensemble_folder(folder, [member.folder.name for member in members])
     else:
         check_training_folder(folder)
-    stream = _find_stream(files)
+    stream = find_stream([files.train, files.train_target])
     if stream is not None:
         report(SizeMeasurementSkipped(config.size, stream))
         return config
@@ -108,12 +109,6 @@ def config_within_time(
         measured = choose_size(files, build_config, report)
     report(measured._replace(is_alone=is_alone))
     return build_config(measured.size)
-
-
-def _find_stream(files: TrainingInputs) -> Path | None:
-    """Return the file of training examples that cannot be read twice, such as a pipe; None if all can."""
-    paths = [path for path in (files.train, files.train_target) if isinstance(path, Path)]
-    return next((path for path in paths if path.exists() and not (path.is_file() or path.is_dir())), None)
 
 
 def choose_size(

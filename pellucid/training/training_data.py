@@ -657,13 +657,18 @@ def check_validation_set(
     if files.valid is None:
         _hold_out(files, examples, groups, config)
         return
-    paths = [path for path in (files.valid, files.valid_target) if isinstance(path, Path)]
-    if any(path.exists() and not path.is_file() for path in paths):
-        return
-    validation = set(normalize_sources(read_validation_file(files, config).examples, config))
-    is_contained = all(example in validation for example in normalize_sources(examples, config))
-    if is_contained and validation == set(normalize_sources(examples, config)):
-        raise same_examples_error(files)
+    if find_stream([files.valid, files.valid_target]) is None:
+        _count_shared(examples, read_validation_file(files, config).examples, files, config)
+
+
+def find_stream(files: Sequence[object]) -> Path | None:
+    """Return the first file that cannot be read twice, such as a pipe; None if all can.
+
+    Args:
+        files: Paths, and tables in memory or None, which are passed over.
+    """
+    paths = (path for path in files if isinstance(path, Path))
+    return next((path for path in paths if path.exists() and not (path.is_file() or path.is_dir())), None)
 
 
 def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConfig:
@@ -736,7 +741,7 @@ def encode_texts(
 def learn_symbols(
     examples: Sequence[Example], config: Config, known: Vocabularies | None = None
 ) -> tuple[Tokenizers, Vocabularies]:
-    """Return tokenizers and vocabularies learned from examples; the arguments are those of `encode_texts`.
+    """Return tokenizers and vocabularies learned from examples.
 
     Args:
         examples: Training examples.
