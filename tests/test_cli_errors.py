@@ -110,7 +110,7 @@ def test_help_shows_the_range_and_the_default_of_each_number() -> None:
         "bit-for-bit reproducible for the same number of threads. (0 to 1,024; default: 1)",
         "(0 to below 1; default: 0.05; also --warmup-ratio)",
         "(above 0 to 3.4e+38; default: 0.002; also -l, --learning-rate)",
-        "(1e-06 or more; default: 1.0; also --eval-interval)",
+        "(0 or more; default: 0.0; also --eval-interval)",
         "empty for none. (1 to 1,024; also --convolutions) --encoder.filters INT",
     ):
         assert text in out, text

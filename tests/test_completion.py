@@ -56,7 +56,7 @@ def test_updates_are_counted_of_trainings_that_have_ended(tmp_path: Path, monkey
     copy = copy_run_folder(unfinished_run(), tmp_path / "ensemble" / "seed-1")
     progress = read_progress(copy / "training.safetensors")
     config = build_config({"training": {"time_limit": "5m"}}, "test").training
-    timed = stop_reason(config, ValidationOutcome(None, 0, True, False, True))
+    timed = stop_reason(config, ValidationOutcome(None, 0, 1.0, True, False, True))
     for outcome, by_time in (("", None), ("all its passes over the data are done", False), (timed, True)):
         finished = msgspec.structs.replace(progress, finished=outcome)
         monkeypatch.setattr(completion, "read_progress", lambda path, finished=finished: finished)

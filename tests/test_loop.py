@@ -30,7 +30,14 @@ from pellucid.tasks.registry import build_network
 from pellucid.training import loop
 from pellucid.training.checkpoint import restore_training_state, save_training_state
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
-from pellucid.training.loop import TrainingState, derived_batch_size, derived_epochs, fit, validation_rank
+from pellucid.training.loop import (
+    TrainingState,
+    derived_batch_size,
+    derived_epochs,
+    derived_eval_interval,
+    fit,
+    validation_rank,
+)
 from pellucid.training.optimizer import build_optimizer
 
 TRAINING_EXAMPLES = make_copy_examples(20, seed=1)
@@ -606,6 +613,34 @@ def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
     assert derived_epochs(3600 * 2**8) == 15
     numbers = [derived_epochs(examples) for examples in range(100, 10_000, 7)]
     assert numbers == sorted(numbers, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("examples", "validation_examples", "epochs", "interval"),
+    [(3600, 450, 30.0, 1), (1000, 500, 57.0, 1), (1000, 501, 57.0, 2), (1000, 2167, 57.0, 5), (1000, 2167, 200.0, 5)]
+    + [(100, 2167, 180.0, 18), (100, 2167, 9.0, 1), (100, 0, 180.0, 1), (1, 10**6, 1e6, 100_000)],
+)
+def test_a_large_validation_set_is_decoded_after_several_epochs(
+    examples: int, validation_examples: int, epochs: float, interval: float
+) -> None:
+    assert derived_eval_interval(examples, validation_examples, epochs) == interval
+
+
+@pytest.mark.parametrize(
+    ("settings", "interval"),
+    [
+        ({}, 4.0),
+        ({"eval_interval": 0.5}, 0.5),
+        ({"patience": 3}, 1.0),
+        ({"lr_schedule": "plateau"}, 1.0),
+        ({"weight_averaging": "last"}, 1.0),
+    ],
+)
+def test_an_unset_interval_is_derived_unless_settings_count_validations(
+    settings: dict[str, Any], interval: float
+) -> None:
+    config = make_small_config({"epochs": 50, **settings})
+    assert build_session(config, TRAINING_EXAMPLES[:4]).eval_interval == interval
 
 
 def test_an_unset_batch_size_is_derived() -> None:

@@ -45,7 +45,7 @@ SHARED_PRESET: Mapping[str, Mapping[str, Any]] = {
 
 AUTO_SIZE = "auto"
 """Value of `size` in settings that leave it to the training data, as settings without a size do."""
-LARGE_DATA = 50_000
+LARGE_DATA = 5_000
 """Number of training pairs from which the default size is "large"."""
 
 

@@ -62,7 +62,7 @@ Exponent = Annotated[float, Meta(ge=0.0, le=5.0)]
 """Exponent of the length penalty. float32 holds the fifth power of 2^15, the maximum length."""
 AugmentationRatio = Annotated[float, Meta(gt=0.0, le=1000.0)]
 Epochs = Annotated[float, Meta(ge=0.0, le=1e6)]
-Interval = Annotated[float, Meta(ge=1e-6)]
+Interval = Annotated[float, Meta(ge=0.0)]
 Threads = Annotated[int, Meta(ge=0, le=1024)]
 MAX_BEAM_SIZE = 1024
 """Maximum beam size, and maximum length of an n-best list."""
@@ -348,8 +348,10 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     epoch against forgetting; empty for none."""
     mix_in_share: Fraction = 0.5
     """Share of the pairs of mix_in among the pairs of an epoch (with mix_in); 0.5 draws one for each new pair."""
-    eval_interval: Interval = 1.0
-    """Number of epochs between validations (0.1 validates ten times per epoch); training ends with a validation."""
+    eval_interval: Interval = 0.0
+    """Number of epochs between validations (0.1 validates ten times per epoch); training ends with a validation. 0
+    derives it from the sizes of both sets: one epoch, or more if the training set has fewer than twice as many pairs as
+    the validation set."""
     metric: MetricName = "exact_match"
     """Validation metric that selects the saved model and decides early stopping and the plateau schedule; tune
     optimizes it: exact_match, symbol_error_rate, symbol_accuracy, loss, or that of another package. Ties are broken by

@@ -45,6 +45,10 @@ from pellucid.training.worker_group import UpdateRequest, WorkerGroup
 
 MIX_IN_STREAM = 0x6D697800
 """Random stream of the earlier pairs that are drawn for an epoch."""
+MIN_EVAL_INTERVAL = 1e-6
+"""Minimum number of epochs between validations, which bounds their number; it is less than an update."""
+MIN_VALIDATIONS = 10
+"""Minimum number of validations of a training of at least as many epochs, if their interval is derived."""
 PLATEAU_PATIENCE = 3
 """Validations without improvement after which the plateau schedule reduces the learning rate."""
 PLATEAU_FACTOR = 0.5
@@ -129,6 +133,16 @@ class TrainingState:
     def batch_size(self) -> int:
         """Batch size in units of `training.batch_type`: from the settings, or else from `derived_batch_size`."""
         return self.config.training.batch_size or derived_batch_size(self.examples_per_epoch)
+
+    @property
+    def eval_interval(self) -> float:
+        """Number of epochs between validations: from the settings, or else from `derived_eval_interval`."""
+        training = self.config.training
+        if training.eval_interval:
+            return max(training.eval_interval, MIN_EVAL_INTERVAL)
+        if training.patience or training.lr_schedule == "plateau" or training.weight_averaging == "last":
+            return 1.0  # these count validations
+        return derived_eval_interval(self.examples_per_epoch, len(self.validation_examples), self.epochs)
 
     @property
     def num_new_examples(self) -> int:
@@ -226,6 +240,21 @@ def derived_batch_size(examples: int) -> int:
     """
     size: int = 2 ** min(6, max(3, round(math.log2(math.sqrt(examples) / 4))))
     return size
+
+
+def derived_eval_interval(examples: int, validation_examples: int, epochs: float) -> float:
+    """Return the default number of epochs between validations.
+
+    It is 1 if the training set is at least twice as large as the validation set. Otherwise it is the number of epochs
+    that have twice as many examples as the validation set, but at most a tenth of all epochs: so a large validation set
+    does not dominate the time of a short training.
+
+    Args:
+        examples: Number of training examples of an epoch, at least 1.
+        validation_examples: Number of validation examples.
+        epochs: Maximum number of epochs.
+    """
+    return float(max(1, min(math.ceil(2 * validation_examples / examples), math.floor(epochs / MIN_VALIDATIONS))))
 
 
 def fit(state: TrainingState) -> Generator[Event]:
@@ -358,9 +387,9 @@ def validations_due(state: TrainingState, progress: Progress, num_batches: int) 
         num_batches: Number of batches in the current epoch.
     """
     first = int(bool(state.config.training.initial_run))
-    num_due = first + math.floor(_epochs_done(progress, num_batches) / state.config.training.eval_interval + 1e-9)
+    num_due = first + math.floor(_epochs_done(progress, num_batches) / state.eval_interval + 1e-9)
     if is_out_of_epochs(state, progress, num_batches):
-        total = first + math.ceil(state.epochs / state.config.training.eval_interval - 1e-9)
+        total = first + math.ceil(state.epochs / state.eval_interval - 1e-9)
         return max(total, progress.validations + 1)
     return max(num_due, progress.validations + 1) if is_out_of_time(state, progress) else num_due
 
@@ -396,6 +425,8 @@ class ValidationOutcome(NamedTuple):
     """Rank of the best validation so far (`validation_rank`); None before the first one."""
     stale: int
     """Number of validations since the best one."""
+    eval_interval: float
+    """Number of epochs between validations."""
     halfway: bool
     """Whether half of the maximum training length is reached."""
     out_of_epochs: bool
@@ -409,7 +440,7 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
 
     Args:
         config: Training settings; patience 0 and perfect_patience 0 turn early stopping off.
-        outcome: Best validation, validations since then, and the training length.
+        outcome: Best validation, validations since then and their interval, and the training length.
     """
     stale, patience = outcome.stale, config.perfect_patience
     if config.patience and stale >= config.patience:
@@ -419,7 +450,7 @@ def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
     if outcome.out_of_time:
         return f"{TIME_LIMIT_REASON}{config.time_limit} is reached"
     # A small validation set may be all correct by chance while the learning rate is high: hence the minimum length.
-    is_stale = patience > 0 and min(stale, stale * config.eval_interval + 1e-9) >= patience and outcome.halfway
+    is_stale = patience > 0 and min(stale, stale * outcome.eval_interval + 1e-9) >= patience and outcome.halfway
     if is_stale and outcome.best is not None and _is_perfect(outcome.best, config.metric):
         return f"{config.metric} is perfect, and the loss did not improve in {count_noun(stale, 'validation')}"
     return ""
@@ -509,6 +540,7 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
     outcome = ValidationOutcome(
         best,
         stale,
+        state.eval_interval,
         is_halfway(state, progress, num_batches),
         is_out_of_epochs(state, progress, num_batches),
         was_out_of_time or is_out_of_time(state, progress),

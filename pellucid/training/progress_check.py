@@ -96,7 +96,7 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
         yield "plateau_factor", f"{PLATEAU_FACTOR} to a power from 0 to {lowerings}"
     halfway = validated and is_halfway(state, progress, batches)  # no training ends between two validations
     out_of_epochs = validated and is_out_of_epochs(state, progress, batches)
-    outcomes = [ValidationOutcome(progress.best, progress.stale, halfway, out_of_epochs)]
+    outcomes = [ValidationOutcome(progress.best, progress.stale, state.eval_interval, halfway, out_of_epochs)]
     # With a time limit, a training may have ended or not, and may have been before its half: time passes between a
     # validation and the checkpoint, and a faster validation than the one before it moves the limit away.
     if validated and not math.isinf(state.time_limit):

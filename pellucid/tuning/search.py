@@ -182,7 +182,8 @@ TuneEvent = StudyOpened | TrialEvent | TrialsAwaited | StudyUnreachable | StudyF
 
 
 def resolve_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[FileRead, FileRead]]:
-    """Read the files, and return the configuration with their format and the number of epochs in place of "auto" and 0.
+    """Read the files, and return the configuration with their format, the number of epochs and the validation interval
+    in place of "auto" and 0.
 
     Args:
         config: Configuration at which the search starts.
@@ -201,7 +202,9 @@ def resolve_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
     data = resolve_auto_settings(files, config.data)
     file_reads = read_training_data(files, msgspec.structs.replace(config, data=data), config.data).reads
     epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
-    training_config = msgspec.structs.replace(config.training, epochs=float(epochs))
+    # Pruning compares the validations of trials, so there is one after each epoch.
+    eval_interval = config.training.eval_interval or 1.0
+    training_config = msgspec.structs.replace(config.training, epochs=float(epochs), eval_interval=eval_interval)
     return msgspec.structs.replace(config, data=data, training=training_config), file_reads
 
 
