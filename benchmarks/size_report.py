@@ -17,6 +17,7 @@ import numpy as np
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import read_examples
+from pellucid.errors import count_noun
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.shapes import Bool, Float
@@ -202,7 +203,9 @@ def format_report(studies: Sequence[Study]) -> str:
     ]
     lines += [f"| {' | '.join(row)} |" for study in studies for row in _rows(study)]
     counts = Counter(_environment(result) for study in studies for result in study.results)
-    environments = [f"* {environment}: {count:,} trainings" for environment, count in sorted(counts.items())]
+    environments = [
+        f"* {environment}: {count_noun(count, 'training')}" for environment, count in sorted(counts.items())
+    ]
     return "\n".join([*lines, "", "Environment of the trainings:", "", *environments])
 
 

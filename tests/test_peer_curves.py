@@ -16,6 +16,7 @@ from benchmarks.peers import curve_measurement, minutes
 from benchmarks.peers.curve_measurement import CurvePlan, PeerTraining, SnapshotDecoder, train_peer
 from benchmarks.peers.curve_report import CurveRecord, CurveResults, format_curves, write_curve_figure
 from benchmarks.peers.measure import ChildProcesses, Command, MeasurementError
+from benchmarks.peers.run import describe_hardware
 from benchmarks.peers.snapshots import CheckpointSnapshots, KeptCheckpoint
 from benchmarks.peers.systems import SYSTEMS
 from benchmarks.peers.trainers import (
@@ -341,7 +342,7 @@ def test_results_of_another_processor_or_other_content_are_refused(
     stored = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["machine"]
     (tmp_path / "copy").mkdir()
     minutes.main([*write_arguments(tmp_path / "copy")[:-1], str(tmp_path / "out")])
-    hardware = minutes.describe_hardware()
+    hardware = describe_hardware()
     monkeypatch.setattr(minutes, "describe_hardware", lambda: {**hardware, "processor": "another"})
     with pytest.raises(SystemExit):
         minutes.main(arguments)
