@@ -3,20 +3,23 @@
     python benchmarks/size_study.py train DATA --out DIR --pairs 1000 3000 10000 30000 \\
         --sizes small base large --seeds 1 2 3
     python benchmarks/size_study.py report --out DIR --figure FILE.svg
+    python benchmarks/size_study.py report --tasks NAME=DIR NAME=DIR ... --figure FILE.svg
 
 DATA has a folder for each number of pairs, with train.tsv and dev.tsv, as `pellucid recipe g2p-cmudict` writes them.
-Each training is `pellucid train` with the defaults of its size on one thread; the outputs for the sources of dev.tsv,
-which are called words here, are wrong if they equal none of the targets of their word. The wrong words and the CPU
-seconds are kept in a file for each training. So an interrupted study continues with the training that was interrupted,
-which begins anew, and several processes can train different seeds at once. --options, last, replaces
-`--target-symbols words` for other pairs.
+They have two columns, and all dev.tsv have the same sources, which are called words here. Each training is `pellucid
+train` with the defaults of its size on one thread; the output for a word is wrong if it equals none of its targets. The
+wrong words, the CPU seconds, checksums of the data and a description of the training are kept in a file for each
+training. So an interrupted study continues with the training that was interrupted, which begins anew, and several
+processes can train different seeds at once. --options, last, replaces `--target-symbols words` for other pairs.
 
-The report has the mean word error rate over the seeds, with the network alone and with the pair n-gram model. The 95 %
-interval is a bootstrap over words and seeds; that of the difference of two sizes draws the same words for both.
+The report has the mean word error rate over the seeds, with the network alone and with the pair n-gram model, of one
+study or of the studies of several tasks. The 95 % interval is a bootstrap over words and seeds; that of the difference
+of two sizes draws the same words for both. Columns that results of an earlier version lack are "not recorded".
 """
 
 import argparse
 import csv
+import hashlib
 import itertools
 import json
 import os
@@ -28,14 +31,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+ROOT = Path(__file__).parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
 
-from pellucid.files import write_json
-from pellucid.shapes import Bool
+from benchmarks.size_report import (  # noqa: E402
+    RANKINGS,
+    check_wrong_words,
+    describe_run,
+    draw,
+    format_report,
+    read_study,
+    read_words,
+)
+from pellucid.files import write_json  # noqa: E402
 
-RESAMPLES = 2000
-RANKINGS = {"with the pair n-gram model": [], "network alone": ["--no-pair-ngram"]}
-"""Options of `pellucid evaluate` for each kind of score."""
+DATA_FILES = ("train.tsv", "dev.tsv")
 
 
 class Training(NamedTuple):
@@ -52,7 +63,7 @@ class Training(NamedTuple):
 
 
 def run_pellucid(*arguments: str | Path) -> float:
-    """Run a command of Pellucid on one thread, and return its CPU seconds.
+    """Run a command of Pellucid, in the version of this checkout, on one thread, and return its CPU seconds.
 
     Args:
         arguments: The arguments.
@@ -61,22 +72,14 @@ def run_pellucid(*arguments: str | Path) -> float:
         CalledProcessError: It failed.
     """
     start = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", "pellucid", *map(str, arguments)], env=environment, check=True, stdout=2)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-m", "pellucid", *map(str, arguments)]
+    subprocess.run(command, env=environment, check=True, stdout=2)
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
     return end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
 
 
-def read_sources(path: Path) -> list[str]:
-    """Return the different sources of a file of pairs, in order.
-
-    Args:
-        path: The file.
-    """
-    return [*dict.fromkeys(line.partition("\t")[0] for line in path.read_text("utf-8").splitlines())]
-
-
-def measure(training: Training, data: Path, out: Path, options: Sequence[str]) -> dict[str, Any]:
+def measure(training: Training, data: Path, out: Path, options: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
     """Train, decode the validation words twice, and return the wrong words and the CPU seconds.
 
     Args:
@@ -84,23 +87,28 @@ def measure(training: Training, data: Path, out: Path, options: Sequence[str]) -
         data: Folder with the subsets.
         out: Folder of the study.
         options: Options of `pellucid train`, beside the size and the seed.
+        words: Validation words.
+
+    Raises:
+        SystemExit: A wrong word is not among the words.
     """
     run, folder = out / "runs" / training.name, data / str(training.pairs)
     shutil.rmtree(run, ignore_errors=True)  # of an interrupted training: its CPU seconds are not known
-    valid = folder / "dev.tsv"
-    command: list[str | Path] = ["train", folder / "train.tsv", "--valid", valid, "--run", run]
+    train, valid = (folder / name for name in DATA_FILES)
+    command: list[str | Path] = ["train", train, "--valid", valid, "--run", run]
     settings = ["--size", training.size, "--seed", str(training.seed), *options]
-    result: dict[str, Any] = {**training._asdict(), **describe_question(training, data, options)}
+    result: dict[str, Any] = {**training._asdict(), **describe_inputs(training, data, options)}
     result |= {"seconds": run_pellucid(*command, *settings), "wrong": {}}
     for ranking, arguments in RANKINGS.items():
         errors = run / "errors.csv"
         run_pellucid("evaluate", run, valid, "--multi-reference", "--errors", errors, *arguments)
         with errors.open(encoding="utf-8", newline="") as file:
             result["wrong"][ranking] = sorted({row["source"] for row in csv.DictReader(file)})
-    return result
+    check_wrong_words(result, words, training.name)
+    return {**result, "description": describe_run(run, train)._asdict()}
 
 
-def describe_question(training: Training, data: Path, options: Sequence[str]) -> dict[str, Any]:
+def describe_inputs(training: Training, data: Path, options: Sequence[str]) -> dict[str, Any]:
     """Return what the result of a training depends on, beside its number of pairs, size and seed.
 
     Args:
@@ -108,11 +116,55 @@ def describe_question(training: Training, data: Path, options: Sequence[str]) ->
         data: Folder with the subsets.
         options: Options of `pellucid train`.
     """
-    return {"data": str((data / str(training.pairs)).resolve()), "options": [*options]}
+    folder = (data / str(training.pairs)).resolve()
+    checksums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in DATA_FILES}
+    return {"data": str(folder), "checksums": checksums, "options": [*options]}
+
+
+def has_result(path: Path, inputs: Mapping[str, Any]) -> bool:
+    """Return whether a training has a result.
+
+    Args:
+        path: File of its result. Results of earlier versions have no checksums, so the path of their data is compared.
+        inputs: What the result depends on.
+
+    Raises:
+        SystemExit: The result belongs to other data or options.
+    """
+    if not path.exists():
+        return False
+    result = json.loads(path.read_text("utf-8"))
+    keys = {"data": "checksums" if "checksums" in result else "data", "options": "options"}
+    if different := [name for name, key in keys.items() if result.get(key) != inputs[key]]:
+        sys.exit(f"{path} belongs to other {' and '.join(different)}: remove it or give another --out")
+    return True
+
+
+def find_words(trainings: Sequence[Training], data: Path, out: Path) -> list[str]:
+    """Return the validation words, which are those of all subsets and of the earlier results of the study.
+
+    Args:
+        trainings: All trainings.
+        data: Folder with the subsets.
+        out: Folder of the study.
+
+    Raises:
+        SystemExit: The words of a subset differ from those of another one or of the study.
+    """
+    origin = out / "words.json"
+    found = json.loads(origin.read_text("utf-8")) if origin.exists() else None
+    for pairs in dict.fromkeys(training.pairs for training in trainings):
+        path = data / str(pairs) / "dev.tsv"
+        words = read_words(path)
+        if found is None:
+            found, origin = words, path
+        if words != found:
+            sys.exit(f"{path} and {origin} have different words: give another --out")
+    return found or []
 
 
 def train_missing(trainings: Sequence[Training], data: Path, out: Path, options: Sequence[str]) -> None:
-    """Make the trainings that have no result.
+    """Run the missing trainings. The words of the study are written after all results have been checked.
 
     Args:
         trainings: All trainings.
@@ -121,126 +173,23 @@ def train_missing(trainings: Sequence[Training], data: Path, out: Path, options:
         options: Options of `pellucid train`.
 
     Raises:
-        SystemExit: A result is of other data or options.
+        SystemExit: A result belongs to other data or options, or to other words.
     """
+    missing = []
     for training in trainings:
-        path = out / "results" / f"{training.name}.json"
-        if not path.exists():
-            write_json(path, measure(training, data, out, options))
-            continue
-        result, question = json.loads(path.read_text("utf-8")), describe_question(training, data, options)
-        if different := [key for key, value in question.items() if result.get(key) != value]:
-            sys.exit(f"{path} is of other {' and '.join(different)}: remove it or give another --out")
+        path, inputs = out / "results" / f"{training.name}.json", describe_inputs(training, data, options)
+        if not has_result(path, inputs):
+            missing.append((training, path, inputs))
+    words = find_words(trainings, data, out)
+    (out / "results").mkdir(parents=True, exist_ok=True)
+    write_json(out / "words.json", words)
+    for training, path, inputs in missing:
+        if not has_result(path, inputs):  # of another process
+            write_json(path, measure(training, data, out, options, words))
 
 
-def outcomes(results: Sequence[Mapping[str, Any]], words: Sequence[str], ranking: str) -> Bool[np.ndarray, "N W"]:
-    """Return whether the output of each of the W words is wrong, with each of N seeds.
-
-    Args:
-        results: Results of one network, with each seed.
-        words: All words.
-        ranking: Kind of score.
-    """
-    return np.array([np.isin(words, result["wrong"][ranking]) for result in results])
-
-
-def resample(wrong: Bool[np.ndarray, "N W"], seed: int = 1) -> np.ndarray:
-    """Return error rates in percent of bootstrap samples of words and seeds; the words are the same for all networks.
-
-    Args:
-        wrong: Outcomes.
-        seed: Random seed of the seeds' samples.
-    """
-    words, seeds = np.random.default_rng(0), np.random.default_rng(seed)
-    num_seeds, num_words = wrong.shape
-    rates = []
-    for _ in range(RESAMPLES):
-        chosen = words.integers(num_words, size=num_words)
-        rates.append(100 * wrong[seeds.integers(num_seeds, size=num_seeds)][:, chosen].mean())
-    return np.array(rates)
-
-
-def format_interval(values: np.ndarray) -> str:
-    """Return a 95 % interval.
-
-    Args:
-        values: Bootstrap values.
-    """
-    low, high = np.percentile(values, [2.5, 97.5])
-    return f"{low:.2f} to {high:.2f}"
-
-
-def format_report(results: Sequence[Mapping[str, Any]], words: Sequence[str]) -> str:
-    """Return the table: each size at each number of pairs, and its difference from `base`.
-
-    Args:
-        results: All results.
-        words: Validation words.
-    """
-    titles = " | ".join(f"{ranking} | minus base" for ranking in RANKINGS)
-    lines = [f"| pairs | size | seeds | {titles} | CPU seconds |"]
-    lines.append("|--:|---|--:|" + "--:|--:|" * len(RANKINGS) + "--:|")
-    for (pairs, size), group in group_results(results).items():
-        base = group_results(results).get((pairs, "base"), [])
-        cells = [f"{pairs:,}", f"`{size}`", str(len(group))]
-        for ranking in RANKINGS:
-            wrong = outcomes(group, words, ranking)
-            rates = resample(wrong)
-            cells.append(f"{100 * wrong.mean():.2f} ({format_interval(rates)})")
-            other = outcomes(base, words, ranking) if base and size != "base" else None
-            difference = None if other is None else f"{100 * (wrong.mean() - other.mean()):+.2f}"
-            cells.append("" if other is None else f"{difference} ({format_interval(rates - resample(other, seed=2))})")
-        seconds = np.mean([result["seconds"] for result in group])
-        lines.append(f"| {' | '.join([*cells, f'{seconds:,.0f}'])} |")
-    return "\n".join(lines)
-
-
-def group_results(results: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], list[Mapping[str, Any]]]:
-    """Return the results of each number of pairs and size, smallest first.
-
-    Args:
-        results: All results.
-    """
-    sizes = ("tiny", "small", "base", "large")
-    ordered = sorted(results, key=lambda result: (result["pairs"], sizes.index(result["size"]), result["seed"]))
-    groups = itertools.groupby(ordered, key=lambda result: (result["pairs"], result["size"]))
-    return {key: list(group) for key, group in groups}
-
-
-def draw(results: Sequence[Mapping[str, Any]], words: Sequence[str], path: Path) -> None:
-    """Draw the word error rate against the number of pairs, a curve for each size and kind of score.
-
-    Args:
-        results: All results.
-        words: Validation words.
-        path: The figure, as SVG.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
-    axes = figure.subplots()
-    colors = {"tiny": "#888888", "small": "#1b7837", "base": "#2166ac", "large": "#b2182b"}
-    groups = group_results(results)
-    for ranking, style in zip(RANKINGS, ("-", "--"), strict=True):
-        for size in dict.fromkeys(size for _, size in groups):
-            points = []
-            for (pairs, each), group in groups.items():
-                if each == size:
-                    wrong = outcomes(group, words, ranking)
-                    points.append((pairs, 100 * wrong.mean(), *np.percentile(resample(wrong), [2.5, 97.5])))
-            pairs, rates, low, high = np.array(points).T
-            bounds, label = (rates - low, high - rates), f"{size}, {ranking}"
-            axes.errorbar(pairs, rates, bounds, color=colors[size], linestyle=style, capsize=2, label=label)
-    axes.set_xscale("log")
-    axes.set_xlabel("training pairs")
-    axes.set_ylabel("word error rate of the validation words, %")
-    axes.grid(alpha=0.25)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.savefig(path, format="svg", metadata={"Date": None})
-
-
-def main() -> None:
-    """Make the missing trainings, or print the report."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
     train, report = commands.add_parser("train"), commands.add_parser("report")
@@ -248,26 +197,37 @@ def main() -> None:
     train.add_argument("--pairs", type=int, nargs="+", default=[1000, 3000, 10_000, 30_000])
     train.add_argument("--sizes", nargs="+", default=["small", "base", "large"])
     train.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    train.add_argument("--out", type=Path, required=True)
     pronunciations = ["--target-symbols", "words"]
     train.add_argument("--options", nargs=argparse.REMAINDER, default=pronunciations, help="options of pellucid train")
+    studies = report.add_mutually_exclusive_group(required=True)
+    studies.add_argument("--out", type=Path, help="folder of one study")
+    studies.add_argument("--tasks", nargs="+", metavar="NAME=DIR", help="name and folder of the study of each task")
     report.add_argument("--figure", type=Path)
-    for each in (train, report):
-        each.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    folder: Path = args.out / "results"
-    folder.mkdir(parents=True, exist_ok=True)
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the missing trainings, or print the report.
+
+    Args:
+        arguments: Command-line arguments.
+    """
+    parser = build_parser()
+    args = parser.parse_args(arguments)
     if args.command == "train":
-        write_json(args.out / "words.json", read_sources(args.data / str(args.pairs[0]) / "dev.tsv"))
         cells = itertools.product(args.seeds, args.pairs, args.sizes)
         trainings = [Training(pairs, size, seed) for seed, pairs, size in cells]
         train_missing(trainings, args.data, args.out, args.options)
         return
-    results = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")]
-    words = json.loads((args.out / "words.json").read_text("utf-8"))
-    print(format_report(results, words))
+    named = [task.partition("=") for task in args.tasks or [f"{args.out.resolve().name}={args.out}"]]
+    if not all(folder for _, _, folder in named):
+        parser.error("--tasks: expected NAME=DIR for each task")
+    studies = [read_study(Path(folder), name) for name, _, folder in named]
+    print(format_report(studies))
     if args.figure:
-        draw(results, words, args.figure)
+        draw(studies, args.figure)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -16,6 +16,7 @@ from benchmarks.peers import curve_measurement, minutes
 from benchmarks.peers.curve_measurement import CurvePlan, PeerTraining, SnapshotDecoder, train_peer
 from benchmarks.peers.curve_report import CurveRecord, CurveResults, format_curves, write_curve_figure
 from benchmarks.peers.measure import ChildProcesses, Command, MeasurementError
+from benchmarks.peers.run import describe_hardware
 from benchmarks.peers.snapshots import CheckpointSnapshots, KeptCheckpoint
 from benchmarks.peers.systems import SYSTEMS
 from benchmarks.peers.trainers import (
@@ -254,7 +255,7 @@ def test_a_wrong_number_of_outputs_is_a_failure(
 
 def write_results(path: Path) -> CurveResults:
     results = CurveResults(path / "results.json")
-    results.machine = {"processor": "CPU", "cores": "2", "python": "3", "torch": "torch==2", "date": "2026-11-27"}
+    results.machine = {"processor": "CPU", "cores": "2"}
     results.machine |= {
         "pinned": ", pinned to core 1",
         "num_pairs": 10_000,
@@ -265,7 +266,7 @@ def write_results(path: Path) -> CurveResults:
     results.add(CurveRecord("pellucid", 2, 100, 40, 121.0))
     results.add(CurveRecord("pellucid", 5, 100, 30, 200.0, note="the training ended after 3.3 min: it is done"))
     results.add(CurveRecord("fake", 5, 100, reason="a\nb\nc\nthe last line"))
-    results.add(CurveRecord("phonetisaurus", None, 100, 45, 13.3))
+    results.add(CurveRecord("phonetisaurus", None, 100, 45, 13.3, versions="torch==2, 2026-11-27"))
     return results
 
 
@@ -275,6 +276,9 @@ def test_the_table_has_intervals_remarks_and_reasons(tmp_path: Path) -> None:
     assert "| Pellucid | 40.00 (30.94 to 49.80) | 30.00 (21.89 to 39.58) |" in lines
     assert "| Fake | – | – |" in lines
     assert "| Phonetisaurus | 45.00 (35.61 to 54.76) | 13.3 |" in lines
+    assert lines[0].startswith("CPU, 2 cores, one thread, pinned to core 1. 10,000 training pairs, 100 test words, ")
+    first = lines.index("Versions:")
+    assert lines[first + 2 : first + 4] == ["* not recorded: 2 measurements", "* torch==2, 2026-11-27: 1 measurement"]
     assert "* Pellucid, 5 min: the training ended after 3.3 min: it is done" in lines
     assert lines[-1] == "* Fake, 5 min: b / c / the last line"
 
@@ -294,17 +298,31 @@ def test_the_figure_has_a_line_per_system(tmp_path: Path) -> None:
     assert not write_curve_figure(results, TITLES, tmp_path / "none.svg")
 
 
-def test_the_script_measures_the_pair_ngram_model_and_refuses_other_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def write_arguments(folder: Path) -> list[str]:
+    """Write the files of the script, and return its arguments."""
+    for name in ("train", "valid", "test"):
+        (folder / f"{name}.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS), "utf-8")
+    files = [part for name in ("train", "valid", "test") for part in (f"--{name}", str(folder / f"{name}.tsv"))]
+    return [*files, "--system", "pair-ngram", "--out", str(folder / "out")]
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the arguments of the script, whose signals and child processes are not those of the tests."""
     monkeypatch.setattr(minutes, "CHILDREN", ChildProcesses())
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    for name in ("train", "valid", "test"):
-        (tmp_path / f"{name}.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in PAIRS), "utf-8")
-    files = [part for name in ("train", "valid", "test") for part in (f"--{name}", str(tmp_path / f"{name}.tsv"))]
-    arguments = [*files, "--system", "pair-ngram", "--out", str(tmp_path / "out")]
+    return write_arguments(tmp_path)
+
+
+def test_the_script_measures_the_pair_ngram_model_and_refuses_other_options(
+    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert minutes.main(arguments) == 0
-    assert "| Pellucid, pair n-gram model |" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "| Pellucid, pair n-gram model |" in table
+    versions = minutes.find_versions()
+    assert re.fullmatch(r"Pellucid .+, Python 3\..+, torch.*, \d{4}-\d\d-\d\d", versions)
+    assert f"* {versions}: 1 measurement\n" in table
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"results.json", "table.md", "figure.svg"}
     results = CurveResults(tmp_path / "out" / "results.json")
     results.records.clear()  # as after an interruption of the first training
@@ -312,4 +330,29 @@ def test_the_script_measures_the_pair_ngram_model_and_refuses_other_data(
     for other in (["--seed", "2"], ["--validations", "4"], ["--core", "0"]):
         with pytest.raises(SystemExit):
             minutes.main([*arguments, *other])
-        assert "results of other data or of another seed" in capsys.readouterr().err
+        assert "results of other data or of another processor" in capsys.readouterr().err
+
+
+def test_results_of_another_processor_or_other_content_are_refused(
+    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: paths were compared, and the present machine replaced that of all measurements."""
+    monkeypatch.setattr(minutes, "measure_system", lambda *_: None)
+    minutes.main(arguments)
+    stored = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["machine"]
+    (tmp_path / "copy").mkdir()
+    minutes.main([*write_arguments(tmp_path / "copy")[:-1], str(tmp_path / "out")])
+    hardware = describe_hardware()
+    monkeypatch.setattr(minutes, "describe_hardware", lambda: {**hardware, "processor": "another"})
+    with pytest.raises(SystemExit):
+        minutes.main(arguments)
+    assert "(processor)" in capsys.readouterr().err
+    monkeypatch.setattr(minutes, "describe_hardware", lambda: hardware)
+    (tmp_path / "valid.tsv").write_text("to\tT UW\n", "utf-8")
+    with pytest.raises(SystemExit):
+        minutes.main(arguments)
+    assert "(checksums)" in capsys.readouterr().err
+    # Results of earlier versions have no checksums.
+    del stored["checksums"]
+    assert minutes.find_differences(stored, {**stored, "checksums": []}) == []
+    assert minutes.find_differences(stored, {**stored, "num_pairs": 5}) == ["num_pairs"]

@@ -69,6 +69,8 @@ class CurvePlan(NamedTuple):
     """Core to which the processes are pinned; None for any."""
     validations: int = 1
     """Validations of a peer per epoch."""
+    versions: str = ""
+    """Versions and date, which each record has."""
 
     def job(self, name: str, python: Path) -> TrainingJob:
         """Return the training of a system.
@@ -110,6 +112,7 @@ def measure_system(name: str, plan: CurvePlan, results: CurveResults, log: Calla
         return
     log(f"{TITLES[name]}: {len(missing)} measurements")
     for record in measure_records(name, plan, missing):
+        record.versions = plan.versions
         results.add(record)
         budget = "" if record.minutes is None else f"{record.minutes:g} min, "
         log(f"{TITLES[name]}: {budget}{record.reason or f'{record.num_wrong} of {record.num_words} words wrong'}")

@@ -1,5 +1,6 @@
 """Results of the curves of error against minutes: records, table in Markdown, and figure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.peers.figure import COLORS, MARKERS
 from benchmarks.peers.pronunciations import format_error_rate
 from benchmarks.peers.results import RecordFile
+from pellucid.errors import count_noun
 from pellucid.evaluation.metrics import wilson_interval
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class CurveRecord:
     """Remark on a training that ended before its budget."""
     reason: str = ""
     """Reason of a failure; empty for a successful measurement."""
+    versions: str = ""
+    """Versions and date of the measurement; empty in results of earlier versions, which do not record them."""
     raw: dict[str, Any] = field(default_factory=dict)
     """Raw values."""
 
@@ -69,7 +73,7 @@ class CurveResults(RecordFile[CurveRecord]):
 
 
 def format_curves(results: CurveResults, titles: Mapping[str, str]) -> str:
-    """Return the description, the tables, the remarks and the reasons of empty cells.
+    """Return the description, the tables, the versions, the remarks and the reasons of empty cells.
 
     Args:
         results: Results of the benchmark.
@@ -78,6 +82,7 @@ def format_curves(results: CurveResults, titles: Mapping[str, str]) -> str:
     parts = [_format_description(results), _format_budgets(results, titles), _format_points(results, titles)]
     notes = _format_remarks(results.records, titles, "note")
     failures = _format_remarks(results.records, titles, "reason")
+    parts.append("\n".join(["Versions:", "", *_format_versions(results.records)]))
     parts += ["\n".join(notes), "\n".join(["Empty cells:", "", *failures]) if failures else ""]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -137,11 +142,10 @@ def _format_description(results: CurveResults) -> str:
     """Return the description of machine and data."""
     machine = results.machine
     return (
-        f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}, {machine['torch']}, "
-        f"{machine['date']}; one thread{machine['pinned']}. {machine['num_pairs']:,} training pairs, "
-        f"{machine['num_words']:,} test words, seed {machine['seed']}. Word error rates in percent with 95 % "
-        "intervals; a word is correct if its output equals one of its pronunciations. Validations of yoyodyne and "
-        f"JoeyNMT per epoch: {machine['validations']}."
+        f"{machine['processor']}, {machine['cores']} cores, one thread{machine['pinned']}. "
+        f"{machine['num_pairs']:,} training pairs, {machine['num_words']:,} test words, seed {machine['seed']}. Word "
+        "error rates in percent with 95 % intervals; a word is correct if its output equals one of its pronunciations. "
+        f"Validations of yoyodyne and JoeyNMT per epoch: {machine['validations']}."
     )
 
 
@@ -170,6 +174,12 @@ def _format_points(results: CurveResults, titles: Mapping[str, str]) -> str:
         if rows
         else ""
     )
+
+
+def _format_versions(records: Iterable[CurveRecord]) -> list[str]:
+    """Return a line per combination of versions and date, with the number of its measurements."""
+    counts = Counter(record.versions or "not recorded" for record in records if record.is_measured)
+    return [f"* {versions}: {count_noun(count, 'measurement')}" for versions, count in sorted(counts.items())]
 
 
 def _format_cell(record: CurveRecord | None) -> str:

@@ -16,13 +16,15 @@ correct if it equals one of them.
 * Phonetisaurus and the pair n-gram model of Pellucid have no budgets: their training, with the defaults, is one point.
 
 Every system has one thread, and with `--core` it is pinned to a core. Systems are measured one after the other. Results
-are written after each measurement; an interrupted run continues with the next one, and measures failures again.
+are written after each measurement, with versions and date; an interrupted run continues with the next one, and measures
+failures again. It is refused if the processor, the content of the files or an option differs.
 """
 
 import argparse
+import hashlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +37,7 @@ from benchmarks.peers.measure import CHILDREN  # noqa: E402
 from benchmarks.peers.pronunciations import read_pairs, read_references  # noqa: E402
 from benchmarks.peers.run import describe_hardware, log  # noqa: E402
 from benchmarks.peers.trainers import write_files  # noqa: E402
+from pellucid.run_folder.environment import describe_environment, package_version  # noqa: E402
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -53,13 +56,10 @@ def main(arguments: Sequence[str]) -> int:
     results = CurveResults(out / "results.json")
     plan = build_plan(options, out)
     description = describe_run(options, plan)
-    different = [
-        key for key in ("data", "seed", "validations", "pinned") if results.machine.get(key) != description[key]
-    ]
-    if results.machine and different:
+    if different := find_differences(results.machine, description):
         parser.error(
-            f"{results.path} has results of other data or of another seed, number of validations or core "
-            f"({', '.join(different)}): remove it or give another --out"
+            f"{results.path} has results of other data or of another processor, seed, number of validations or core "
+            f"({', '.join(different)}): remove its folder or give another --out"
         )
     results.machine = description
     results.write()  # before the first training, of which another seed or other data must not take the checkpoints
@@ -100,25 +100,48 @@ def build_plan(options: argparse.Namespace, out: Path) -> CurvePlan:
     files = write_files(out / "data", read_pairs(options.train), read_pairs(options.valid), list(references))
     environments = options.environments.resolve()
     budgets, seed, core = sorted(options.minutes), options.seed, options.core
-    return CurvePlan(files, references, budgets, out, environments, seed, core, options.validations)
+    return CurvePlan(files, references, budgets, out, environments, seed, core, options.validations, find_versions())
+
+
+def find_versions() -> str:
+    """Return the versions of Pellucid, Python and PyTorch, and the date."""
+    hardware, commit = describe_hardware(), describe_environment(1).get("commit")
+    pellucid = f"Pellucid {package_version('pellucid')}{f', commit {commit}' if commit else ''}"
+    return f"{pellucid}, Python {hardware['python']}, {hardware['torch']}, {hardware['date']}"
 
 
 def describe_run(options: argparse.Namespace, plan: CurvePlan) -> dict[str, object]:
-    """Return machine, data and options of the measurements.
+    """Return machine, data and options, which are those of all measurements.
 
     Args:
         options: Parsed arguments.
         plan: Data, budgets and folders.
     """
+    hardware, files = describe_hardware(), (options.train, options.valid, options.test)
     return {
-        **describe_hardware(),
+        "processor": hardware["processor"],
+        "cores": hardware["cores"],
         "pinned": "" if plan.core is None else f", pinned to core {plan.core}",
         "num_pairs": plan.files.num_pairs,
         "num_words": len(plan.references),
         "seed": plan.seed,
         "validations": plan.validations,
-        "data": [str(path.resolve()) for path in (options.train, options.valid, options.test)],
+        "data": [str(path.resolve()) for path in files],
+        "checksums": [hashlib.sha256(path.read_bytes()).hexdigest() for path in files],
     }
+
+
+def find_differences(stored: Mapping[str, object], description: Mapping[str, object]) -> list[str]:
+    """Return the names of the values with which the stored results cannot be compared.
+
+    Args:
+        stored: Description of the stored results; empty without results. That of an earlier version has no checksums,
+            so paths and numbers of pairs and words are compared.
+        description: Description of this run.
+    """
+    data = ["checksums"] if "checksums" in stored else ["data", "num_pairs", "num_words"]
+    keys = ["processor", *data, "seed", "validations", "pinned"]
+    return [key for key in keys if stored.get(key) != description[key]] if stored else []
 
 
 def write_report(results: CurveResults, out: Path) -> None:
