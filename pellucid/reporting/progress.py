@@ -608,7 +608,7 @@ def compilation_note() -> str:
     folder is available.
     """
     frequency = "once, for this machine" if cache_folder() else "for every run, without a cache folder"
-    return f"compiling kernels {frequency}: the first update takes a minute or two of a core"
+    return f"compiling kernels {frequency}: the first update takes one to three minutes of a core"
 
 
 def format_scores(task: TaskName, metrics: Mapping[str, float], short: bool = False) -> str:

@@ -124,7 +124,7 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
     return [
         f"* Parameters: {parameter_count(state.predictor.network):,}",
         f"* Batch size: {state.batch_size:,} {units}",
-        f"* Epochs: at most {state.epochs:g}{updates}{limits}; done: "
+        f"* Epochs: at most {state.epochs:.4g}{updates}{limits}; done: "
         f"{count_noun(state.progress.update, 'update')}, the last in epoch {state.progress.epoch + 1:,}; the "
         f"parameters are of update {state.progress.best_update:,}",
         *_methods(config),
