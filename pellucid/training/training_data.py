@@ -38,6 +38,7 @@ from pellucid.data.prepared_data import (
     is_prepared,
     read_description,
     read_prepared,
+    read_prepared_validation,
     resolve_prepared_settings,
 )
 from pellucid.data.readers import BadLine, resolve_format
@@ -49,14 +50,15 @@ from pellucid.data.validation_split import (
     split_by_group,
     split_by_sentence,
     split_by_source,
+    validation_file_config,
 )
 from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, DataError, RunError, count_noun, list_lines, quote
-from pellucid.files import FileDigest, digest_bytes, digest_file, remove_file
+from pellucid.files import FileDigest, digest_bytes, digest_file, open_regular_file, remove_file
 from pellucid.model.network import Network, require_encoder_decoder
-from pellucid.run_folder.run_files import pair_file_config
+from pellucid.run_folder.run_files import VALIDATION, pair_file_config
 from pellucid.tasks.registry import encode_for_task, get_task
 from pellucid.training.events import DataAugmented, EmbeddingCoverage, FileRead, PairsMixedIn
 from pellucid.training.fine_tuning import extend_vocabularies
@@ -539,6 +541,32 @@ def read_validation_file(files: TrainingInputs, config: DataConfig) -> ExampleFi
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
     return valid_file
+
+
+def read_validation_examples(files: TrainingInputs, config: DataConfig, run: Path) -> list[Example]:
+    """Return the validation examples of a training that has written its run folder.
+
+    They are those of the prepared data; of the run folder, if they were held out or are a table in memory; or of the
+    validation file.
+
+    Args:
+        files: Training and validation data.
+        config: Data settings as they were given to the training.
+        run: Run folder.
+
+    Raises:
+        DataError: As in `read_files` and `read_prepared_data`.
+        ConfigError: As in `read_files`, or the prepared data is given with another validation set.
+        RunError: The file of the run folder is missing or no regular file.
+    """
+    prepared = prepared_folder(files)
+    if prepared is not None:
+        return read_prepared_validation(prepared, read_description(prepared))
+    if files.valid is None or isinstance(files.valid, InMemoryTable):
+        path = run / VALIDATION
+        open_regular_file(path).close()  # a pipe in the folder of another user would be waited for
+        return read_examples(path, validation_file_config(config)).examples
+    return read_validation_file(files, config).examples
 
 
 def _unit(data: Path | InMemoryTable) -> str:
