@@ -115,9 +115,9 @@ def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainAr
 
     if args.on is not None:
         require_package("ray", "ray", "--on ray")  # before the measurement
-    is_alone = args.on is None and args.workers == launched_workers() == 1
+    has_one_process = args.on is None and args.workers == launched_workers() == 1
     if args.ensemble > 1:
-        is_alone = is_alone and num_parallel_trainings(args.jobs, config) == 1
+        has_one_process = has_one_process and num_parallel_trainings(args.jobs, config) == 1
     with training_progress() as reporter:
         return config_within_time(
             args.run,
@@ -125,7 +125,7 @@ def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainAr
             lambda size: config_from_flags(parser.parse(size)),
             reporter.report,
             args.ensemble,
-            is_alone,
+            has_one_process,
         )
 
 

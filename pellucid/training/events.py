@@ -119,11 +119,11 @@ class SizeChosen(NamedTuple):
     """Estimated number of updates of an epoch."""
     batch_size: str
     """Size of a batch with its unit, such as "32 examples"."""
-    too_slow: Size | None
+    next_larger_size: Size | None
     """The next larger size, which would make fewer than `needed_updates`; None if the largest size was chosen."""
     needed_updates: float
     """Number of updates for which the time of a size should suffice."""
-    is_alone: bool = True
+    has_one_process: bool = True
     """False if several processes train at once, or on other machines: the measured speed is that of one process here.
     """
 

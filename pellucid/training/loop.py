@@ -138,8 +138,7 @@ class TrainingState:
     @property
     def examples_per_epoch(self) -> int:
         """Number of training examples of an epoch, those drawn from the earlier pairs included."""
-        share = self.config.training.mix_in_share
-        return self.num_new_examples + (num_drawn(self.num_new_examples, share) if self.num_mixed_in else 0)
+        return examples_per_epoch(self.num_new_examples, self.config.training)
 
     def rows_of_epoch(self, epoch: int) -> Int[np.ndarray, " M"] | None:
         """Return the indices of the training examples of an epoch; None if it has all.
@@ -201,6 +200,16 @@ def num_drawn(num_new: int, share: float) -> int:
         share: Share of the earlier pairs among all, from 0 to below 1.
     """
     return round(num_new * share / (1 - share))
+
+
+def examples_per_epoch(num_new: int, config: TrainingConfig) -> int:
+    """Return the number of training examples of an epoch, those drawn from the earlier pairs included.
+
+    Args:
+        num_new: Number of other training examples.
+        config: Training settings, which may name a file of earlier pairs (`mix_in`).
+    """
+    return num_new + (num_drawn(num_new, config.mix_in_share) if config.mix_in else 0)
 
 
 def derived_epochs(examples: int) -> float:

@@ -664,12 +664,12 @@ def _hold_out(
     return split_by_source(examples, config, str(files.train))
 
 
-def check_validation_set(
+def split_checked_examples(
     files: TrainingInputs, examples: Sequence[Example], groups: Sequence[str], config: DataConfig
-) -> None:
-    """Check that a validation set can be held out, or that the given one differs from the training set.
+) -> Sequence[Example]:
+    """Return the examples of a training set that are trained on: all, or those that are not held out.
 
-    This is for errors before something slow; `read_files` checks both, too. A pipe is not read.
+    The validation set is checked, for errors before something slow; `read_files` checks it, too. A pipe is not read.
 
     Args:
         files: Training and validation data.
@@ -683,10 +683,10 @@ def check_validation_set(
         ConfigError: The configured columns are not valid.
     """
     if files.valid is None:
-        _hold_out(files, examples, groups, config)
-        return
+        return _hold_out(files, examples, groups, config)[0].training_examples
     if find_stream([files.valid, files.valid_target]) is None:
         _count_shared(examples, read_validation_file(files, config).examples, files, config)
+    return examples
 
 
 def find_stream(files: Sequence[object]) -> Path | None:
