@@ -41,6 +41,7 @@ from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import Average, Optimizer, averaged_weights, build_average, scheduled_learning_rate
 from pellucid.training.parameter_updates import ParameterUpdater, compare_parameters, update_random_numbers
 from pellucid.training.scheduled_sampling import scheduled_sampling_probability
+from pellucid.training.validation_sample import MAX_CONFIDENCE_PAIRS, MAX_WEIGHTING_SOURCES
 from pellucid.training.worker_group import UpdateRequest, WorkerGroup
 
 MIX_IN_STREAM = 0x6D697800
@@ -54,11 +55,11 @@ MAX_RESERVE = 0.5
 """Maximum part of a time limit that is kept for the end of the training."""
 RESERVED_VALIDATIONS = 1.5
 """Time that is kept for the last validation, as a multiple of the time of the validation before it."""
-RESERVED_WEIGHTING = 6.0
-"""Time that is kept to weight the pair n-gram model and to fit the confidence, as a multiple of the time of a greedy
-validation of the same sources."""
-RESERVED_SOURCES = 2000
-"""Maximum number of validation sources that they decode (`confidence_training.MAX_PAIRS`)."""
+RESERVED_WEIGHTING = 3.0
+"""Time that is kept to weight the pair n-gram model, as a multiple of the time of a greedy validation of the same
+sources."""
+RESERVED_CONFIDENCE = 3.0
+"""Time that is kept to fit the confidence, as a multiple of the time of a greedy validation of the same sources."""
 
 
 @dataclass
@@ -298,8 +299,8 @@ def _epochs_done(progress: Progress, num_batches: int) -> float:
 def time_passed(state: TrainingState, progress: Progress) -> float:
     """Return the fraction of the time limit that has passed; 0 without a limit, 1 or more when the training must end.
 
-    The time for the last validation and for the weight of the pair n-gram model is not part of the limit here. It is
-    estimated from the last validation.
+    After t seconds of a limit of L it is t / (L - r). The reserve r is the estimated time of the last validation, the
+    weight of the pair n-gram model and the confidence (`_seconds_for_training`).
 
     Args:
         state: Training state, for its settings.
@@ -311,7 +312,8 @@ def time_passed(state: TrainingState, progress: Progress) -> float:
 def schedule_time_passed(state: TrainingState, progress: Progress) -> float:
     """Return the fraction that has passed of the time from the first update to the time limit; 0 without a limit.
 
-    The learning rate follows it, so that the time before the first update does not shorten the warmup.
+    If the first update began after p seconds, it is (t - p) / (L - r - p), with the symbols of `time_passed`. The
+    learning rate follows it, so that the time before the first update does not shorten the warmup.
 
     Args:
         state: Training state, for its settings.
@@ -323,13 +325,17 @@ def schedule_time_passed(state: TrainingState, progress: Progress) -> float:
 
 
 def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
-    """Return the time limit without the estimated time for what follows the updates; infinite without a limit."""
+    """Return L - r, the time limit without the reserve for what follows the updates; infinite without a limit.
+
+    The reserve is a multiple of the time of the last validation, and at most `MAX_RESERVE` of the limit.
+    """
     limit = state.time_limit
     if math.isinf(limit):
         return limit
-    num_reserved = RESERVED_VALIDATIONS
+    num_sources = max(1, len(state.validation_examples))
+    num_reserved = RESERVED_VALIDATIONS + RESERVED_CONFIDENCE * min(1.0, MAX_CONFIDENCE_PAIRS / num_sources)
     if state.has_pair_ngram:
-        num_reserved += RESERVED_WEIGHTING * min(1.0, RESERVED_SOURCES / max(1, len(state.validation_examples)))
+        num_reserved += RESERVED_WEIGHTING * min(1.0, MAX_WEIGHTING_SOURCES / num_sources)
     reserve = num_reserved * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
     return limit - min(reserve, MAX_RESERVE * limit)
 
