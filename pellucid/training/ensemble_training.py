@@ -65,6 +65,8 @@ class TrainingJob(NamedTuple):
     folder: Path
     """Run folder."""
     config: Config
+    seconds_spent: float = 0.0
+    """Seconds of its time limit that passed before the worker began; clocks of two machines cannot be compared."""
 
 
 class WorkerEvent(NamedTuple):
@@ -88,7 +90,7 @@ def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
     Raises:
         InputError: As in `train_run`; the worker pool passes the error on to the parent.
     """
-    events = train_run(job.files, job.folder, job.config)
+    events = train_run(job.files, job.folder, job.config, time.monotonic() - job.seconds_spent)
     for event, reported in throttle(events):
         if reported is not None:
             channel.send_progress(reported)
