@@ -464,7 +464,7 @@ def replace_during(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, fold
 
 
 @pytest.mark.parametrize(
-    "name", ["load_pretrained", "fit_missing_pair_ngram", "weight_pair_ngram", "fit_missing_confidence"]
+    "name", ["load_pretrained", "fit_training_pair_ngram", "weight_pair_ngram", "fit_predictor_confidence"]
 )
 def test_a_folder_replaced_during_a_fit_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -484,7 +484,7 @@ def test_a_finished_run_that_is_replaced_during_a_fit_is_left_alone(
     task = copy_task_run()
     folder = copy_run_folder(task.run, tmp_path / "run")
     (folder / "confidence.json").unlink()
-    replace_during(monkeypatch, session, "fit_missing_confidence", folder)
+    replace_during(monkeypatch, session, "fit_predictor_confidence", folder)
     with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
         list(session.train_run(task.files, folder, task.config))
     assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")

@@ -9,10 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.decoding.pair_ngram_member import (
     CandidateScores,
@@ -21,9 +19,8 @@ from pellucid.decoding.pair_ngram_member import (
     edits_of_best,
     finite_scores,
 )
-from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.decoding.transducer import Transducer, require_transducer
+from pellucid.decoding.transducer import Transducer
 from pellucid.errors import RunError
 from pellucid.files import file_exists
 from pellucid.pair_ngram.pair_ngram import PairNgram
@@ -34,14 +31,12 @@ from pellucid.pair_ngram.predictor import (
     fit_encoded_examples,
 )
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
-from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
+from pellucid.run_folder.run_parts import without_unused_pair_ngram
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
 from pellucid.training.loop import TrainingState
-from pellucid.training.validation_sample import decode_in_time, shuffled_sample
+from pellucid.training.validation_sample import MAX_WEIGHTING_SOURCES, decode_in_time, shuffled_sample
 
-MAX_SOURCES = 1000
-"""Maximum number of validation sources that decide the weight; of more, evenly spaced ones are taken."""
 FITTING_SHARE, SCORING_SHARE = 0.1, 0.02
 """Maximum parts of a time limit for fitting the model, and for scoring it without the network."""
 FIRST_SOURCES = 4
@@ -60,24 +55,31 @@ class FittedPairNgram(NamedTuple):
     event: PairNgramFitted
 
 
-def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> FittedPairNgram | None:
-    """Fit the pair n-gram model of a training, unless the run folder holds it. Nothing is written.
+def read_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> SavedPairNgram | None:
+    """Return the pair n-gram model that a training has written; None if it is missing or damaged.
 
     Args:
-        state: Training state, with the examples to which the model is fitted and those on which it is scored.
+        state: Training state.
         folder: Run folder.
         fingerprint: Hash of the settings and the data; a file of another training counts as missing.
+    """
+    path = folder / PAIR_NGRAM
+    try:
+        saved = load_pair_ngram(path, state.predictor.vocabularies) if file_exists(path) else None
+    except RunError:
+        return None
+    return saved if saved is not None and saved.fingerprint == fingerprint else None
 
-    Returns:
-        The result of the fit; None without a fit: the folder holds a model, or the settings exclude one.
+
+def fit_training_pair_ngram(state: TrainingState) -> FittedPairNgram:
+    """Fit the pair n-gram model of a training. Nothing is written.
+
+    Args:
+        state: Training state, with the examples to which the model is fitted and those on which it is scored. Its
+            settings ask for the model.
     """
     predictor, training = state.predictor, state.encoded_training_examples
     vocabularies = predictor.vocabularies
-    if not uses_pair_ngram(predictor.config):
-        return None
-    saved = _read(folder / PAIR_NGRAM, vocabularies)
-    if saved is not None and saved.fingerprint == fingerprint:
-        return None
     limit = state.time_limit
     max_cells = int(min(MAX_CELLS, FITTING_SHARE * limit * CELLS_PER_SECOND))
     context_size = 2 * predictor.config.data.context_words
@@ -99,33 +101,27 @@ class WeightedPairNgram(NamedTuple):
     """The pair n-gram model of a finished training with its weight, not yet written."""
 
     saved: SavedPairNgram
+    predictor: Transducer
+    """The predictor with this model, as it is loaded when the model is written."""
     event: PairNgramWeighted
 
 
 def weight_pair_ngram(
-    predictor: Predictor, validation: Sequence[Example], folder: Path, seconds: float = math.inf
-) -> WeightedPairNgram | None:
+    predictor: Transducer, saved: SavedPairNgram, validation: Sequence[Example], seconds: float = math.inf
+) -> WeightedPairNgram:
     """Choose the weight of the pair n-gram model of a finished training. Nothing is written.
 
     Args:
-        predictor: Predictor of the network in training; that of the best validation is read from the run folder.
+        predictor: Predictor of the best validation.
+        saved: The model.
         validation: Validation examples, which decide the weight.
-        folder: Run folder.
         seconds: Time after which the sources that are decoded decide; infinite by default. At least
             `validation_sample.SOURCES_AT_ONCE` are.
-
-    Returns:
-        The model with its weight; None if the weight has been chosen before, or there is no model.
-
-    Raises:
-        RunError: The model of the best validation cannot be read.
     """
-    saved = _read(folder / PAIR_NGRAM, predictor.vocabularies) if uses_pair_ngram(predictor.config) else None
-    if saved is None or saved.weight is not None:
-        return None
-    trained = require_transducer(load(folder, predictor.config.device), "predictor")
-    event = choose_pair_ngram_weight(trained, PairNgramMember(saved.model, 0.0, network=0), validation, seconds)
-    return WeightedPairNgram(saved._replace(weight=event.weight), event)
+    member = PairNgramMember(saved.model, 0.0, network=0)
+    event = choose_pair_ngram_weight(predictor, member, validation, seconds)
+    weighted = replace(predictor, pair_ngram=member._replace(weight=event.weight))
+    return WeightedPairNgram(saved._replace(weight=event.weight), without_unused_pair_ngram(weighted), event)
 
 
 def choose_pair_ngram_weight(
@@ -171,28 +167,20 @@ def _scores(traces: Sequence[Trace]) -> CandidateScores:
     )
 
 
-def _read(path: Path, vocabularies: Vocabularies) -> SavedPairNgram | None:
-    """Return the model in a run folder; None if it is missing or damaged, so that it is fitted anew."""
-    try:
-        return load_pair_ngram(path, vocabularies) if file_exists(path) else None
-    except RunError:
-        return None
-
-
 def _references(validation: Sequence[Example], tokenizer: Tokenizer) -> dict[Example, set[tuple[str, ...]]]:
-    """Return validation sources, at most `MAX_SOURCES`, with the symbols of all their targets, in a shuffled order.
+    """Return validation sources with the symbols of all their targets, in a shuffled order.
 
-    Empty sources are left out. A source has one entry for each of its contexts. The order is fixed and makes the first
-    entries representative.
+    They are at most `MAX_WEIGHTING_SOURCES`. Empty sources are left out. A source has one entry for each of its
+    contexts. The order is fixed and makes the first entries representative.
     """
     targets: dict[Example, set[tuple[str, ...]]] = {}
     for example in validation:
         if example.source:
             symbols = tuple(tokenizer.split(example.target))
             targets.setdefault(example._replace(target=""), set()).add(symbols)
-    return {source: targets[source] for source in shuffled_sample(list(targets), MAX_SOURCES)}
+    return {source: targets[source] for source in shuffled_sample(list(targets), MAX_WEIGHTING_SOURCES)}
 
 
-def _percentage(right: Sequence[bool]) -> float:
+def _percentage(correct: Sequence[bool]) -> float:
     """Return the percentage of correct outputs; 0 of none."""
-    return 100 * sum(right) / len(right) if right else 0.0
+    return 100 * sum(correct) / len(correct) if correct else 0.0

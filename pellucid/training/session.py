@@ -17,6 +17,7 @@ import torch
 from pellucid.argument_checks import check_arguments
 from pellucid.config.extension_errors import named_extension_errors
 from pellucid.config.settings import Config, memory_size
+from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import unused_extension_notes, validate_config
 from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.encoding import EncodedExamples
@@ -24,6 +25,7 @@ from pellucid.data.examples import Example
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
+from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import MEMORY_ADVICE, ConfigError, OutOfMemoryError, RunError, is_out_of_memory, quote
 from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
@@ -60,12 +62,13 @@ from pellucid.run_folder.log import MAX_RECORD_SIZE, RunLog, append_log, cut_log
 from pellucid.run_folder.model_file import VERSIONS
 from pellucid.run_folder.network_file import check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
+from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import snapshots
 from pellucid.training.callbacks import build_callbacks, notify_callbacks
 from pellucid.training.checkpoint import OtherDataError, restore_training_state, save_training_state
-from pellucid.training.confidence_training import fit_missing_confidence, has_confidence
+from pellucid.training.confidence_training import fit_predictor_confidence, has_confidence
 from pellucid.training.data_parallel import check_data_parallel, serve_updates, start_workers
 from pellucid.training.events import (
     ConfidenceFitted,
@@ -88,7 +91,7 @@ from pellucid.training.fine_tuning import freeze_parts, frozen_part_warnings, in
 from pellucid.training.loop import TrainingState, fit
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import averaged_weights, build_optimizer
-from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, weight_pair_ngram
+from pellucid.training.pair_ngram_training import fit_training_pair_ngram, read_pair_ngram, weight_pair_ngram
 from pellucid.training.training_data import (
     TrainingInputs,
     add_pairs,
@@ -628,21 +631,29 @@ class RunFolderWriter:
         return FileSaved(self.folder / run_files.CHECKPOINT, best=False)
 
 
-def _fit_pair_ngram(state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str) -> Iterator[PairNgramFitted]:
-    """Fit the pair n-gram model of a run, unless it exists or could not be fitted before; yield its description."""
+def _fit_pair_ngram(
+    state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str
+) -> Generator[PairNgramFitted, None, SavedPairNgram | None]:
+    """Fit the pair n-gram model of a run, unless it exists or could not be fitted before; yield the event.
+
+    Return the model; None if the settings exclude one, or none could be fitted.
+    """
     folder, logged = lock.folder, log.first("pair_ngram")
     if logged is not None and not logged["examples"]:
         state.has_pair_ngram = False
-        return
-    fitted = fit_missing_pair_ngram(state, folder, fingerprint)
-    if fitted is not None:
-        event = fitted.event
-        _append_once(lock, log, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
-        state.has_pair_ngram = fitted.model is not None
-        if fitted.model is not None:
-            # The file follows the record: if a killed training lacks the file, the model is fitted again.
-            save_pair_ngram(folder / run_files.PAIR_NGRAM, SavedPairNgram(fitted.model, None, fingerprint))
-        yield event
+        return None
+    saved = read_pair_ngram(state, folder, fingerprint) if uses_pair_ngram(state.config) else None
+    if saved is not None or not uses_pair_ngram(state.config):
+        return saved
+    model, event = fit_training_pair_ngram(state)
+    _append_once(lock, log, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
+    state.has_pair_ngram = model is not None
+    if model is not None:
+        # The file follows the record: if a killed training lacks the file, the model is fitted again.
+        saved = SavedPairNgram(model, None, fingerprint)
+        save_pair_ngram(folder / run_files.PAIR_NGRAM, saved)
+    yield event
+    return saved
 
 
 def _append(lock: FolderLock, log: RunLog, *records: dict[str, Any]) -> None:
@@ -676,24 +687,9 @@ def _finish_run_folder(
     folder = lock.folder
     lock.check()
     write_missing_settings(folder, state.config, state.predictor.vocabularies)
-    yield from _fit_pair_ngram(state, lock, log, fingerprint)
+    pair_ngram = yield from _fit_pair_ngram(state, lock, log, fingerprint)
     _append_once(lock, log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
-    if not has_confidence(folder, fingerprint):
-        remove_file(folder / run_files.CONFIDENCE)  # a damaged or foreign file, with which the model cannot be loaded
-    started_at = time.monotonic()
-    seconds_left = state.time_limit - state.progress.seconds - state.progress.other_seconds
-    weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder, seconds_left)
-    if weighted is not None:
-        _append_once(lock, log, {"event": "interpolated", **weighted.event._asdict()})
-        save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
-        yield weighted.event
-    seconds_left -= time.monotonic() - started_at
-    fitted = fit_missing_confidence(state.validation_examples, folder, fingerprint, state.config.device, seconds_left)
-    if fitted is not None:
-        fields = {key: value for key, value in fitted.event._asdict().items() if key != "seconds"}
-        _append_once(lock, log, {"event": "confidence", **fields})
-        save_confidence(folder / run_files.CONFIDENCE, fitted.saved)
-        yield fitted.event
+    yield from _fit_to_outputs(state, lock, log, fingerprint, pair_ngram)
     lock.check()
     if not file_exists(folder / run_files.CARD):
         write_text(folder / run_files.CARD, build_model_card(state, log))
@@ -703,6 +699,35 @@ def _finish_run_folder(
     except RunError as error:
         if not isinstance(error.__cause__, PermissionError):  # Windows removes no file that is mapped into memory
             raise
+
+
+def _fit_to_outputs(
+    state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str, pair_ngram: SavedPairNgram | None
+) -> Iterator[PairNgramWeighted | ConfidenceFitted]:
+    """Choose the weight of the pair n-gram model, and fit the confidence, by outputs of the model of the best
+    validation, unless the run has them. The model is read once."""
+    folder, validation = lock.folder, state.validation_examples
+    lacks_confidence = not has_confidence(folder, fingerprint)
+    if lacks_confidence:
+        remove_file(folder / run_files.CONFIDENCE)  # a damaged or foreign file, with which the model cannot be loaded
+    lacks_weight = pair_ngram is not None and pair_ngram.weight is None
+    if not (lacks_weight or lacks_confidence):
+        return
+    seconds = state.time_limit - state.progress.seconds - state.progress.other_seconds
+    predictor, started_at = load(folder, state.config.device), time.monotonic()
+    if pair_ngram is not None and lacks_weight:
+        weighted = weight_pair_ngram(require_transducer(predictor, "predictor"), pair_ngram, validation, seconds)
+        _append_once(lock, log, {"event": "interpolated", **weighted.event._asdict()})
+        save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
+        predictor = weighted.predictor
+        yield weighted.event
+    seconds -= time.monotonic() - started_at
+    fitted = fit_predictor_confidence(predictor, validation, fingerprint, seconds) if lacks_confidence else None
+    if fitted is not None:
+        fields = {key: value for key, value in fitted.event._asdict().items() if key != "seconds"}
+        _append_once(lock, log, {"event": "confidence", **fields})
+        save_confidence(folder / run_files.CONFIDENCE, fitted.saved)
+        yield fitted.event
 
 
 def _log_record(event: Event, fingerprint: str, state: TrainingState) -> dict[str, Any] | None:
