@@ -71,17 +71,21 @@ def fit_predictor_confidence(
     if not outputs:
         return None
     references, traces = [(example.target,) for example in examples], [best for best, *_ in outputs]
-    right = [scored.exact for scored in score_traces(traces, references, predictor.tokenizers)]
+    correct = [scored.exact for scored in score_traces(traces, references, predictor.tokenizers)]
     model = fit_confidence(
-        outputs, right, predictor.config.search, predictor.pair_ngram_weight, predictor.lowest_for_unknown
+        outputs, correct, predictor.config.search, predictor.pair_ngram_weight, predictor.lowest_for_unknown
     )
     confidences = [best.confidence for best, *_ in add_confidences(model, outputs) if best.confidence is not None]
     errors = [
-        measure_calibration(values, right).expected_calibration_error
+        measure_calibration(values, correct).expected_calibration_error
         for values in ([trace.score for trace in traces], np.log(confidences).tolist())
     ]
     event = ConfidenceFitted(
-        len(right), 100 * sum(right) / len(right), 100 * errors[0], 100 * errors[1], time.perf_counter() - start_time
+        len(correct),
+        100 * sum(correct) / len(correct),
+        100 * errors[0],
+        100 * errors[1],
+        time.perf_counter() - start_time,
     )
     return FittedConfidence(SavedConfidence(model, fingerprint), event)
 

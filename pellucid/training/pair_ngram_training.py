@@ -41,7 +41,7 @@ FITTING_SHARE, SCORING_SHARE = 0.1, 0.02
 """Maximum parts of a time limit for fitting the model, and for scoring it without the network."""
 FIRST_SOURCES = 4
 """Number of sources that are scored without the network before the time is compared with its limit."""
-RANKED_BY_BOTH = {"pair_ngram": True, "length_normalization": "none", "coverage_penalty": 0.0}
+INTERPOLATED_SEARCH = {"pair_ngram": True, "length_normalization": "none", "coverage_penalty": 0.0}
 """Search settings with which the pair n-gram model takes part."""
 CELLS_PER_SECOND = 2_000_000
 """Source length times target length of the examples that are fitted in a second, by a slow machine."""
@@ -93,8 +93,10 @@ def fit_training_pair_ngram(state: TrainingState) -> FittedPairNgram:
     outputs = decode_in_time(
         sources, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit, 1, FIRST_SOURCES
     )
-    right = [bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)]
-    return FittedPairNgram(model, PairNgramFitted(count, available, _percentage(right), len(right)))
+    correct = [
+        bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)
+    ]
+    return FittedPairNgram(model, PairNgramFitted(count, available, _percentage(correct), len(correct)))
 
 
 class WeightedPairNgram(NamedTuple):
@@ -127,7 +129,7 @@ def weight_pair_ngram(
 def choose_pair_ngram_weight(
     predictor: Transducer, pair_ngram: PairNgramMember, validation: Sequence[Example], seconds: float = math.inf
 ) -> PairNgramWeighted:
-    """Choose the weight of a pair n-gram model in the ranking of the outputs of a predictor.
+    """Choose the interpolation weight of a pair n-gram model in the ranking of the outputs of a predictor.
 
     The weight is for searches that rank by log-probabilities, also if the settings of the predictor do not: settings of
     a search may change after the training, and the weight is then kept.
@@ -142,7 +144,7 @@ def choose_pair_ngram_weight(
         The weight, with the scores of both models.
     """
     references = _references(validation, predictor.tokenizers.target)
-    searching = replace(predictor.with_search(RANKED_BY_BOTH), pair_ngram=pair_ngram._replace(weight=0.0))
+    searching = replace(predictor.with_search(INTERPOLATED_SEARCH), pair_ngram=pair_ngram._replace(weight=0.0))
     found = decode_in_time(list(references), searching.candidates, seconds, 1)
     edits = [
         [min(Levenshtein.distance(trace.symbols, target) for target in targets) for trace in traces]
@@ -150,11 +152,11 @@ def choose_pair_ngram_weight(
     ]
     candidates = [_scores(traces) for traces in found]
     weight = choose_weight(candidates, edits)
-    with_both, by_network, by_pair_ngram = (
+    interpolated, by_network, by_pair_ngram = (
         _percentage([count == 0 for count in edits_of_best(candidates, edits, value)]) for value in (weight, 0.0, 1.0)
     )
     in_predictions = ranks_with_pair_ngram(predictor.config.search)
-    return PairNgramWeighted(weight, with_both, by_network, by_pair_ngram, len(found), in_predictions)
+    return PairNgramWeighted(weight, interpolated, by_network, by_pair_ngram, len(found), in_predictions)
 
 
 def _scores(traces: Sequence[Trace]) -> CandidateScores:

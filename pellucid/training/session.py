@@ -402,29 +402,31 @@ def _open_training(
     state = build_state(network, config, vocabularies, corpus.encoded, validation_examples, str(folder))
     state.num_mixed_in = contents.num_mixed_in
     if initialized is not None:  # with the checkpoint, the run needs its initial run no longer
-        append_log(folder, _log_record_of_file(initialized))
+        append_log(folder, _log_record_before_training(initialized))
         sync_log(folder)
         save_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
     if resumed:
         restore_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
         check_same_vocabularies(folder, vocabularies, config.data)
     log, messages = _repair_folder(state, folder, fingerprint)
-    damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
-    damage += [] if state.progress.finished else [*_version_note(log, config), *unused_extension_notes(config)]
-    compiles = not state.progress.finished and config.device == "cpu" and will_compile()
+    is_finished = bool(state.progress.finished)
     frozen = () if initialized is None else frozen_part_warnings(config, initialized)
-    damage += (
-        []
-        if state.progress.finished
-        else attention_notes(network, config.decoder.hidden_size, memory_size(config.encoder))
-    )
-    warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *damage)
-    parameters = parameter_count(network)
+    notes = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
+    notes += [] if is_finished else _continuation_notes(state, log)
+    warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *notes)
+    compiles = not is_finished and config.device == "cpu" and will_compile()
     model_built = ModelBuilt(
-        *(folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings, initialized),
-        is_finished=bool(state.progress.finished),
+        *(folder, config.size, parameter_count(network), vocabularies, resumed, compiles),
+        *(coverage, warnings, initialized, is_finished),
     )
     return state, fingerprint, log, model_built
+
+
+def _continuation_notes(state: TrainingState, log: RunLog) -> list[str]:
+    """Return the notes about a training that begins or continues: versions, extensions and attention."""
+    config = state.config
+    attention = attention_notes(state.predictor.network, config.decoder.hidden_size, memory_size(config.encoder))
+    return [*_version_note(log, config), *unused_extension_notes(config), *attention]
 
 
 def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tuple[RunLog, list[str]]:
@@ -497,7 +499,7 @@ def _train_and_save(writer: "RunFolderWriter", reads: Sequence[LoggedOnce], star
     # A write that a crash cut, or a loss of power, may have left the first of these records only.
     num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
     if missing := reads[num_logged:]:
-        _append(lock, log, *map(_log_record_of_file, missing))
+        _append(lock, log, *map(_log_record_before_training, missing))
     with lock.replacement_reported():
         yield from _fit_pair_ngram(state, lock, log, writer.fingerprint)
     clock = OtherTimeClock(state, started_at)
@@ -766,7 +768,7 @@ def _progress_fields(progress: Progress) -> dict[str, Any]:
     return {**fields, "seconds": round(progress.seconds, 3)}
 
 
-def _log_record_of_file(read: LoggedOnce) -> dict[str, Any]:
+def _log_record_before_training(read: LoggedOnce) -> dict[str, Any]:
     """Return the log record of a data file with its bad lines, of augmentation, or of the initial run."""
     if isinstance(read, NetworkInitialized):
         counts = {name: len(getattr(read, name)) for name in ("new_source", "new_target", "new_features")}

@@ -380,6 +380,10 @@ def read_training_data(
         corpus_path: As in `read_files`; None, the default, for none.
         validation_path: As in `read_files`; None, the default, for none.
 
+    Returns:
+        The training examples as texts, or as ids if they are prepared or in a saved corpus; the validation examples as
+        texts; and the events of both files.
+
     Raises:
         DataError: As in `read_files` and `read_prepared_data`.
         ConfigError: As in `read_files` and `read_prepared_data`.
@@ -404,6 +408,10 @@ def read_files(
         corpus_path: File of the saved corpus, which need not exist; None for none.
         validation_path: File to which the caller writes a part of the training set that is held out, or a validation
             set in memory; None for none.
+
+    Returns:
+        The training examples as texts, or as the ids of the saved corpus; the validation examples as texts; and the
+        events of both files. Without a validation set, a part of the training set is held out as one.
 
     Raises:
         DataError: A file cannot be read or holds no example, parallel files differ in length, a line is bad (unless bad
@@ -526,6 +534,10 @@ def read_validation_file(files: TrainingInputs, config: DataConfig) -> ExampleFi
     Args:
         files: Training and validation data.
         config: Data settings.
+
+    Returns:
+        The examples, with their line numbers and the bad lines. The validation file of a run folder or of prepared data
+        is read by its own columns (`pair_file_config`).
 
     Raises:
         DataError: As in `read_files`.
