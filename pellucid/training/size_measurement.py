@@ -32,7 +32,7 @@ from pellucid.tasks.registry import encode_for_task
 from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
 from pellucid.training.events import SizeChosen, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
 from pellucid.training.loop import derived_batch_size, derived_epochs, examples_per_epoch, fit
-from pellucid.training.session import build_checked_network, build_state, one_training_thread
+from pellucid.training.session import build_checked_network, build_state
 from pellucid.training.training_data import (
     TrainingInputs,
     find_stream,
@@ -43,6 +43,7 @@ from pellucid.training.training_data import (
     resolve_auto_settings,
     split_checked_examples,
 )
+from pellucid.training.training_lock import one_training_thread
 from pellucid.training.validation_sample import sample_evenly
 
 SIZES: tuple[Size, ...] = ("small", "base", "large")
