@@ -185,7 +185,7 @@ def without_unused_pair_ngram(predictor: PredictorT) -> PredictorT:
     """Return the predictor without a pair n-gram model whose weight is 0.
 
     Args:
-        predictor: Predictor of a run or of an ensemble.
+        predictor: Predictor of an ensemble.
     """
     if not isinstance(predictor, BaseTransducer) or predictor.pair_ngram is None or predictor.pair_ngram.weight:
         return predictor
