@@ -246,7 +246,7 @@ def append_records(lock: FolderLock, log: RunLog, *records: dict[str, Any]) -> N
     Args:
         lock: Lock of the run folder.
         log: Log that was read.
-        records: The records.
+        *records: The records.
 
     Raises:
         RunError: The run folder was removed, moved or replaced, or the file cannot be written.
