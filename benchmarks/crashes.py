@@ -191,9 +191,9 @@ class CrashDriver:
         def run_command() -> int:
             """Run the command, with more checkpoints if the run has them."""
             if RUNS[run].saves_every_update:
-                from pellucid.training import session, training_data
+                from pellucid.training import corpus_cache, run_folder_writer
 
-                session.SAVE_SECONDS, training_data.MIN_CORPUS_SYMBOLS = -1.0, 0
+                run_folder_writer.SAVE_SECONDS, corpus_cache.MIN_CORPUS_SYMBOLS = -1.0, 0
             return _run_main(self._arguments(run, folder))
 
         return self.runner.start(run_command)

@@ -210,7 +210,7 @@ def _check_callbacks(callbacks: Sequence[TrainingCallback]) -> tuple[TrainingCal
 def _choose_size(
     files: TrainingSets, folder: Path, settings: Mapping[str, Any], config: Config, num_members: int, progress: bool
 ) -> Config:
-    """Return the configuration of the size preset that suits the time limit of the settings (`choose_size`).
+    """Return the configuration of the size preset that suits the time limit of the settings (`config_within_time`).
 
     `config` are the settings with any size.
     """

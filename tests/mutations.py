@@ -41,7 +41,7 @@ from pellucid.data.examples import Example
 from pellucid.errors import InputError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.run_folder.run_files import ENSEMBLE
-from pellucid.training import training_data
+from pellucid.training import corpus_cache
 from pellucid.training.events import FileSaved
 from pellucid.training.session import train_run
 
@@ -114,13 +114,13 @@ def _with_pointer_generator(config: Config) -> Config:
 
 def _train_to_first_checkpoint(files: DataFiles, run: Path, config: Config) -> TrainedRun:
     """Return a run that was interrupted after its first checkpoint and stores its examples in a corpus file."""
-    min_corpus_symbols, training_data.MIN_CORPUS_SYMBOLS = training_data.MIN_CORPUS_SYMBOLS, 1
+    min_corpus_symbols, corpus_cache.MIN_CORPUS_SYMBOLS = corpus_cache.MIN_CORPUS_SYMBOLS, 1
     try:
         events = train_run(files, run, config)
         next(event for event in events if isinstance(event, FileSaved) and not event.best)
         events.close()
     finally:
-        training_data.MIN_CORPUS_SYMBOLS = min_corpus_symbols
+        corpus_cache.MIN_CORPUS_SYMBOLS = min_corpus_symbols
     assert (run / "corpus.arrow").exists()
     return TrainedRun(files, run, config)
 

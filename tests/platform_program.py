@@ -13,7 +13,7 @@ from pellucid.cli.arguments import TrainingFlagParser, config_from_flags
 from pellucid.cli.train import TrainArguments
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import read_log
-from pellucid.training import training_data
+from pellucid.training import corpus_cache
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 
@@ -41,7 +41,7 @@ def interrupt_training(folder: Path) -> None:
 
 def train_and_use(examples: Path) -> None:
     """Run every subcommand once. The corpus is mapped into memory, as a large corpus is."""
-    training_data.MIN_CORPUS_SYMBOLS = 1
+    corpus_cache.MIN_CORPUS_SYMBOLS = 1
     for name, split in (("train", "train"), ("valid", "dev")):
         lines = (examples / f"{split}.tsv").read_text("utf-8").splitlines(keepends=True)[:NUM_PAIRS]
         Path(f"{name}.tsv").write_text("".join(lines), "utf-8")

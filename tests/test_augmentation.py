@@ -1,4 +1,4 @@
-"""Augmentation: synthetic pairs, their number, their dependence on the seed, and their use in training."""
+"""training/augmentation.py: synthetic pairs, their number, their dependence on the seed, and their use in training."""
 
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from pellucid.data.vocabulary import load_vocabularies
 from pellucid.errors import DataError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.predictor_loader import load
+from pellucid.training.augmentation import COPY_TAG, copy_pairs, hallucinate_pairs
 from pellucid.training.events import DataAugmented, ModelBuilt, ValidationCompleted
-from pellucid.training.training_data import COPY_TAG, copy_pairs, hallucinate_pairs
 
 WORD_TOKENIZERS = build_tokenizers(make_small_config(data={"target_symbols": "words"}).data)
 CHARACTER_TOKENIZERS = build_tokenizers(make_small_config().data)

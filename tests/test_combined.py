@@ -14,9 +14,10 @@ from pellucid.data.extended_vocabulary import encode_extended
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.run_folder.predictor_loader import load
+from pellucid.training.augmentation import COPY_TAG
 from pellucid.training.events import DataAugmented, ValidationCompleted
 from pellucid.training.session import train_run
-from pellucid.training.training_data import COPY_TAG, TrainingFiles
+from pellucid.training.training_data import TrainingFiles
 
 
 def make_tagged_pairs(count: int, seed: int) -> list[Example]:

@@ -26,7 +26,7 @@ from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CONFIDENCE
 from pellucid.training import confidence_training, validation_sample
-from pellucid.training.confidence_training import fit_missing_confidence
+from pellucid.training.confidence_training import fit_predictor_confidence
 from pellucid.training.events import ConfidenceFitted, PairNgramWeighted, TrainingStopped
 
 CONFIGS = {
@@ -135,17 +135,17 @@ def test_the_number_of_pairs_and_the_time_are_limited(
     finished: Path, tmp_path: Path, files: DataFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = copy_run_folder(finished, tmp_path / "run")
-    validation = read_examples(files.valid, load(folder).config.data).examples
-    (folder / CONFIDENCE).unlink()
+    predictor = load(folder)
+    validation = read_examples(files.valid, predictor.config.data).examples
     repeated = validation * 3 + [Example("", "a")]
-    fitted = fit_missing_confidence(repeated, folder, "")
+    fitted = fit_predictor_confidence(predictor, repeated, "")
     assert fitted is not None and fitted.saved.model.num_examples == 3 * len(validation)
-    monkeypatch.setattr(confidence_training, "MAX_PAIRS", 4)
-    limited = fit_missing_confidence(repeated, folder, "")
+    monkeypatch.setattr(confidence_training, "MAX_CONFIDENCE_PAIRS", 4)
+    limited = fit_predictor_confidence(predictor, repeated, "")
     assert limited is not None and limited.saved.model.num_examples == 4
-    monkeypatch.setattr(confidence_training, "MAX_PAIRS", 2000)
+    monkeypatch.setattr(confidence_training, "MAX_CONFIDENCE_PAIRS", 2000)
     monkeypatch.setattr(confidence_training, "MIN_SOURCES", 2)
     monkeypatch.setattr(validation_sample, "SOURCES_AT_ONCE", 2)
-    in_time = fit_missing_confidence(validation, folder, "", seconds=0.0)
+    in_time = fit_predictor_confidence(predictor, validation, "", seconds=0.0)
     assert in_time is not None and in_time.saved.model.num_examples == 2
-    assert fit_missing_confidence([Example("", "a")], folder, "") is None
+    assert fit_predictor_confidence(predictor, [Example("", "a")], "") is None

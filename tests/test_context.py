@@ -49,7 +49,8 @@ from pellucid.export import support
 from pellucid.model.network import build_parts
 from pellucid.pair_ngram.predictor import _without_contexts
 from pellucid.training.events import FileRead
-from pellucid.training.training_data import TrainingData, mix_in_pairs
+from pellucid.training.mix_in import mix_in_pairs
+from pellucid.training.training_data import TrainingData
 
 WORDS = st.lists(st.sampled_from(["a", "B", "über", "new York", SENTENCE_END]), max_size=12)
 COUNTS = st.integers(1, 3)

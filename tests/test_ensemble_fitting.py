@@ -21,6 +21,7 @@ from trained_runs import (
 
 from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
+from pellucid.data.validation_split import format_validation_file
 from pellucid.decoding.pair_ngram_member import WEIGHTS
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import RunError
@@ -39,7 +40,8 @@ from pellucid.run_folder.run_files import (
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.training import ensemble_fitting
 from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
-from pellucid.training.training_data import TrainingFiles
+from pellucid.training.preparation import prepare_data
+from pellucid.training.training_data import TrainingFiles, read_validation_examples
 
 CONFIG = make_small_config({"epochs": 3, "pair_ngram": True})
 NAMES = ("seed-1", "seed-2")
@@ -123,7 +125,7 @@ def test_a_fitted_ensemble_is_unchanged(fitted: Path, files: DataFiles) -> None:
     assert read_folder_state(fitted) == before
 
 
-@pytest.mark.parametrize("name", ["_read_validation", "_choose_weight", "fit_predictor_confidence"])
+@pytest.mark.parametrize("name", ["read_validation_examples", "_choose_weight", "fit_predictor_confidence"])
 def test_an_ensemble_that_is_replaced_during_the_fit_is_left_alone(
     fitted: Path, files: DataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -194,6 +196,29 @@ def test_an_ensemble_without_a_pair_ngram_model_reads_the_validation_set_that_wa
     assert len(events) == 1 and load(tmp_path / "run").pair_ngram_weight == 0
 
 
+@pytest.mark.parametrize("form", ["prepared data", "file of another format", "validation set of another run"])
+def test_an_ensemble_reads_the_validation_set_of_its_members(fitted: Path, tmp_path: Path, form: str) -> None:
+    """Regression test: all members were trained, and then the validation set was not found, or read as TSV."""
+    files, config = write_copy_files(tmp_path), make_small_config({"epochs": 1})
+    validation = read_examples(files.valid, config.data).examples
+    if form == "prepared data":
+        list(prepare_data(files, tmp_path / "prepared", config))
+        given = TrainingFiles(tmp_path / "prepared", None)
+    elif form == "file of another format":
+        rows = [f"{example.source},{example.target}\n" for example in validation]
+        (tmp_path / "dev.csv").write_text("".join(rows))
+        given = TrainingFiles(files.train, tmp_path / "dev.csv")
+    else:
+        (copy_run_folder(fitted / NAMES[0], tmp_path / "other") / VALIDATION).write_bytes(
+            format_validation_file(validation)
+        )
+        given = TrainingFiles(files.train, tmp_path / "other" / VALIDATION)
+    train_members(tmp_path / "run", given, config)
+    (event,) = fit_folder(given, tmp_path / "run", config)
+    assert isinstance(event, ConfidenceFitted) and event.examples == len(validation)
+    assert read_validation_examples(given, config.data, tmp_path / "run" / NAMES[0]) == validation
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")
 def test_a_pipe_in_place_of_the_validation_set_is_refused(fitted: Path, files: DataFiles, tmp_path: Path) -> None:
     folder = copy_run_folder(fitted, tmp_path / "run")
@@ -201,4 +226,4 @@ def test_a_pipe_in_place_of_the_validation_set_is_refused(fitted: Path, files: D
     held_out.unlink(missing_ok=True)
     os.mkfifo(held_out)
     with pytest.raises(RunError, match=r"validation\.jsonl is a named pipe, not a regular file"):
-        ensemble_fitting._read_validation(TrainingFiles(files.train, None), folder / NAMES[0])
+        read_validation_examples(TrainingFiles(files.train, None), CONFIG.data, folder / NAMES[0])

@@ -4,7 +4,10 @@ import json
 import os
 import re
 import shutil
+import time
+from collections.abc import Generator, Iterator
 from functools import cache
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,10 @@ from trained_runs import (
     write_copy_files,
 )
 
+from pellucid.cli.arguments import TrainingFlagParser
+from pellucid.cli.train import TrainArguments, _train_on_cluster
+from pellucid.cluster.ray_pool import JobResources
+from pellucid.config.settings import Config
 from pellucid.config.toml import override_settings
 from pellucid.config.training_types import OPTIMIZER_TYPES
 from pellucid.decoding.predictor import Predictor
@@ -32,10 +39,12 @@ from pellucid.run_folder.identity import ModelIdentity
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import ENSEMBLE, member_folders
-from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
-from pellucid.training.events import ModelBuilt
+from pellucid.training import ensemble_training
+from pellucid.training.ensemble_training import TrainingJob, plan_ensemble, run_job, train_ensemble
+from pellucid.training.events import ModelBuilt, RunEvent
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
+from pellucid.worker_pool import WorkerChannel
 
 
 def train_arguments(run: Path, size: int) -> list[object]:
@@ -291,3 +300,38 @@ def test_a_class_that_only_this_process_knows_needs_an_entry_point(
     with pytest.raises(ConfigError, match=message):
         for _ in train_ensemble(plan, tmp_path / "run", 1):
             pass
+
+
+def test_the_time_before_a_job_is_a_part_of_its_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Regression test: with --on, the measurement of the size was not a part of the time limit."""
+    trained, starts = copy_task_run(), list[float]()
+
+    def start(files: TrainingFiles, folder: Path, config: Config, started_at: float) -> Iterator[RunEvent]:
+        """Record the start of the time limit."""
+        starts.append(started_at - time.monotonic())
+        yield from ()
+
+    monkeypatch.setattr(ensemble_training, "train_run", start)
+    channel = WorkerChannel(Pipe()[1], 0, None)
+    assert run_job(TrainingJob(trained.files, tmp_path, trained.config), channel)
+    assert run_job(TrainingJob(trained.files, tmp_path, trained.config, seconds_spent=30.0), channel)
+    # The checkpoint of a worker that starts again has counted them.
+    assert run_job(TrainingJob(trained.files, trained.run, trained.config, seconds_spent=30.0), channel)
+    assert starts == pytest.approx([0.0, -30.0, 0.0], abs=1.0)
+
+
+def test_a_command_tells_a_cluster_how_much_of_the_time_is_spent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files, jobs = copy_task_run().files, list[TrainingJob]()
+
+    def run_in_group(tasks: object, job: TrainingJob, *_: object) -> Generator[None]:
+        """Record the job."""
+        jobs.append(job)
+        yield None
+
+    monkeypatch.setattr("pellucid.cluster.ray_group.run_in_group", run_in_group)
+    arguments = [str(files.train), "--valid", str(files.valid), "--run", str(tmp_path / "run")]
+    args = TrainingFlagParser(TrainArguments, "train", arguments).parse()
+    assert list(_train_on_cluster(args, copy_task_run().config, JobResources(), time.monotonic() - 30)) == [None]
+    assert jobs[0].folder == tmp_path / "run" and 30 <= jobs[0].seconds_spent < 40

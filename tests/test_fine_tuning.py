@@ -38,7 +38,7 @@ from pellucid.model.network import Network
 from pellucid.run_folder.initial_run import InitialRun
 from pellucid.run_folder.predictor_loader import load
 from pellucid.tasks.registry import build_network, get_task
-from pellucid.training import session as session_module
+from pellucid.training import run_folder_writer
 from pellucid.training.events import ModelBuilt, PairsMixedIn, ValidationCompleted
 from pellucid.training.fine_tuning import (
     extend_vocabularies,
@@ -277,7 +277,7 @@ def test_a_fine_tuning_resumes_after_a_kill_between_any_two_changes_without_its_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first checkpoint on, the initial run is not needed."""
-    monkeypatch.setattr(session_module, "SAVE_SECONDS", -1.0)
+    monkeypatch.setattr(run_folder_writer, "SAVE_SECONDS", -1.0)
     base = copy_run_folder(copy_task_run().run, tmp_path / "base")
     files, mixing = write_new_files(tmp_path), mixing_settings(copy_task_run().files)
     config = fine_tuning_config({**mixing, "initial_run": str(base), "epochs": 1, "pair_ngram": True})

@@ -256,7 +256,7 @@ def test_other_rows_do_not_resume_a_training(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_large_corpus_is_mapped_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.training.training_data.MIN_CORPUS_SYMBOLS", 1)
+    monkeypatch.setattr("pellucid.training.corpus_cache.MIN_CORPUS_SYMBOLS", 1)
     expected = train_from(pairs(TRAIN), pairs(DEV), tmp_path / "run", {"training": {"epochs": 4, "batch_size": 8}})
     events = iter_events(tmp_path / "again", 2)
     assert any("corpus" in path.name for path in (tmp_path / "again").iterdir())

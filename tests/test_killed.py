@@ -25,9 +25,7 @@ from trained_runs import (
 )
 
 from pellucid.config.settings import Config
-from pellucid.training import session as session_module
-from pellucid.training import snapshots
-from pellucid.training import training_data as reading
+from pellucid.training import corpus_cache, run_folder_writer, snapshots, training_records
 from pellucid.training.training_data import TrainingFiles
 
 CHANGE_EVENTS = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
@@ -134,10 +132,10 @@ def tiny_training(
 ) -> tuple[TrainingFiles, Config]:
     """Return data and settings of a training of a few updates that changes its folder in all possible ways."""
     save_seconds, training = request.param
-    monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
-    monkeypatch.setattr(session_module, "LOSS_WINDOW", 2)
+    monkeypatch.setattr(run_folder_writer, "SAVE_SECONDS", save_seconds)
+    monkeypatch.setattr(training_records, "LOSS_WINDOW", 2)
     monkeypatch.setattr(snapshots, "MAX_SNAPSHOTS", 2)
-    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", 0 if save_seconds > 0 else 1 << 20)
+    monkeypatch.setattr(corpus_cache, "MIN_CORPUS_SYMBOLS", 0 if save_seconds > 0 else 1 << 20)
     return write_copy_files(tmp_path / "data", 16, 6), make_small_config(
         {"lr_schedule": "constant", "pair_ngram": True, **training}, dropout=0.2
     )

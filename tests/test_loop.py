@@ -121,7 +121,8 @@ class FakeClock:
 
 
 def test_a_time_limit_ends_the_training_and_its_learning_rate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An update and a validation take one second each: 40 seconds have 38 updates and 2 validations."""
+    """An update and a validation take one second each: of 40 seconds, 37 have 35 updates and 2 validations, and three
+    are for the confidence."""
     monkeypatch.setattr(loop, "time", FakeClock(1.0))
     settings = {"epochs": 1000.0, "time_limit": "40s", "eval_interval": 8.0}
     session = build_session(make_small_config(settings))
@@ -135,10 +136,10 @@ def test_a_time_limit_ends_the_training_and_its_learning_rate(monkeypatch: pytes
     fractions = [event.progress_fraction for event in updates]
     assert fractions == sorted(fractions) and fractions[0] < 0.1 and 0.9 < fractions[-1] <= 1
     assert updates[-1].learning_rate < 0.02 * max(event.learning_rate for event in updates)
-    assert [event.progress.update for event in select_validations(iter(events))] == [24, 38]
+    assert [event.progress.update for event in select_validations(iter(events))] == [24, 35]
     assert isinstance(events[0], TrainingStarted) and events[0].seconds_left == 40
     progress = events[-1].progress
-    assert progress.finished == "its time limit of 40s is reached" and progress.seconds == 40
+    assert progress.finished == "its time limit of 40s is reached" and progress.seconds == 37
 
 
 def test_the_schedule_begins_at_the_first_update_whatever_time_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,14 +152,15 @@ def test_the_schedule_begins_at_the_first_update_whatever_time_has_passed(monkey
     assert updates[0].progress_fraction < 0.001 and 0.9 < updates[-1].progress_fraction <= 1
     rates = [event.learning_rate for event in updates]
     assert rates[0] < max(rates) / 2 and rates[-1] < 0.02 * max(rates)  # warmup, peak and decay
-    assert 79 <= events[-1].progress.seconds + 40 <= 81
+    assert events[-1].progress.seconds + 40 == 77
 
 
-@pytest.mark.parametrize(("has_pair_ngram", "last_update"), [(True, 31), (False, 36)])
+@pytest.mark.parametrize(("has_pair_ngram", "last_update"), [(True, 31), (False, 34)])
 def test_the_time_of_the_weight_is_kept_only_with_a_pair_ngram_model(
     monkeypatch: pytest.MonkeyPatch, has_pair_ngram: bool, last_update: int
 ) -> None:
-    """Regression test: without one, the time of six validations was not used."""
+    """Regression test: without one, the time of six validations was not used, and later none was kept for the
+    confidence."""
     monkeypatch.setattr(loop, "time", FakeClock(1.0))
     settings = {"epochs": 1000.0, "time_limit": "40s", "eval_interval": 4.0, "pair_ngram": True}
     session = build_session(make_small_config(settings))
@@ -172,8 +174,11 @@ def test_the_time_of_the_weight_is_that_of_the_sources_that_are_decoded(monkeypa
     session = build_session(make_small_config({"time_limit": "40s", "pair_ngram": True}))
     progress = Progress(validations=1, validation_seconds=1.0)
     assert loop._seconds_for_training(session, progress) == 40 - 1.5 - 6
-    monkeypatch.setattr(loop, "RESERVED_SOURCES", len(session.validation_examples) / 6)
-    assert loop._seconds_for_training(session, progress) == pytest.approx(40 - 1.5 - 1)
+    monkeypatch.setattr(loop, "MAX_CONFIDENCE_PAIRS", len(session.validation_examples) / 6)
+    monkeypatch.setattr(loop, "MAX_WEIGHTING_SOURCES", len(session.validation_examples) / 12)
+    assert loop._seconds_for_training(session, progress) == pytest.approx(40 - 1.5 - 0.5 - 0.25)
+    session.has_pair_ngram = False
+    assert loop._seconds_for_training(session, progress) == pytest.approx(40 - 1.5 - 0.5)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 3.0, 100.0])

@@ -31,6 +31,7 @@ from pellucid.export import onnx_export
 from pellucid.pair_ngram import pair_ngram
 from pellucid.pair_ngram.predictor import fit_encoded_examples
 from pellucid.reporting.progress import pair_ngram_line
+from pellucid.run_folder import predictor_loader, run_parts
 from pellucid.run_folder.log import load_run_log, read_log
 from pellucid.run_folder.pair_ngram_file import PROVISIONAL_WEIGHT, SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
@@ -38,7 +39,7 @@ from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.runtime.run_reader import read_run
 from pellucid.training import model_card, pair_ngram_training, session, validation_sample
-from pellucid.training.events import FileSaved, PairNgramFitted, PairNgramWeighted, TrainingStopped
+from pellucid.training.events import ConfidenceFitted, FileSaved, PairNgramFitted, PairNgramWeighted, TrainingStopped
 from pellucid.training.loop import TrainingState
 from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
 from pellucid.training.session import train_run
@@ -60,6 +61,32 @@ def finished(files: DataFiles) -> Path:
     assert kinds.count(PairNgramFitted) == kinds.count(PairNgramWeighted) == 1
     assert kinds.index(PairNgramFitted) < kinds.index(PairNgramWeighted) < kinds.index(TrainingStopped)
     return folder
+
+
+def test_the_end_of_a_training_reads_each_model_once(
+    files: DataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: the network was read twice and the pair n-gram model four times."""
+    read = list[str]()
+
+    def count(module: ModuleType, name: str) -> None:
+        """Record the calls of a function."""
+        function = getattr(module, name)
+
+        def call(*arguments: Any) -> Any:  # noqa: ANN401 (any arguments)
+            read.append(name)
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+
+    count(predictor_loader, "load_parameters")
+    for module in (run_parts, pair_ngram_training):
+        count(module, "load_pair_ngram")
+    events = train_to_end(files, tmp_path / "run", make_small_config({"epochs": 1, "pair_ngram": True}))
+    kinds = [type(event) for event in events]
+    assert kinds.count(PairNgramWeighted) == kinds.count(ConfidenceFitted) == 1
+    # The training itself reads the pair n-gram model that it has written, and loads a predictor with it.
+    assert sorted(read) == ["load_pair_ngram", "load_pair_ngram", "load_parameters"]
 
 
 def test_log_card_and_predictor_have_the_weight(finished: Path) -> None:

@@ -364,12 +364,17 @@ def test_a_training_goes_on_without_standard_error(
 
 
 def test_the_size_for_a_time_limit_is_printed() -> None:
-    chosen = SizeChosen("small", "45s", 9.34, 30.0, 200.0, "32 examples", "base", 5000.0)
-    line = "size small: about 9.3 epochs in 45s, 1,868 updates of 32 examples each"
+    chosen = SizeChosen("small", "45s", 29.34, 30.0, 200.0, "32 examples", "base", 5000.0)
+    line = "size small: about 29.3 epochs in 45s, 5,868 updates of 32 examples each"
     reason = "; size base would make fewer than 5,000 updates in this time\n"
     assert report_to_file(chosen) == line + reason
-    assert report_to_file(chosen._replace(too_slow=None)) == f"{line}\n"
-    long = chosen._replace(time_limit="1h", epochs=5000.0, max_epochs=57.0, too_slow=None)
+    assert report_to_file(chosen._replace(next_larger_size=None)) == f"{line}\n"
+    # Regression test: only size base was said to make fewer than 5,000 updates.
+    assert report_to_file(chosen._replace(epochs=9.34)) == (
+        "size small: about 9.3 epochs in 45s, 1,868 updates of 32 examples each; no size from small on makes 5,000 "
+        "updates in this time\n"
+    )
+    long = chosen._replace(time_limit="1h", epochs=5000.0, max_epochs=57.0, next_larger_size=None)
     line = "size small: the time of 1h suffices for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
     assert report_to_file(long) == f"{line} 57 epochs, 11,400 updates of 32 examples each\n"
     assert report_to_file(long._replace(max_epochs=1.0)) == f"{line} 1 epoch, 200 updates of 32 examples each\n"
@@ -377,7 +382,7 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
     assert started == "choosing the size for 45s: 7,600 examples, by the speed of a few updates\n"
     compiling = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=True))
     assert compiling.startswith(started + "compiling kernels ")
-    parallel = report_to_file(chosen._replace(is_alone=False))
+    parallel = report_to_file(chosen._replace(has_one_process=False))
     assert f"32 examples each, at the speed of one process alone on this machine{reason}" in parallel
     skipped = report_to_file(SizeMeasurementSkipped("base", Path("pipe")))
     assert skipped == "size base: pipe cannot be read twice, so no speed is measured; --size chooses another\n"

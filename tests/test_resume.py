@@ -26,8 +26,8 @@ from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.kernels.microkernel import HAS_BFLOAT16
 from pellucid.run_folder.predictor_loader import load, load_unwarned
+from pellucid.training import corpus_cache, run_folder_writer
 from pellucid.training import session as session_module
-from pellucid.training import training_data as reading
 from pellucid.training.events import (
     ModelBuilt,
     RunEvent,
@@ -183,8 +183,8 @@ def test_a_process_killed_at_any_event_resumes_bit_for_bit(
 ) -> None:
     """The examples are read again or mapped from a corpus file; the uninterrupted run had them in memory."""
     files, uninterrupted, config = copy_task_run()
-    monkeypatch.setattr(session_module, "SAVE_SECONDS", save_seconds)
-    monkeypatch.setattr(reading, "MIN_CORPUS_SYMBOLS", min_corpus_symbols)
+    monkeypatch.setattr(run_folder_writer, "SAVE_SECONDS", save_seconds)
+    monkeypatch.setattr(corpus_cache, "MIN_CORPUS_SYMBOLS", min_corpus_symbols)
     events = train_run(files, tmp_path / "run", config)
     copied_runs = list(copy_run_after_each_event(tmp_path / "run", events, tmp_path / "left"))
     assert len(copied_runs) > 20 and any((folder / "corpus.arrow").exists() for folder in copied_runs) == (

@@ -1,15 +1,11 @@
 """A training writes a run folder; a refused training leaves the folder unchanged."""
 
-import errno
-import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +18,6 @@ from trained_runs import (
     RUN_FILES,
     DataFiles,
     assert_runs_identical,
-    copy_run_folder,
     copy_task_run,
     list_run_files,
     make_copy_examples,
@@ -43,15 +38,12 @@ from pellucid.errors import ConfigError, DataError, OutOfMemoryError, RunError
 from pellucid.inspection.attribution import attribute
 from pellucid.run_folder.initialization import check_same_config
 from pellucid.run_folder.lock import lock_run_folder
-from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
-from pellucid.training import loop, session, snapshots
+from pellucid.training import loop, session
 from pellucid.training.events import (
     FileRead,
     FileSaved,
     ModelBuilt,
-    PairNgramFitted,
-    RunEvent,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
@@ -84,19 +76,6 @@ def test_the_given_settings_are_saved() -> None:
     assert saved == msgspec.structs.replace(copy_task_run().config, data=data)
 
 
-def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logged_events = list[str]()
-    monkeypatch.setattr(session, "will_compile", lambda: True)
-    monkeypatch.setattr(
-        session,
-        "load_kernels",
-        lambda: logged_events.extend(each["event"] for each in read_log(tmp_path / "run")),
-    )
-    train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
-    assert logged_events == ["compiling"]
-    assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
-
-
 def test_bfloat16_on_a_cpu_is_refused_without_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The training would be in float32. A training in float32 goes on without kernels."""
     monkeypatch.setattr(session, "load_kernels", lambda: False)
@@ -106,54 +85,6 @@ def test_bfloat16_on_a_cpu_is_refused_without_kernels(tmp_path: Path, monkeypatc
     with pytest.raises(ConfigError, match=r"precision: expected float32 .*, got 'bf16': .* cannot be compiled here"):
         train_to_end(files, tmp_path / "bf16", msgspec.structs.replace(config, precision="bf16"))
     train_to_end(files, tmp_path / "float32", config)
-
-
-def test_the_log_has_the_checksums_of_the_data_files(tmp_path: Path) -> None:
-    pairs, targets = write_copy_files(tmp_path), tmp_path / "dev.target.txt"
-    lines = [example.source for example in make_copy_examples(10, seed=2)]
-    (tmp_path / "train.txt").write_text("".join(f"{line}\n" for line in "abcd"))
-    (tmp_path / "dev.txt").write_text("".join(f"{line}\n" for line in lines))
-    targets.write_text("".join(f"{line}\r\n" for line in lines), newline="")
-    parallel = DataFiles(tmp_path / "train.txt", tmp_path / "dev.txt", tmp_path / "train.txt", targets)
-    for name, files in (("pairs", pairs), ("parallel", parallel)):
-        train_to_end(files, tmp_path / name, make_small_config({"epochs": 1}))
-        records = [record for record in read_log(tmp_path / name) if record["event"] == "read"]
-        expected = [(files.train, files.train_target), (files.valid, files.valid_target)]
-        for record, (path, target) in zip(records, expected, strict=True):
-            for prefix, file in (("", path), ("target_", target)):
-                content = None if file is None else file.read_bytes()
-                size, checksum = record.get(f"{prefix}size"), record.get(f"{prefix}sha256")
-                assert size == (None if content is None else len(content))
-                assert checksum == (None if content is None else hashlib.sha256(content).hexdigest())
-
-
-@pytest.mark.skipif(os.name == "nt", reason="named pipes")
-def test_the_log_has_no_checksum_of_a_pipe(tmp_path: Path) -> None:
-    files, pipe = write_copy_files(tmp_path), tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(pipe.write_bytes, files.valid.read_bytes())
-        train_to_end(files._replace(valid=pipe), tmp_path / "run", make_small_config({"epochs": 1}))
-    train, valid = (record for record in read_log(tmp_path / "run") if record["event"] == "read")
-    assert {"size", "sha256"} <= set(train) and not {"size", "sha256"} & set(valid)
-
-
-def test_a_second_thread_may_not_train(tmp_path: Path) -> None:
-    """Threads share torch's random number generator. One thread may hold several trainings, whose updates alternate."""
-    files, config = write_copy_files(tmp_path), make_small_config({"epochs": 1})
-    with closing(train_run(files, tmp_path / "one", config)) as events, ThreadPoolExecutor(1) as pool:
-        next(events)
-        with pytest.raises(
-            RunError,
-            match=r"^another thread of this process is training: .*; run each training in a process of its own$",
-        ):
-            pool.submit(train_to_end, files, tmp_path / "two", config).result()
-        assert not (tmp_path / "two").exists()
-        train_to_end(files, tmp_path / "three", config)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(train_to_end, files, tmp_path / "two", config).result()
-    parameters = [read_tensors(tmp_path / name / "model.safetensors")[0] for name in ("two", "three")]
-    assert parameters[0] == parameters[1]
 
 
 @contextmanager
@@ -434,149 +365,6 @@ print(len(events), "torch._dynamo" in sys.modules)
     assert int(events) > 3 and imported == "False"
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-def test_a_training_writes_nothing_after_its_folder_is_removed_or_replaced(tmp_path: Path, replaced: bool) -> None:
-    files, folder = write_copy_files(tmp_path), tmp_path / "run"
-    events = session.train_run(files, folder, make_small_config({"epochs": 6}))
-    for event in events:
-        if isinstance(event, FileSaved):
-            break
-    folder.rename(tmp_path / "moved")
-    if replaced:
-        train_to_end(files, folder, make_small_config({"epochs": 1}, dropout=0.3))
-    before = read_folder_state(folder) if replaced else None
-    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
-        list(events)
-    assert (read_folder_state(folder) if folder.exists() else None) == before
-
-
-def replace_during(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, folder: Path) -> None:  # noqa: ANN401
-    """Let a function of a module move a folder away, and put a copy at its place, after its work."""
-    function = getattr(module, name)
-
-    def work_and_replace(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        result = function(*arguments, **named)
-        folder.rename(folder.with_name("moved"))
-        shutil.copytree(folder.with_name("moved"), folder)
-        return result
-
-    monkeypatch.setattr(module, name, work_and_replace)
-
-
-@pytest.mark.parametrize(
-    "name", ["load_pretrained", "fit_missing_pair_ngram", "weight_pair_ngram", "fit_missing_confidence"]
-)
-def test_a_folder_replaced_during_a_fit_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """Regression test: the fits take minutes, and their files were written into the folder at the path."""
-    files, folder = write_copy_files(tmp_path), tmp_path / "run"
-    replace_during(monkeypatch, session, name, folder)
-    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
-        list(session.train_run(files, folder, make_small_config({"epochs": 1, "pair_ngram": True})))
-    assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")
-
-
-def test_a_finished_run_that_is_replaced_during_a_fit_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Regression test: a missing confidence is fitted again, and was written into the folder at the path."""
-    task = copy_task_run()
-    folder = copy_run_folder(task.run, tmp_path / "run")
-    (folder / "confidence.json").unlink()
-    replace_during(monkeypatch, session, "fit_missing_confidence", folder)
-    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
-        list(session.train_run(task.files, folder, task.config))
-    assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")
-
-
-def train_until_saved(files: DataFiles, folder: Path) -> Iterator[RunEvent]:
-    """Train until the first checkpoint, and return the remaining events."""
-    events = session.train_run(files, folder, make_small_config({"epochs": 4, "pair_ngram": True}))
-    assert any(isinstance(event, FileSaved) for event in events)
-    return events
-
-
-@pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")
-@pytest.mark.parametrize("name", ["snapshots", "log.jsonl"])
-def test_a_link_made_during_the_training_is_refused(tmp_path: Path, name: str) -> None:
-    """Regression test: snapshots were written through the link."""
-    events = train_until_saved(write_copy_files(tmp_path), tmp_path / "run")
-    (tmp_path / "run" / name).rename(tmp_path / "moved")
-    other = tmp_path / "other"
-    if name == "snapshots":
-        other.mkdir()
-    else:
-        other.touch()
-    (tmp_path / "run" / name).symlink_to(other)
-    with pytest.raises(RunError) as caught:
-        list(events)
-    assert str(tmp_path / "run" / name) in str(caught.value) and "another run folder" in str(caught.value)
-    assert list(other.iterdir()) == [] if name == "snapshots" else other.read_bytes() == b""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", ["config.toml", "vocabulary.json", "pair_ngram.safetensors", "damaged pair n-gram"])
-def test_files_lost_during_the_training_are_written_anew(tmp_path: Path, damage: str) -> None:
-    """Regression test: the training ended with an error, or with a damaged run."""
-    files = write_copy_files(tmp_path)
-    list(train_until_saved(files, tmp_path / "expected"))
-    events = train_until_saved(files, tmp_path / "run")
-    if damage == "damaged pair n-gram":
-        (tmp_path / "run" / "pair_ngram.safetensors").write_bytes(b"x")
-    else:
-        (tmp_path / "run" / damage).unlink()
-    remaining = list(events)
-    assert any(isinstance(event, PairNgramFitted) for event in remaining) == ("pair" in damage)
-    assert list_run_files(tmp_path / "run") == list_run_files(tmp_path / "expected")
-    for name in ("config.toml", "vocabulary.json", "pair_ngram.safetensors", "model.safetensors"):
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "expected" / name).read_bytes()
-
-
-def replace_folder(path: Path, replacement: str) -> None:
-    """Move a folder away and put something else in its place."""
-    path.rename(path.with_name("moved"))
-    if replacement == "file":
-        path.touch()
-    elif replacement == "link to itself":
-        path.symlink_to(path)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="symbolic links require a privilege")
-@pytest.mark.parametrize("first_event", [ModelBuilt, FileSaved])
-@pytest.mark.parametrize("replaced", ["run", "parent"])
-@pytest.mark.parametrize("replacement", ["file", "link to itself", "nothing"])
-def test_a_folder_replaced_by_a_file_is_reported_as_replaced(
-    tmp_path: Path, first_event: type, replaced: str, replacement: str
-) -> None:
-    files, parent = write_copy_files(tmp_path / "data"), tmp_path / "parent"
-    events = session.train_run(files, parent / "run", make_small_config({"epochs": 6}))
-    assert any(isinstance(event, first_event) for event in events)
-    replace_folder(parent / "run" if replaced == "run" else parent, replacement)
-    with pytest.raises(RunError) as caught:
-        list(events)
-    assert str(caught.value) == (
-        f"{parent / 'run'} was removed, moved or replaced during training; nothing more is written to it"
-    )
-
-
-def test_a_folder_replaced_during_a_write_is_reported_as_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The check before the write finds nothing; the error of the write would name a file in the old folder."""
-    files, run = write_copy_files(tmp_path), tmp_path / "run"
-    save_snapshot = snapshots.save_snapshot
-
-    def move_and_save(*arguments: Any) -> None:  # noqa: ANN401
-        replace_folder(run, "file")
-        save_snapshot(*arguments)
-
-    monkeypatch.setattr(snapshots, "save_snapshot", move_and_save)
-    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
-        list(train_run(files, run, make_small_config({"epochs": 2})))
-    assert run.read_bytes() == b""
-
-
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")]
 )
@@ -612,49 +400,6 @@ def test_another_runtime_error_is_not_taken_for_a_lack_of_memory(
         list(train_run(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1})))
 
 
-def test_the_log_is_flushed_before_each_file_that_relies_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint that survives a loss of power has all earlier lines of the log; so has each file at the end."""
-    log, names, sizes = tmp_path / "run" / "log.jsonl", list[str](), {"flushed": 0}
-    sync, replace = os.fsync, os.replace
-
-    def record_sync(descriptor: int) -> None:
-        sync(descriptor)
-        if log.exists() and os.path.samestat(os.fstat(descriptor), log.stat()):
-            sizes["flushed"] = log.stat().st_size
-
-    def check_log(source: Path, target: Path) -> None:
-        names.append(Path(target).name)
-        if log.exists():
-            assert sizes["flushed"] == log.stat().st_size or Path(target).parent.name == "snapshots", names[-1]
-        replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", record_sync)
-    monkeypatch.setattr(os, "replace", check_log)
-    config = make_small_config({"epochs": 2, "pair_ngram": True})
-    list(train_run(write_copy_files(tmp_path), tmp_path / "run", config))
-    assert {"training.safetensors", "model.safetensors", "pair_ngram.safetensors", "confidence.json"} <= {*names}
-    assert sizes["flushed"] == log.stat().st_size
-
-
-@pytest.mark.parametrize("code", ["EACCES", "EPERM", "ESTALE", "ENOTDIR", "ELOOP"])
-def test_a_lock_that_is_out_of_reach_is_reported_as_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
-) -> None:
-    def raise_os_error(path: Path) -> os.stat_result:
-        raise OSError(getattr(errno, error_name), "no access", str(path))
-
-    error_name = code
-    with lock_run_folder(tmp_path / "run") as lock:
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "stat", raise_os_error)
-            with pytest.raises(RunError, match="run was removed, moved or replaced during training"):
-                lock.check()
-            error_name = "EIO"
-            with pytest.raises(RunError, match=r"^cannot read .*run/\.lock: no access$"):
-                lock.check()
-        lock.check()
-
-
 def test_a_training_that_ended_without_confidence_loads_the_kernels_to_fit_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -674,16 +419,3 @@ def test_a_training_that_ended_without_confidence_loads_the_kernels_to_fit_it(
     (tmp_path / "run" / "confidence.json").unlink()
     list(train_run(files, tmp_path / "run", config))
     assert loads == ["kernels"]
-
-
-def test_many_bad_lines_do_not_damage_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression test: the record of a file with 13,000 bad lines was longer than a reader of the log accepts."""
-    monkeypatch.setattr(session, "MAX_RECORD_SIZE", 8_000)
-    train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
-    train.write_text("a\ta\nb\tb\n" * 30 + "bad line\n" * 40)
-    dev.write_text("a\ta\nc\tc\n")
-    config = make_small_config({"epochs": 1}, data={"on_bad_line": "skip"})
-    train_to_end(DataFiles(train, dev), tmp_path / "run", config)
-    first, second, *_ = (record for record in read_log(tmp_path / "run") if record["event"] == "read")
-    assert 0 < len(first["bad_lines"]) < 40 == first["num_bad_lines"] and len(json.dumps(first)) < 8_000
-    assert second["bad_lines"] == [] and "num_bad_lines" not in second

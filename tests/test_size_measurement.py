@@ -1,7 +1,7 @@
 """training/size_measurement.py: the size that a time limit allows, and the size of a started run."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from trained_runs import digits_run, write_pairs
 
 import pellucid
-from pellucid.config.settings import Config, Size
+from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import ConfigError, DataError, RunError
@@ -21,8 +21,18 @@ from pellucid.training import size_measurement
 from pellucid.training.events import Event, SizeChosen, SizeMeasurementSkipped, UpdateCompleted
 from pellucid.training.loop import TrainingState, fit
 from pellucid.training.preparation import prepare_data
-from pellucid.training.size_measurement import SIZES, MeasuredData, choose_size, config_within_time, measure_speed
-from pellucid.training.training_data import TrainingFiles, encode_texts
+from pellucid.training.size_measurement import (
+    SIZES,
+    MeasuredData,
+    SizeChoice,
+    SizeSpeed,
+    TrainingLength,
+    choose_size,
+    config_within_time,
+    measure_speed,
+    size_within_time,
+)
+from pellucid.training.training_data import TrainingFiles, encode_texts, read_files
 
 
 def config_builder(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 (a function)
@@ -30,23 +40,66 @@ def config_builder(settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 (a funct
     return lambda size: build_config({**settings, "training": {"time_limit": "100s"}, "size": size}, "test")
 
 
+LENGTH = TrainingLength(examples_per_epoch=1000, updates_per_epoch=100.0, max_epochs=60.0)
+
+
 @pytest.mark.parametrize(
-    ("speeds", "expected", "too_slow"),
+    ("speeds", "expected"),
     [
-        ({"base": 1e9, "large": 1e9}, "large", None),
-        ({"base": 1e9, "large": 1e-9}, "base", "large"),
-        ({"small": 1e9, "base": 1e-9, "large": 1e-9}, "small", "base"),
-        ({"small": 1e-9, "base": 1e-9, "large": 1e-9}, "small", "base"),
+        ([SizeSpeed("large", 50.0, 1000.0)], SizeChoice("large", 50.0, None)),  # 5,000 updates
+        ([SizeSpeed("large", 49.0, 1000.0), SizeSpeed("base", 70.0, 990.0)], SizeChoice("base", 69.3, "large")),
+        (
+            [SizeSpeed("large", 1.0, 100.0), SizeSpeed("base", 2.0, 0.0), SizeSpeed("small", 3.0, -5.0)],
+            SizeChoice("small", 0.0, "base"),
+        ),
     ],
 )
-def test_largest_size_that_makes_enough_updates_is_chosen(
-    monkeypatch: pytest.MonkeyPatch, speeds: Mapping[Size, float], expected: Size, too_slow: Size | None
-) -> None:
-    monkeypatch.setattr(size_measurement, "default_size", lambda *_: "large")
-    monkeypatch.setattr(size_measurement, "measure_speed", lambda _, config, *__: speeds[config.size])
-    measured = choose_size(digits_run().files, config_builder({}))
-    assert measured.size == expected and measured.too_slow == too_slow
-    assert measured.needed_updates <= size_measurement.MIN_UPDATES and measured.batch_size.endswith(" examples")
+def test_largest_size_that_makes_enough_updates_is_chosen(speeds: Sequence[SizeSpeed], expected: SizeChoice) -> None:
+    faster = iter([*speeds, SizeSpeed("tiny", 1e9, 1e9)])
+    chosen = choose_size(speeds, LENGTH)
+    assert chosen == expected._replace(epochs=pytest.approx(expected.epochs))
+    if expected.epochs:
+        assert choose_size(faster, LENGTH) == chosen and len(list(faster)) == 1, "no further size is measured"
+
+
+def test_a_training_of_few_updates_needs_the_time_of_all_of_them() -> None:
+    short = LENGTH._replace(max_epochs=20.0)
+    assert (LENGTH.needed_epochs, short.needed_epochs) == (50, 20)
+    speeds = [SizeSpeed("large", 30.0, 1000.0), SizeSpeed("base", 60.0, 1000.0)]
+    assert choose_size(speeds, short).size == "large" and choose_size(speeds, LENGTH).size == "base"
+
+
+def test_the_time_of_reading_and_measuring_is_not_left_for_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the measured updates, and the second reading, by the training, were not subtracted."""
+    clock, seconds = 0.0, list[float]()
+
+    def _read(*_: object) -> MeasuredData:
+        """Read for seven seconds."""
+        nonlocal clock
+        clock += 7
+        return read_measured_data(*_)
+
+    def _measure(*_: object) -> float:
+        """Measure for five seconds."""
+        nonlocal clock
+        clock += 5
+        return 1e-9
+
+    def _choose(speeds: Iterable[SizeSpeed], length: TrainingLength) -> SizeChoice:
+        """Record the seconds that are left."""
+        found = list(speeds)
+        seconds.extend(speed.seconds for speed in found)
+        return choose_size(found, length)
+
+    read_measured_data = size_measurement._read_measured_data
+    for name, function in (("_read_measured_data", _read), ("measure_speed", _measure), ("choose_size", _choose)):
+        monkeypatch.setattr(size_measurement, name, function)
+    monkeypatch.setattr(size_measurement, "time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr(size_measurement, "compilation_seconds", lambda _: 0.0)
+    chosen = size_within_time(digits_run().files, config_builder({}))
+    assert (chosen.size, chosen.next_larger_size) == ("small", "base")
+    usable = (1 - size_measurement.RESERVED_SHARE) * 100
+    assert seconds == pytest.approx([usable - 14 - 5, usable - 14 - 10])
 
 
 def test_speed_is_that_of_updates() -> None:
@@ -80,7 +133,7 @@ def test_the_time_bounds_the_measured_updates(
 def test_prepared_data_is_measured_without_its_texts(tmp_path: Path) -> None:
     files = digits_run().files
     list(prepare_data(files, tmp_path / "prepared", build_config({}, "test")))
-    assert choose_size(TrainingFiles(tmp_path / "prepared", None), config_builder({})).size in SIZES
+    assert size_within_time(TrainingFiles(tmp_path / "prepared", None), config_builder({})).size in SIZES
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])
@@ -99,42 +152,47 @@ def test_examples_of_the_whole_file_are_measured(
     assert measured.num_examples == 10 and measured.encoded.source.lengths.tolist() == [1, 3, 6, 8]
 
 
-@pytest.mark.parametrize(("batch_type", "expected"), [("examples", "small"), ("tokens", "base")])
-def test_updates_are_counted_by_the_batches_of_the_setting(
-    monkeypatch: pytest.MonkeyPatch, batch_type: str, expected: Size
-) -> None:
+def test_updates_are_counted_by_the_batches_of_the_setting() -> None:
     """Regression test: batches of 40 tokens, which have few pairs, were counted as batches of 40 pairs."""
-    training = {"time_limit": "100s", "batch_type": batch_type, "batch_size": 40, "epochs": 200.0}
-    monkeypatch.setattr(size_measurement, "default_size", lambda *_: "base")
-    monkeypatch.setattr(size_measurement, "MIN_UPDATES", 300)
-    monkeypatch.setattr(size_measurement, "measure_speed", lambda *_: 60.0)  # 17 epochs of 300 pairs
-    measured = choose_size(digits_run().files, lambda size: build_config({"size": size, "training": training}, "test"))
-    assert measured.size == expected and measured.max_epochs == 200
+    updates = []
+    for batch_type in ("examples", "tokens"):
+        config: Config = build_config({"training": {"batch_type": batch_type, "batch_size": 40}}, "test")
+        measured = size_measurement._read_measured_data(digits_run().files, config)
+        updates.append(size_measurement._training_length(measured, config).updates_per_epoch)
+    assert updates[0] == -(-measured.num_examples // 40) and updates[1] > 2 * updates[0]
 
 
-@pytest.mark.parametrize(("augmentation", "factor"), [("none", 1), ("copy", 3)])
-def test_synthetic_examples_are_part_of_an_epoch(
-    monkeypatch: pytest.MonkeyPatch, augmentation: str, factor: int
-) -> None:
-    files, counts = digits_run().files, list[int]()
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 300),
+        ({"augmentation": "copy", "augmentation_ratio": 2.0}, 900),
+        ({"mix_in": "old.tsv", "mix_in_share": 0.5}, 600),
+        ({"augmentation": "copy", "augmentation_ratio": 2.0, "mix_in": "old.tsv", "mix_in_share": 0.25}, 1200),
+    ],
+)
+def test_synthetic_and_earlier_examples_are_part_of_an_epoch(settings: Mapping[str, Any], expected: int) -> None:
+    """Regression test: the earlier ones were not counted, so that twice as many epochs were announced."""
+    config: Config = build_config({"training": {**settings, "epochs": 7}}, "test")
+    examples = read_examples(digits_run().files.train, config.data).examples[:10]
+    measured = MeasuredData(300, *encode_texts(examples, config), examples[:1])
+    length = size_measurement._training_length(measured, config)
+    assert (length.examples_per_epoch, length.max_epochs) == (expected, 7)
+    assert length.updates_per_epoch == 2 * expected / 10  # two batches of 8 and of 2 examples
 
-    def _measure_speed(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
-        """Return the speed at which the unaugmented examples take ten seconds."""
-        assert seconds == pytest.approx(size_measurement.MEASURED_SHARE * 3600)
-        counts.append(count // measured.num_examples)
-        return measured.num_examples / 10
 
-    monkeypatch.setattr(size_measurement, "measure_speed", _measure_speed)
-    training = {"augmentation": augmentation, "augmentation_ratio": 2.0, "time_limit": "1h", "epochs": 1}
-    measured = choose_size(files, lambda size: build_config({"size": size, "training": training}, "test"))
-    assert counts == [factor]
-    assert measured.epochs == pytest.approx((1 - size_measurement.RESERVED_SHARE) * 3600 / 10 / factor, rel=0.05)
+def test_examples_that_are_held_out_are_not_measured() -> None:
+    """Regression test: they were counted as training examples."""
+    files, config = digits_run().files, build_config({}, "test")
+    measured = size_measurement._read_measured_data(TrainingFiles(files.train, None), config)
+    data = read_files(TrainingFiles(files.train, None), config.data, None)
+    assert data.validation_examples and measured.num_examples == len(data.training_examples)
 
 
 def test_a_network_that_does_not_fit_in_memory_is_refused() -> None:
     settings = {"encoder": {"hidden_size": 2**18}, "decoder": {"hidden_size": 2**19}}
     with pytest.raises(ConfigError, match="of memory to train"):
-        choose_size(digits_run().files, config_builder(settings))
+        size_within_time(digits_run().files, config_builder(settings))
 
 
 def test_a_measurement_needs_gradients(tmp_path: Path) -> None:
@@ -173,11 +231,11 @@ def test_a_foreign_folder_is_refused_before_the_measurement(tmp_path: Path, num_
 def test_a_started_ensemble_without_settings_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "seed-1").mkdir()
     measured = SizeChosen("small", "100s", 1.0, 1.0, 20.0, "32 examples", None, 20.0)
-    monkeypatch.setattr(size_measurement, "choose_size", lambda *_: measured)
+    monkeypatch.setattr(size_measurement, "size_within_time", lambda *_: measured)
     events = list[object]()
     arguments = (tmp_path, digits_run().files, config_builder({}), events.append, 2, False)
     assert config_within_time(*arguments).size == "small"
-    assert events == [measured._replace(is_alone=False)]
+    assert events == [measured._replace(has_one_process=False)]
 
 
 def test_vocabularies_of_the_measurement_are_those_of_all_examples(
@@ -187,7 +245,8 @@ def test_vocabularies_of_the_measurement_are_those_of_all_examples(
     monkeypatch.setattr(size_measurement, "MEASURED_EXAMPLES", 4)
     path = write_pairs(tmp_path / "train.tsv", [Example("ab"[number % 2], f"word{number}") for number in range(10)])
     config = build_config({"data": {"target_symbols": "words"}}, "test")
-    measured = size_measurement._read_measured_data(TrainingFiles(path, None), config)
+    valid = write_pairs(tmp_path / "dev.tsv", [Example("aa", "word0")])
+    measured = size_measurement._read_measured_data(TrainingFiles(path, valid), config)
     assert len(measured.vocabularies.target.symbols) == 10 and measured.encoded.target.num_sequences == 4
 
 
@@ -206,7 +265,7 @@ def test_bad_validation_sets_are_refused_before_the_measurement(
         (TrainingFiles(single, tmp_path / "missing.tsv"), r"missing\.tsv"),
     ):
         with pytest.raises(DataError, match=message):
-            choose_size(files, config_builder({}), events.append)
+            size_within_time(files, config_builder({}), events.append)
     assert not events
 
 

@@ -35,7 +35,7 @@ from pellucid.inspection.states import trace_states
 from pellucid.model.network import Network
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
-from pellucid.training import training_data
+from pellucid.training import corpus_cache, training_data
 from pellucid.training.events import ModelBuilt
 
 TASKS: tuple[TaskName, ...] = ("transduce", "tag", "classify", "point")
@@ -202,8 +202,9 @@ def test_a_memory_mapped_corpus_gives_the_same_model(tmp_path: Path, monkeypatch
         mapped.append(corpus.encoded.characters is not None)
         return corpus
 
-    monkeypatch.setattr(training_data, "MIN_CORPUS_SYMBOLS", 1)
-    monkeypatch.setattr(training_data, "map_corpus", record_mapped)
+    monkeypatch.setattr(corpus_cache, "MIN_CORPUS_SYMBOLS", 1)
+    for module in (corpus_cache, training_data):
+        monkeypatch.setattr(module, "map_corpus", record_mapped)
     assert_training_resumes(files, config, tmp_path, update=7)
     assert mapped == [True, True, True]  # two new trainings, and one resumed
     one, other = (load(tmp_path / name).predict(["bcd fga"])[0] for name in ("memory", "uninterrupted"))

@@ -115,9 +115,9 @@ def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainAr
 
     if args.on is not None:
         require_package("ray", "ray", "--on ray")  # before the measurement
-    is_alone = args.on is None and args.workers == launched_workers() == 1
+    has_one_process = args.on is None and args.workers == launched_workers() == 1
     if args.ensemble > 1:
-        is_alone = is_alone and num_parallel_trainings(args.jobs, config) == 1
+        has_one_process = has_one_process and num_parallel_trainings(args.jobs, config) == 1
     with training_progress() as reporter:
         return config_within_time(
             args.run,
@@ -125,7 +125,7 @@ def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainAr
             lambda size: config_from_flags(parser.parse(size)),
             reporter.report,
             args.ensemble,
-            is_alone,
+            has_one_process,
         )
 
 
@@ -143,7 +143,7 @@ def _train_single(args: TrainArguments, config: Config, started_at: float) -> in
         events: Generator[RunEvent | None] = (
             train_run(args.training_files(), args.run, config, started_at)
             if cluster is None
-            else _train_on_cluster(args, config, job_resources(cluster, config.threads, config.device))
+            else _train_on_cluster(args, config, job_resources(cluster, config.threads, config.device), started_at)
         )
         try:
             with closing(events):  # while this process is connected to the cluster
@@ -171,13 +171,21 @@ def _report_events(
     return False
 
 
-def _train_on_cluster(args: TrainArguments, config: Config, resources: JobResources) -> "Generator[RunEvent | None]":
-    """Return the events of a single run that workers of a Ray cluster train; None where none has arrived."""
+def _train_on_cluster(
+    args: TrainArguments, config: Config, resources: JobResources, started_at: float
+) -> "Generator[RunEvent | None]":
+    """Return the events of a single run that workers of a Ray cluster train; None where none has arrived.
+
+    `started_at` is the start of the command. The measurement of the size is a part of the time limit; the wait for free
+    machines, which follows, is not.
+    """
     from pellucid.cluster.ray_group import GroupTasks, run_in_group
+    from pellucid.kernels.kernel_loader import compilation_seconds
     from pellucid.training.data_parallel import serve_connected
     from pellucid.training.ensemble_training import TrainingJob, run_job
 
-    job = TrainingJob(args.training_files(), args.run, config)
+    seconds_spent = time.monotonic() - started_at - compilation_seconds(started_at)
+    job = TrainingJob(args.training_files(), args.run, config, seconds_spent)
     return run_in_group(GroupTasks(run_job, serve_connected), job, args.run, args.workers, resources)
 
 

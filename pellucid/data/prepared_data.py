@@ -208,11 +208,19 @@ def read_described(folder: Path, description: PreparedDescription) -> PreparedDa
             f"{folder / EXAMPLES_FILE} has {count_noun(num_examples, 'example')}, {folder / DESCRIPTION_FILE} says "
             f"{description.num_examples:,}: {_renewal_advice(folder)}"
         )
-    return PreparedData(description, corpus, _read_validation_examples(folder, description))
+    return PreparedData(description, corpus, read_prepared_validation(folder, description))
 
 
-def _read_validation_examples(folder: Path, description: PreparedDescription) -> list[Example]:
-    """Return the validation examples of prepared data; `DataError` if their file changed since the preparation."""
+def read_prepared_validation(folder: Path, description: PreparedDescription) -> list[Example]:
+    """Return the validation examples of prepared data.
+
+    Args:
+        folder: Folder of the data.
+        description: Its description.
+
+    Raises:
+        DataError: The file is missing or damaged, or changed since the preparation.
+    """
     path = folder / VALIDATION_FILE
     open_regular_file(path, DataError).close()  # a pipe in the folder of another user would be waited for
     digest = digest_file(path)

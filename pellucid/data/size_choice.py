@@ -22,11 +22,10 @@ def size_for_file(train: Path | InMemoryTable, config: DataConfig, task: TaskNam
         task: Name of the task.
     """
     if isinstance(train, InMemoryTable):
-        return default_size(min(train.num_rows, LARGE_DATA), task)
+        return default_size(train.num_rows, task)
     if is_prepared(train):
-        return default_size(min(read_description(train).num_examples, LARGE_DATA), task)
-    count = count_examples(train, config, LARGE_DATA)
-    return default_size(count, task)
+        return default_size(read_description(train).num_examples, task)
+    return default_size(count_examples(train, config, LARGE_DATA), task)
 
 
 def build_sized_config(settings: Mapping[str, Any], origin: str, train: Path | InMemoryTable) -> Config:

@@ -434,7 +434,7 @@ class ProgressReporter:
 
 
 def training_state(event: ModelBuilt) -> str:
-    """Return the state of a training at its begin, in words.
+    """Return the state of a training at its start, in words.
 
     Args:
         event: The network of the training.
@@ -454,10 +454,12 @@ def size_line(event: SizeChosen) -> str:
         epochs = "epoch" if maximum == "1" else "epochs"
         fits = f"the time of {event.time_limit} suffices for the maximum of {maximum} {epochs}"
     updates = count_noun(round(min(event.epochs, event.max_epochs) * event.updates_per_epoch), "update")
-    alone = "" if event.is_alone else ", at the speed of one process alone on this machine"
-    reason = ""
-    if event.too_slow is not None:
-        reason = f"; size {event.too_slow} would make fewer than {round(event.needed_updates):,} updates in this time"
+    alone = "" if event.has_one_process else ", at the speed of one process alone on this machine"
+    reason, needed = "", round(event.needed_updates)
+    if event.epochs * event.updates_per_epoch < event.needed_updates:
+        reason = f"; no size from {event.size} on makes {needed:,} updates in this time"
+    elif event.next_larger_size is not None:
+        reason = f"; size {event.next_larger_size} would make fewer than {needed:,} updates in this time"
     return f"size {event.size}: {fits}, {updates} of {event.batch_size} each{alone}{reason}"
 
 

@@ -109,17 +109,20 @@ class PairNgramRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="pai
     """Percentage of validation sources whose best output, by this model alone, is correct; 0 without sources."""
 
 
-class InterpolatedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="interpolated"):
-    """The weight of the pair n-gram model in predictions was chosen, at the end of the training."""
+class PairNgramWeightRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="interpolated"):
+    """The interpolation weight of the pair n-gram model in predictions was chosen, at the end of the training.
+
+    The tag is that of stored logs.
+    """
 
     weight: Annotated[float, Meta(ge=0.0, le=1.0)]
-    """Weight of its scores, 0 to 1."""
+    """Interpolation weight of its scores, 0 to 1."""
     exact_match: Percentage
-    """Percentage of validation sources whose best output, by both models, is correct."""
+    """Percentage of validation sources whose best output, by the interpolated score, is correct."""
     network_exact_match: Percentage
-    """The same by the network alone, with the same search."""
+    """Percentage of correct outputs if the network alone ranks the candidates."""
     pair_ngram_exact_match: Percentage | None = None
-    """The same if the scores of the pair n-gram model alone rank the candidates of both; None in logs of earlier
+    """Percentage of correct outputs if the pair n-gram model alone ranks the candidates; None in logs of earlier
     versions."""
     sources: Count
     """Number of different validation sources."""
@@ -228,7 +231,7 @@ LogRecord = (
     | MixedInRecord
     | InitializedRecord
     | PairNgramRecord
-    | InterpolatedRecord
+    | PairNgramWeightRecord
     | ConfidenceRecord
     | StartedRecord
     | SteppedRecord

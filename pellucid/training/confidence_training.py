@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.config.settings import Device
 from pellucid.data.examples import Example
 from pellucid.decoding.confidence import add_confidences
 from pellucid.decoding.predictor import Predictor
@@ -19,13 +18,10 @@ from pellucid.evaluation.calibration import measure_calibration
 from pellucid.evaluation.confidence_fit import fit_confidence
 from pellucid.files import file_exists
 from pellucid.run_folder.confidence_file import SavedConfidence, load_confidence
-from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CONFIDENCE
 from pellucid.training.events import ConfidenceFitted
-from pellucid.training.validation_sample import decode_in_time, shuffled_sample
+from pellucid.training.validation_sample import MAX_CONFIDENCE_PAIRS, decode_in_time, shuffled_sample
 
-MAX_PAIRS = 2000
-"""Maximum number of validation pairs to which the confidence is fitted; of more, evenly spaced ones are taken."""
 MIN_SOURCES = 500
 """Number of sources that are decoded even if a time limit has passed."""
 
@@ -51,44 +47,21 @@ def has_confidence(folder: Path, fingerprint: str) -> bool:
         return False
 
 
-def fit_missing_confidence(
-    validation: Sequence[Example], folder: Path, fingerprint: str, device: Device = "cpu", seconds: float = math.inf
-) -> FittedConfidence | None:
-    """Fit the confidence of a finished training, unless the run folder holds it. Nothing is written.
-
-    The model of the run folder decodes the validation pairs with the search settings of the run and the weight of the
-    pair n-gram model, as `predict` does. Pairs count as often as they occur, each with its own target: the confidence
-    is that of pairs like those of the validation set.
-
-    Args:
-        validation: Validation examples.
-        folder: Run folder, with the model of the best validation.
-        fingerprint: Hash of the settings and the data; a file of another training counts as missing.
-        device: Device for decoding; the CPU by default.
-        seconds: Time after which the pairs whose sources are decoded decide; infinite by default. At least
-            `MIN_SOURCES` sources are.
-
-    Returns:
-        The fitted confidence; None if the folder holds one, or all validation sources are empty.
-
-    Raises:
-        RunError: The model cannot be read.
-    """
-    if has_confidence(folder, fingerprint):
-        return None
-    return fit_predictor_confidence(load(folder, device), validation, fingerprint, seconds)
-
-
 def fit_predictor_confidence(
     predictor: Predictor, validation: Sequence[Example], fingerprint: str, seconds: float = math.inf
 ) -> FittedConfidence | None:
     """Fit the confidence of the outputs of a predictor. Nothing is written.
 
+    It decodes the validation pairs with its search settings and the weight of its pair n-gram model, as `predict` does.
+    Pairs count as often as they occur, each with its own target: the confidence is that of pairs like those of the
+    validation set.
+
     Args:
         predictor: Predictor of one network or of several, as `predict` uses it.
         validation: Validation examples.
         fingerprint: Hash that the file of the confidence records.
-        seconds: Time after which the pairs whose sources are decoded decide, as in `fit_missing_confidence`.
+        seconds: Time after which the pairs whose sources are decoded decide; infinite by default. At least
+            `MIN_SOURCES` sources are.
 
     Returns:
         The fitted confidence; None if all validation sources are empty.
@@ -98,17 +71,21 @@ def fit_predictor_confidence(
     if not outputs:
         return None
     references, traces = [(example.target,) for example in examples], [best for best, *_ in outputs]
-    right = [scored.exact for scored in score_traces(traces, references, predictor.tokenizers)]
+    correct = [scored.exact for scored in score_traces(traces, references, predictor.tokenizers)]
     model = fit_confidence(
-        outputs, right, predictor.config.search, predictor.pair_ngram_weight, predictor.lowest_for_unknown
+        outputs, correct, predictor.config.search, predictor.pair_ngram_weight, predictor.lowest_for_unknown
     )
     confidences = [best.confidence for best, *_ in add_confidences(model, outputs) if best.confidence is not None]
     errors = [
-        measure_calibration(values, right).expected_calibration_error
+        measure_calibration(values, correct).expected_calibration_error
         for values in ([trace.score for trace in traces], np.log(confidences).tolist())
     ]
     event = ConfidenceFitted(
-        len(right), 100 * sum(right) / len(right), 100 * errors[0], 100 * errors[1], time.perf_counter() - start_time
+        len(correct),
+        100 * sum(correct) / len(correct),
+        100 * errors[0],
+        100 * errors[1],
+        time.perf_counter() - start_time,
     )
     return FittedConfidence(SavedConfidence(model, fingerprint), event)
 
@@ -122,7 +99,7 @@ def _decode_validation(
     returned; the order makes them representative.
     """
     has_symbols = predictor.tokenizers.source.split
-    pairs = shuffled_sample([example for example in validation if has_symbols(example.source)], MAX_PAIRS)
+    pairs = shuffled_sample([example for example in validation if has_symbols(example.source)], MAX_CONFIDENCE_PAIRS)
     sources = list(dict.fromkeys((pair.source, pair.features) for pair in pairs))
     examples = [Example(source, "", features) for source, features in sources]
     decoded_outputs = decode_in_time(examples, predictor.outputs_for_confidence, seconds, MIN_SOURCES)

@@ -2,27 +2,24 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
 from pellucid.config.durations import parse_duration
 from pellucid.config.settings import Config, Device
-from pellucid.data.examples import Example, read_examples
-from pellucid.data.in_memory import InMemoryTable
-from pellucid.data.validation_split import validation_file_config
+from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
-from pellucid.files import file_exists, open_regular_file, remove_file, write_json
+from pellucid.files import remove_file, write_json
 from pellucid.run_folder.confidence_file import save_confidence
 from pellucid.run_folder.identity import combine_fingerprints, read_identity
 from pellucid.run_folder.lock import FolderLock
 from pellucid.run_folder.predictor_loader import load, load_members
-from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, VALIDATION, load_run_config, read_ensemble_record
+from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, read_ensemble_record
 from pellucid.training.confidence_training import fit_predictor_confidence, has_confidence
 from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
 from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
-from pellucid.training.training_data import TrainingInputs
+from pellucid.training.training_data import TrainingInputs, read_validation_examples
 
 MAX_TIME_SHARE = 0.05
 """Maximum part of the time limit of a member for the weight, and for the confidence."""
@@ -39,7 +36,7 @@ def fit_ensemble(
     Args:
         files: Training and validation data of the members.
         lock: Lock of the folder of the ensemble, which is checked before each write: the fits may take minutes.
-        config: Configuration of a member.
+        config: Configuration of a member, as it was given to its training: with "auto" for the format of the files.
 
     Yields:
         `PairNgramWeighted` if a member has a pair n-gram model, whatever its own weight, and `ConfidenceFitted`.
@@ -63,7 +60,7 @@ def _fit_members(
     is_weighted = record.fingerprint == fingerprint
     if is_weighted and has_confidence(folder, fingerprint):
         return
-    validation = _read_validation(files, members[0])
+    validation = read_validation_examples(files, config.data, members[0])
     limit = parse_duration("training.time_limit", config.training.time_limit)
     seconds = MAX_TIME_SHARE * limit or math.inf
     lock.check()
@@ -92,12 +89,3 @@ def _choose_weight(predictor: Predictor, validation: Sequence[Example], seconds:
     if not isinstance(predictor, Transducer) or predictor.pair_ngram is None:
         return None
     return choose_pair_ngram_weight(predictor, predictor.pair_ngram, validation, seconds)
-
-
-def _read_validation(files: TrainingInputs, member: Path) -> list[Example]:
-    """Return the validation examples of the training of a member."""
-    data, held_out = load_run_config(member).data, member / VALIDATION
-    if file_exists(held_out) or files.valid is None or isinstance(files.valid, InMemoryTable):
-        open_regular_file(held_out).close()  # a pipe in the folder of another user would be waited for
-        return read_examples(held_out, validation_file_config(data)).examples
-    return read_examples(files.valid, data, files.valid_target).examples

@@ -23,6 +23,7 @@ from pellucid.run_folder.initial_run import member_configs
 from pellucid.run_folder.initialization import refuse_links
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
 from pellucid.run_folder.run_files import (
+    CHECKPOINT,
     CONFIDENCE,
     ENSEMBLE,
     LOCK,
@@ -65,6 +66,9 @@ class TrainingJob(NamedTuple):
     folder: Path
     """Run folder."""
     config: Config
+    seconds_spent: float = 0.0
+    """Seconds of its time limit that passed before the worker began; clocks of two machines cannot be compared. A
+    checkpoint has counted them, so that workers that start again do not."""
 
 
 class WorkerEvent(NamedTuple):
@@ -88,7 +92,8 @@ def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
     Raises:
         InputError: As in `train_run`; the worker pool passes the error on to the parent.
     """
-    events = train_run(job.files, job.folder, job.config)
+    seconds_spent = 0.0 if file_exists(job.folder / CHECKPOINT) else job.seconds_spent
+    events = train_run(job.files, job.folder, job.config, time.monotonic() - seconds_spent)
     for event, reported in throttle(events):
         if reported is not None:
             channel.send_progress(reported)

@@ -119,11 +119,11 @@ class SizeChosen(NamedTuple):
     """Estimated number of updates of an epoch."""
     batch_size: str
     """Size of a batch with its unit, such as "32 examples"."""
-    too_slow: Size | None
+    next_larger_size: Size | None
     """The next larger size, which would make fewer than `needed_updates`; None if the largest size was chosen."""
     needed_updates: float
     """Number of updates for which the time of a size should suffice."""
-    is_alone: bool = True
+    has_one_process: bool = True
     """False if several processes train at once, or on other machines: the measured speed is that of one process here.
     """
 
@@ -178,16 +178,16 @@ class PairNgramFitted(NamedTuple):
 
 
 class PairNgramWeighted(NamedTuple):
-    """The weight of the pair n-gram model in predictions was chosen."""
+    """The interpolation weight of the pair n-gram model in predictions was chosen."""
 
     weight: float
-    """Weight of its scores, 0 to 1; 0 unless another weight gives better outputs (`choose_weight`)."""
+    """Interpolation weight of its scores, 0 to 1; 0 unless another weight gives better outputs (`choose_weight`)."""
     exact_match: float
-    """Percentage of validation sources whose best output, by both models, is correct; 0 without sources."""
+    """Percentage of validation sources whose best output, by the interpolated score, is correct; 0 without sources."""
     network_exact_match: float
-    """The same by the network alone, with the same search."""
+    """Percentage of correct outputs if the network alone ranks the candidates."""
     pair_ngram_exact_match: float
-    """The same if the scores of the pair n-gram model alone rank the candidates of both models."""
+    """Percentage of correct outputs if the pair n-gram model alone ranks the candidates."""
     sources: int
     """Number of different validation sources; 0 if none has a symbol."""
     in_predictions: bool = True

@@ -41,6 +41,7 @@ from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import Average, Optimizer, averaged_weights, build_average, scheduled_learning_rate
 from pellucid.training.parameter_updates import ParameterUpdater, compare_parameters, update_random_numbers
 from pellucid.training.scheduled_sampling import scheduled_sampling_probability
+from pellucid.training.validation_sample import MAX_CONFIDENCE_PAIRS, MAX_WEIGHTING_SOURCES
 from pellucid.training.worker_group import UpdateRequest, WorkerGroup
 
 MIX_IN_STREAM = 0x6D697800
@@ -58,11 +59,11 @@ MAX_RESERVE = 0.5
 """Maximum part of a time limit that is kept for the end of the training."""
 RESERVED_VALIDATIONS = 1.5
 """Time that is kept for the last validation, as a multiple of the time of the validation before it."""
-RESERVED_WEIGHTING = 6.0
-"""Time that is kept to weight the pair n-gram model and to fit the confidence, as a multiple of the time of a greedy
-validation of the same sources."""
-RESERVED_SOURCES = 2000
-"""Maximum number of validation sources that they decode (`confidence_training.MAX_PAIRS`)."""
+RESERVED_WEIGHTING = 3.0
+"""Time that is kept to weight the pair n-gram model, as a multiple of the time of a greedy validation of the same
+sources."""
+RESERVED_CONFIDENCE = 3.0
+"""Time that is kept to fit the confidence, as a multiple of the time of a greedy validation of the same sources."""
 
 
 @dataclass
@@ -152,8 +153,7 @@ class TrainingState:
     @property
     def examples_per_epoch(self) -> int:
         """Number of training examples of an epoch, those drawn from the earlier pairs included."""
-        share = self.config.training.mix_in_share
-        return self.num_new_examples + (num_drawn(self.num_new_examples, share) if self.num_mixed_in else 0)
+        return examples_per_epoch(self.num_new_examples, self.config.training)
 
     def rows_of_epoch(self, epoch: int) -> Int[np.ndarray, " M"] | None:
         """Return the indices of the training examples of an epoch; None if it has all.
@@ -215,6 +215,16 @@ def num_drawn(num_new: int, share: float) -> int:
         share: Share of the earlier pairs among all, from 0 to below 1.
     """
     return round(num_new * share / (1 - share))
+
+
+def examples_per_epoch(num_new: int, config: TrainingConfig) -> int:
+    """Return the number of training examples of an epoch, those drawn from the earlier pairs included.
+
+    Args:
+        num_new: Number of other training examples.
+        config: Training settings, which may name a file of earlier pairs (`mix_in`).
+    """
+    return num_new + (num_drawn(num_new, config.mix_in_share) if config.mix_in else 0)
 
 
 def derived_epochs(examples: int) -> float:
@@ -318,8 +328,8 @@ def _epochs_done(progress: Progress, num_batches: int) -> float:
 def time_passed(state: TrainingState, progress: Progress) -> float:
     """Return the fraction of the time limit that has passed; 0 without a limit, 1 or more when the training must end.
 
-    The time for the last validation and for the weight of the pair n-gram model is not part of the limit here. It is
-    estimated from the last validation.
+    After t seconds of a limit of L it is t / (L - r). The reserve r is the estimated time of the last validation, the
+    weight of the pair n-gram model and the confidence (`_seconds_for_training`).
 
     Args:
         state: Training state, for its settings.
@@ -331,7 +341,8 @@ def time_passed(state: TrainingState, progress: Progress) -> float:
 def schedule_time_passed(state: TrainingState, progress: Progress) -> float:
     """Return the fraction that has passed of the time from the first update to the time limit; 0 without a limit.
 
-    The learning rate follows it, so that the time before the first update does not shorten the warmup.
+    If the first update began after p seconds, it is (t - p) / (L - r - p), with the symbols of `time_passed`. The
+    learning rate follows it, so that the time before the first update does not shorten the warmup.
 
     Args:
         state: Training state, for its settings.
@@ -343,13 +354,17 @@ def schedule_time_passed(state: TrainingState, progress: Progress) -> float:
 
 
 def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
-    """Return the time limit without the estimated time for what follows the updates; infinite without a limit."""
+    """Return L - r, the time limit without the reserve for what follows the updates; infinite without a limit.
+
+    The reserve is a multiple of the time of the last validation, and at most `MAX_RESERVE` of the limit.
+    """
     limit = state.time_limit
     if math.isinf(limit):
         return limit
-    num_reserved = RESERVED_VALIDATIONS
+    num_sources = max(1, len(state.validation_examples))
+    num_reserved = RESERVED_VALIDATIONS + RESERVED_CONFIDENCE * min(1.0, MAX_CONFIDENCE_PAIRS / num_sources)
     if state.has_pair_ngram:
-        num_reserved += RESERVED_WEIGHTING * min(1.0, RESERVED_SOURCES / max(1, len(state.validation_examples)))
+        num_reserved += RESERVED_WEIGHTING * min(1.0, MAX_WEIGHTING_SOURCES / num_sources)
     reserve = num_reserved * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
     return limit - min(reserve, MAX_RESERVE * limit)
 

@@ -2,30 +2,26 @@
 
 import hashlib
 import math
-import os
-import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import torch
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.extension_errors import named_extension_errors
-from pellucid.config.settings import Config, memory_size
+from pellucid.config.settings import Config, DataConfig, memory_size
 from pellucid.config.toml import unused_extension_notes, validate_config
 from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
-from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import MEMORY_ADVICE, ConfigError, OutOfMemoryError, RunError, is_out_of_memory, quote
-from pellucid.files import file_exists, has_content, remove_file, write_atomic, write_text
+from pellucid.files import file_exists, has_content, remove_file, write_atomic
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
 from pellucid.model.attention import attention_notes
@@ -41,100 +37,63 @@ from pellucid.model.device import (
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
 from pellucid.run_folder import run_files
-from pellucid.run_folder.advice import REMOVE_CORPUS, RESTORE_OR_RENAME, add_advice
-from pellucid.run_folder.confidence_file import save_confidence
-from pellucid.run_folder.environment import describe_environment
-from pellucid.run_folder.identity import describe_run, find_versions, format_versions, read_identity
+from pellucid.run_folder.identity import find_versions, format_versions, read_identity
 from pellucid.run_folder.initial_run import InitialRun, load_initial_run, resolve_initial_run
 from pellucid.run_folder.initialization import (
     check_same_config,
     check_same_vocabularies,
     check_training_folder,
     initialize_run_folder,
-    refuse_links,
     repair_config,
-    write_missing_settings,
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
-from pellucid.run_folder.log import MAX_RECORD_SIZE, RunLog, append_log, cut_log, load_run_log, sync_log
+from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log, sync_log
 from pellucid.run_folder.model_file import VERSIONS
-from pellucid.run_folder.network_file import check_network, network_file
-from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
-from pellucid.run_folder.progress import LOSS_WINDOW, Progress
+from pellucid.run_folder.network_file import check_network
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import snapshots
+from pellucid.training.augmentation import augment_data
 from pellucid.training.callbacks import build_callbacks, notify_callbacks
 from pellucid.training.checkpoint import OtherDataError, restore_training_state, save_training_state
-from pellucid.training.confidence_training import fit_missing_confidence, has_confidence
+from pellucid.training.confidence_training import has_confidence
+from pellucid.training.corpus_cache import save_corpus
 from pellucid.training.data_parallel import check_data_parallel, serve_updates, start_workers
+from pellucid.training.data_warnings import check_vocabularies, data_warnings
 from pellucid.training.events import (
-    ConfidenceFitted,
     DataAugmented,
-    Event,
     FileRead,
-    FileSaved,
     ModelBuilt,
-    NetworkInitialized,
-    PairNgramFitted,
-    PairNgramWeighted,
     PairsMixedIn,
     RunEvent,
-    TrainingStarted,
     TrainingStopped,
-    UpdateCompleted,
-    ValidationCompleted,
 )
 from pellucid.training.fine_tuning import freeze_parts, frozen_part_warnings, initialize_network
 from pellucid.training.loop import TrainingState, fit
+from pellucid.training.mix_in import mix_in_pairs
 from pellucid.training.model_card import build_model_card, is_damaged_card
-from pellucid.training.optimizer import averaged_weights, build_optimizer
-from pellucid.training.pair_ngram_training import fit_missing_pair_ngram, weight_pair_ngram
+from pellucid.training.optimizer import build_optimizer
+from pellucid.training.pretrained_embeddings import load_pretrained
+from pellucid.training.run_folder_writer import (
+    RunFolderWriter,
+    append_records,
+    best_model,
+    finish_run_folder,
+    fit_run_pair_ngram,
+)
 from pellucid.training.training_data import (
+    TrainingData,
     TrainingInputs,
-    add_pairs,
-    check_vocabularies,
-    data_warnings,
     encode_training_data,
-    load_pretrained,
     prepared_folder,
     read_training_data,
     resolve_auto_settings,
-    save_corpus,
 )
+from pellucid.training.training_lock import one_training_thread
+from pellucid.training.training_records import LoggedOnce, changed_files, log_record_before_training
 from pellucid.training.worker_group import WorkerGroup, connected_workers
 
-SAVE_SECONDS = 120.0
-"""A checkpoint is written at every validation, and at least this often between validations."""
-LoggedOnce = FileRead | DataAugmented | PairsMixedIn | NetworkInitialized
-"""Events whose records a log has once, before the first update."""
 HASH_BLOCK = 1 << 20
 """Number of ids hashed at a time."""
-
-
-_active_trainings = dict[object, tuple[int, int]]()
-"""Process and thread of each training that has begun and not ended; a forked process ignores those of its parent."""
-_active_lock = threading.Lock()
-
-
-@contextmanager
-def one_training_thread() -> Iterator[None]:
-    """Refuse to train while another thread of this process trains: both would draw from torch's one generator.
-
-    Raises:
-        RunError: Another thread is training.
-    """
-    training, process, thread = object(), os.getpid(), threading.get_ident()
-    with _active_lock:
-        if any(owner == process and other != thread for owner, other in list(_active_trainings.values())):
-            raise RunError(
-                "another thread of this process is training: trainings in threads share torch's random numbers and "
-                "would change each other; run each training in a process of its own"
-            )
-        _active_trainings[training] = process, thread
-    try:
-        yield
-    finally:
-        del _active_trainings[training]
 
 
 @contextmanager
@@ -232,7 +191,7 @@ def _yield_events(
     yield from () if is_resumed else reads  # those of a resumed training are reported when they are checked
     with lock_run_folder(folder) as lock:
         check_same_config(folder, config)  # again: another training may have started a run here meanwhile
-        training_data, added = add_pairs(training_data, config, unresolved_data)
+        training_data, added = _add_pairs(training_data, config, unresolved_data)
         yield from () if is_resumed else added
         initial = None if file_exists(folder / run_files.CHECKPOINT) else initial or _load_initial_run(config, folder)
         known, num_mixed_in = _known_vocabularies(folder, config, initial), training_data.num_mixed_in
@@ -251,12 +210,12 @@ def _yield_events(
         del corpus, contents
         yield from (*reads, *added, model_built) if is_resumed else (model_built,)
         if model_built.compiles:
-            _append(lock, log, {"event": "compiling"})
+            append_records(lock, log, {"event": "compiling"})
         if state.progress.finished:
             if not has_confidence(folder, fingerprint):  # it is fitted with kernels, as in an undisturbed training
                 _load_kernels(config)
             with lock.replacement_reported():
-                yield from _finish_run_folder(state, lock, log, fingerprint)
+                yield from finish_run_folder(state, lock, log, fingerprint)
             yield TrainingStopped(state.progress)
             return
         # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
@@ -264,6 +223,18 @@ def _yield_events(
         if workers is not None:
             start_workers(state, workers)
         yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], started_at)
+
+
+def _add_pairs(
+    data: TrainingData, config: Config, unresolved: DataConfig
+) -> tuple[TrainingData, list[DataAugmented | PairsMixedIn]]:
+    """Return training data with synthetic and earlier pairs, where the settings ask for them, and their numbers."""
+    augmented = mixed = None
+    if config.training.augmentation != "none":
+        data, augmented = augment_data(data, config)
+    if config.training.mix_in:
+        data, mixed = mix_in_pairs(data, config, unresolved)
+    return data, [event for event in (augmented, mixed) if event is not None]
 
 
 def _resolve_config(files: TrainingInputs, folder: Path, config: Config) -> Config:
@@ -293,7 +264,7 @@ def _explain_other_data(folder: Path, reads: Sequence[FileRead], is_saved_corpus
                 f"{folder / run_files.CORPUS} does not hold the examples of {folder / run_files.CHECKPOINT}: remove "
                 "it, and give the command again, which reads the training files"
             ) from error
-        changed = "; ".join(["", *_changed_files(load_run_log(folder), reads)])
+        changed = "; ".join(["", *changed_files(load_run_log(folder), reads)])
         raise RunError(f"{error}{changed}") from error
 
 
@@ -399,29 +370,31 @@ def _open_training(
     state = build_state(network, config, vocabularies, corpus.encoded, validation_examples, str(folder))
     state.num_mixed_in = contents.num_mixed_in
     if initialized is not None:  # with the checkpoint, the run needs its initial run no longer
-        append_log(folder, _log_record_of_file(initialized))
+        append_log(folder, log_record_before_training(initialized))
         sync_log(folder)
         save_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
     if resumed:
         restore_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
         check_same_vocabularies(folder, vocabularies, config.data)
     log, messages = _repair_folder(state, folder, fingerprint)
-    damage = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
-    damage += [] if state.progress.finished else [*_version_note(log, config), *unused_extension_notes(config)]
-    compiles = not state.progress.finished and config.device == "cpu" and will_compile()
+    is_finished = bool(state.progress.finished)
     frozen = () if initialized is None else frozen_part_warnings(config, initialized)
-    damage += (
-        []
-        if state.progress.finished
-        else attention_notes(network, config.decoder.hidden_size, memory_size(config.encoder))
-    )
-    warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *damage)
-    parameters = parameter_count(network)
+    notes = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
+    notes += [] if is_finished else _continuation_notes(state, log)
+    warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *notes)
+    compiles = not is_finished and config.device == "cpu" and will_compile()
     model_built = ModelBuilt(
-        *(folder, config.size, parameters, vocabularies, resumed, compiles, coverage, warnings, initialized),
-        is_finished=bool(state.progress.finished),
+        *(folder, config.size, parameter_count(network), vocabularies, resumed, compiles),
+        *(coverage, warnings, initialized, is_finished),
     )
     return state, fingerprint, log, model_built
+
+
+def _continuation_notes(state: TrainingState, log: RunLog) -> list[str]:
+    """Return the notes about a training that begins or continues: versions, extensions and attention."""
+    config = state.config
+    attention = attention_notes(state.predictor.network, config.decoder.hidden_size, memory_size(config.encoder))
+    return [*_version_note(log, config), *unused_extension_notes(config), *attention]
 
 
 def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tuple[RunLog, list[str]]:
@@ -432,7 +405,7 @@ def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tupl
     """
     progress, messages = state.progress, repair_config(folder, state.config)
     if progress.best is not None and progress.best_update == progress.update:
-        model = _best_model(state, fingerprint, _recorded_versions(folder))
+        model = best_model(state, fingerprint, _recorded_versions(folder))
         if not has_content(folder / run_files.MODEL, model):
             if _is_damaged(folder / run_files.MODEL, state):
                 messages.append(f"{folder / run_files.MODEL} was damaged: it is written anew from the checkpoint")
@@ -478,32 +451,23 @@ def _version_note(log: RunLog, config: Config) -> list[str]:
     ]
 
 
-def _best_model(state: TrainingState, fingerprint: str, versions: str = "") -> bytes:
-    """Return the model file of a training state at its best validation; without `versions`, of those installed."""
-    run = describe_run(state.config, state.predictor.vocabularies, fingerprint, state.progress.best_update)
-    if versions:
-        run[VERSIONS] = versions
-    with averaged_weights(state.average):
-        return network_file(state.predictor.network, run)
-
-
-def _train_and_save(writer: "RunFolderWriter", reads: Sequence[LoggedOnce], started_at: float) -> Iterator[RunEvent]:
+def _train_and_save(writer: RunFolderWriter, reads: Sequence[LoggedOnce], started_at: float) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each; `started_at` is the start of the command."""
     state, lock, log = writer.state, writer.lock, writer.log
     lock.check()
     # A write that a crash cut, or a loss of power, may have left the first of these records only.
     num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
     if missing := reads[num_logged:]:
-        _append(lock, log, *map(_log_record_of_file, missing))
+        append_records(lock, log, *map(log_record_before_training, missing))
     with lock.replacement_reported():
-        yield from _fit_pair_ngram(state, lock, log, writer.fingerprint)
+        yield from fit_run_pair_ngram(state, lock, log, writer.fingerprint)
     clock = OtherTimeClock(state, started_at)
     clock.record()
     try:
         for event in fit(state):
             if isinstance(event, TrainingStopped):
                 with lock.replacement_reported():
-                    yield from _finish_run_folder(state, lock, log, writer.fingerprint)
+                    yield from finish_run_folder(state, lock, log, writer.fingerprint)
             # The files are written before the event is yielded, so that a consumer that stops here loses nothing.
             saved = writer.save_files(event)
             yield event
@@ -545,249 +509,6 @@ class OtherTimeClock:
             other_seconds=other_seconds,
             preparation_seconds=progress.preparation_seconds if progress.update else other_seconds,
         )
-
-
-class RunFolderWriter:
-    """Writer of a run folder, called with each event of `fit`: log, snapshots, checkpoint, model, card."""
-
-    def __init__(self, state: TrainingState, lock: FolderLock, fingerprint: str, log: RunLog) -> None:
-        """Create the writer; nothing is written yet.
-
-        Args:
-            state: Training state, read at each write.
-            lock: Lock of the run folder.
-            fingerprint: Hash of the settings and the data.
-            log: Log of the run, to which records are added.
-        """
-        self.state = state
-        self.lock = lock
-        self.folder = lock.folder
-        self.fingerprint = fingerprint
-        self.log = log
-        self.saved_at = time.monotonic()
-
-    def save_files(self, event: Event) -> list[FileSaved]:
-        """Write the files that an event requires: snapshot and log, then the checkpoint, then the best model.
-
-        A checkpoint is written at each validation, and at an update if the last is older than `SAVE_SECONDS`. The order
-        makes a killed training resumable (`_repair_folder`): files before the checkpoint are cut back to it, and files
-        after it can be written from it.
-
-        Args:
-            event: Event of the training loop.
-
-        Returns:
-            An event for the checkpoint and one for the model, where they were written.
-
-        Raises:
-            RunError: The run folder was removed, moved or replaced, or a file cannot be written.
-            DivergenceError: A number of the checkpoint is not finite.
-        """
-        with self.lock.replacement_reported(), add_advice(RESTORE_OR_RENAME):
-            return self._save_files(event)
-
-    def _save_files(self, event: Event) -> list[FileSaved]:
-        """Write the files that an event requires, in order."""
-        saved: list[FileSaved] = []
-        record = _log_record(event, self.fingerprint, self.state)
-        if record:
-            self.lock.check()
-        if isinstance(event, ValidationCompleted):
-            write_missing_settings(self.folder, self.state.config, self.state.predictor.vocabularies)
-            if self.state.config.training.snapshots:
-                self._save_snapshot(event)
-        if record:
-            _append(self.lock, self.log, record)
-        if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
-            saved.append(self.save_checkpoint())
-        if isinstance(event, ValidationCompleted) and event.best:
-            write_atomic(self.folder / run_files.MODEL, _best_model(self.state, self.fingerprint))
-            saved.append(FileSaved(self.folder / run_files.MODEL, best=True))
-        return saved
-
-    def _save_snapshot(self, event: ValidationCompleted) -> None:
-        """Write a snapshot, and thin the earlier ones; refuse a folder that was replaced by a link meanwhile."""
-        refuse_links([self.folder / run_files.SNAPSHOTS])
-        progress = event.progress
-        with averaged_weights(self.state.average):
-            number = snapshots.SnapshotNumber(progress.validations, progress.update)
-            snapshots.save_snapshot(self.folder, self.state.predictor, event.traces, number, self.fingerprint)
-        snapshots.thin_snapshots(self.folder, progress.validations)
-
-    def save_checkpoint(self) -> FileSaved:
-        """Write the checkpoint now.
-
-        Raises:
-            RunError: The run folder was removed, moved or replaced, or the file cannot be written.
-            DivergenceError: A number of the checkpoint is not finite.
-        """
-        self.lock.check()
-        sync_log(self.folder)  # a checkpoint that survives a loss of power has all earlier lines of the log
-        save_training_state(self.folder / run_files.CHECKPOINT, self.state, self.fingerprint)
-        self.saved_at = time.monotonic()
-        return FileSaved(self.folder / run_files.CHECKPOINT, best=False)
-
-
-def _fit_pair_ngram(state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str) -> Iterator[PairNgramFitted]:
-    """Fit the pair n-gram model of a run, unless it exists or could not be fitted before; yield its description."""
-    folder, logged = lock.folder, log.first("pair_ngram")
-    if logged is not None and not logged["examples"]:
-        state.has_pair_ngram = False
-        return
-    fitted = fit_missing_pair_ngram(state, folder, fingerprint)
-    if fitted is not None:
-        event = fitted.event
-        _append_once(lock, log, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
-        state.has_pair_ngram = fitted.model is not None
-        if fitted.model is not None:
-            # The file follows the record: if a killed training lacks the file, the model is fitted again.
-            save_pair_ngram(folder / run_files.PAIR_NGRAM, SavedPairNgram(fitted.model, None, fingerprint))
-        yield event
-
-
-def _append(lock: FolderLock, log: RunLog, *records: dict[str, Any]) -> None:
-    """Append records to the log file of a run, and to the log that was read from it, after a check of the folder."""
-    lock.check()
-    append_log(lock.folder, *records)
-    for record in records:
-        log.add(record)
-
-
-def _append_once(lock: FolderLock, log: RunLog, record: dict[str, Any]) -> None:
-    """Append a record to the log, unless the log has one of its kind: a lost file may be written again.
-
-    It is flushed to disk, because the file that is written next is never without its record. The folder is checked in
-    any case, because the file is written into it.
-    """
-    lock.check()
-    if log.first(record["event"]) is None:
-        _append(lock, log, record)
-        sync_log(lock.folder)
-
-
-def _finish_run_folder(
-    state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str
-) -> Iterator[PairNgramFitted | PairNgramWeighted | ConfidenceFitted]:
-    """Write the files of a finished run, unless they exist: end of the log, pair n-gram model, confidence and card.
-
-    Settings, vocabularies and a pair n-gram model that were removed or damaged during the training are written anew.
-    The file of the training data is removed. The fits take up to minutes, so that the folder is checked after each.
-    """
-    folder = lock.folder
-    lock.check()
-    write_missing_settings(folder, state.config, state.predictor.vocabularies)
-    yield from _fit_pair_ngram(state, lock, log, fingerprint)
-    _append_once(lock, log, {"event": "stopped", **_progress_fields(state.progress), "reason": state.progress.finished})
-    if not has_confidence(folder, fingerprint):
-        remove_file(folder / run_files.CONFIDENCE)  # a damaged or foreign file, with which the model cannot be loaded
-    started_at = time.monotonic()
-    seconds_left = state.time_limit - state.progress.seconds - state.progress.other_seconds
-    weighted = weight_pair_ngram(state.predictor, state.validation_examples, folder, seconds_left)
-    if weighted is not None:
-        _append_once(lock, log, {"event": "interpolated", **weighted.event._asdict()})
-        save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
-        yield weighted.event
-    seconds_left -= time.monotonic() - started_at
-    fitted = fit_missing_confidence(state.validation_examples, folder, fingerprint, state.config.device, seconds_left)
-    if fitted is not None:
-        fields = {key: value for key, value in fitted.event._asdict().items() if key != "seconds"}
-        _append_once(lock, log, {"event": "confidence", **fields})
-        save_confidence(folder / run_files.CONFIDENCE, fitted.saved)
-        yield fitted.event
-    lock.check()
-    if not file_exists(folder / run_files.CARD):
-        write_text(folder / run_files.CARD, build_model_card(state, log))
-    try:
-        with add_advice(REMOVE_CORPUS):
-            remove_file(folder / run_files.CORPUS)  # needed only to resume, and possibly larger than all other files
-    except RunError as error:
-        if not isinstance(error.__cause__, PermissionError):  # Windows removes no file that is mapped into memory
-            raise
-
-
-def _log_record(event: Event, fingerprint: str, state: TrainingState) -> dict[str, Any] | None:
-    """Return the log record of an event; None for the end and for most updates, whose losses are averaged.
-
-    The start of a training records its fingerprint, the hash of settings and data; the numbers that were derived from
-    the data; the versions of Pellucid and of the packages of its extensions; and the environment.
-    """
-    fields = _progress_fields(event.progress)
-    match event:
-        case TrainingStarted():
-            start = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "fingerprint": fingerprint}
-            start["versions"] = format_versions(find_versions(state.config, of_training=True))
-            derived = {"epochs": event.epochs, "updates": event.updates, "batch_size": state.batch_size}
-            gpu = torch.cuda.get_device_name() if state.config.device == "cuda" else ""
-            environment = describe_environment(torch.get_num_threads(), gpu)
-            workers = {} if state.workers is None else {"workers": state.workers.size}
-            return {"event": "started", **fields, **derived, **start, **environment, **workers}
-        case UpdateCompleted():
-            if event.progress.update % LOSS_WINDOW:
-                return None
-            rates = {"learning_rate": event.learning_rate, "gradient_norm": event.gradient_norm}
-            return {"event": "stepped", **fields, "loss": event.progress.training_loss, **rates}
-        case ValidationCompleted():
-            # Before the first update, where a fine-tuning validates, there is no training loss.
-            loss = {"training_loss": event.progress.training_loss} if event.progress.update else {}
-            number = {"validation": event.progress.validations}
-            return {"event": "validated", **fields, **number, **event.metrics, **loss, "best": event.best}
-        case TrainingStopped():
-            return None
-
-
-def _progress_fields(progress: Progress) -> dict[str, Any]:
-    """Return the progress fields of a log record."""
-    fields = {"update": progress.update, "samples": progress.samples, "epoch": progress.epoch}
-    return {**fields, "seconds": round(progress.seconds, 3)}
-
-
-def _log_record_of_file(read: LoggedOnce) -> dict[str, Any]:
-    """Return the log record of a data file with its bad lines, of augmentation, or of the initial run."""
-    if isinstance(read, NetworkInitialized):
-        counts = {name: len(getattr(read, name)) for name in ("new_source", "new_target", "new_features")}
-        if read.new_characters:
-            counts["new_characters"] = len(read.new_characters)
-        return {"event": "initialized", "run": str(read.run), "sha256": read.digest, **counts}
-    if isinstance(read, PairsMixedIn):
-        counts = {"examples": read.examples, "per_epoch": read.per_epoch, "new_examples": read.new_examples}
-        digest = {} if read.digest is None else {"sha256": read.digest.sha256}
-        return {"event": "mixed_in", "path": str(read.path), **counts, "bad_lines": len(read.bad_lines), **digest}
-    if isinstance(read, DataAugmented):
-        return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.num_synthetic}
-    fields = {
-        "examples": read.examples,
-        "blank_lines": read.num_blank_lines,
-        "bad_lines": (described := _describe_bad_lines(read.bad_lines)),
-    }
-    if len(described) < len(read.bad_lines):
-        fields["num_bad_lines"] = len(read.bad_lines)
-    digest = {} if read.digest is None else dict[str, Any](read.digest._asdict())
-    if read.target_digest is not None:
-        digest |= {f"target_{key}": value for key, value in read.target_digest._asdict().items()}
-    target = {"target": str(read.target)} if read.target else {}
-    return {"event": "read", "path": str(read.path), **target, **digest, **fields}
-
-
-def _describe_bad_lines(bad_lines: Sequence[BadLine]) -> list[str]:
-    """Return the descriptions of the first bad lines, as many as fit into a line of the log."""
-    described, size = list[str](), 0
-    for line in bad_lines:
-        text = str(line)
-        size += 6 * len(text)  # a character takes at most six bytes in JSON
-        if size > MAX_RECORD_SIZE // 2:
-            break
-        described.append(text)
-    return described
-
-
-def _changed_files(log: RunLog, reads: Sequence[FileRead]) -> list[str]:
-    """Return a clause for each data file whose content differs from that in the log of a run."""
-    changed = []
-    for name, record, read in zip(("training", "validation"), log.all("read"), reads, strict=False):
-        if read.digest is not None and record.get("sha256") not in (None, read.digest.sha256):
-            former = f"{quote(record['path'])} with {record['examples']:,} examples in the log of the run"
-            changed.append(f"the {name} file differs: {former}, {read.path} with {read.examples:,} now")
-    return changed
 
 
 def _fingerprint(description: tuple[Config, Vocabularies, Sequence[Example]], encoded: EncodedExamples) -> str:

@@ -1,7 +1,7 @@
 """The size of a network for a training with a time limit, from the speed of a few updates on this machine."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -31,24 +31,26 @@ from pellucid.run_folder.run_files import saved_size
 from pellucid.tasks.registry import encode_for_task
 from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
 from pellucid.training.events import SizeChosen, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
-from pellucid.training.loop import derived_batch_size, derived_epochs, fit
-from pellucid.training.session import build_checked_network, build_state, one_training_thread
+from pellucid.training.loop import derived_batch_size, derived_epochs, examples_per_epoch, fit
+from pellucid.training.session import build_checked_network, build_state
 from pellucid.training.training_data import (
     TrainingInputs,
-    check_validation_set,
     find_stream,
     learn_symbols,
     prepared_folder,
     read_prepared_data,
     read_training_examples,
     resolve_auto_settings,
+    split_checked_examples,
 )
+from pellucid.training.training_lock import one_training_thread
 from pellucid.training.validation_sample import sample_evenly
 
 SIZES: tuple[Size, ...] = ("small", "base", "large")
 """Sizes that a time limit may choose, from the fastest."""
 MIN_UPDATES = 5_000
-"""Number of updates that the time should suffice for; with fewer, a smaller size is better (docs/ablations.md)."""
+"""Minimum number of updates for which a size is chosen: with fewer, a smaller network is more accurate
+(docs/ablations.md)."""
 MEASURED_EXAMPLES = 20_000
 """Maximum number of training examples that are measured, and from which subwords are learned."""
 UNMEASURED_UPDATES = 2
@@ -67,7 +69,7 @@ def config_within_time(
     build_config: Callable[[Size], Config],
     report: Callable[[SizeMeasurementStarted | SizeChosen | SizeMeasurementSkipped], None],
     num_members: int = 0,
-    is_alone: bool = True,
+    has_one_process: bool = True,
 ) -> Config:
     """Return the configuration of a training with a time limit and without a given size.
 
@@ -76,11 +78,11 @@ def config_within_time(
         files: Training data. If a file cannot be read twice, such as a pipe, no speed is measured, and the size is the
             default of a small file.
         build_config: Function that returns the configuration of a size, with its time limit.
-        report: Function that displays the begin of the measurement and the chosen size; it is not called for a started
+        report: Function that displays the start of the measurement and the chosen size; it is not called for a started
             run.
         num_members: Number of members of an ensemble; 0, the default, for a single run.
-        is_alone: False if several processes train at once, or on other machines, so that the speed of one process here
-            is not that of the training; True by default.
+        has_one_process: False if several processes train at once, or on other machines, so that the speed of one
+            process here is not that of the training; True by default.
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
@@ -106,26 +108,22 @@ def config_within_time(
         report(SizeMeasurementSkipped(config.size, stream))
         return config
     with one_training_thread():
-        measured = choose_size(files, build_config, report)
-    report(measured._replace(is_alone=is_alone))
-    return build_config(measured.size)
+        chosen = size_within_time(files, build_config, report)
+    report(chosen._replace(has_one_process=has_one_process))
+    return build_config(chosen.size)
 
 
-def choose_size(
+def size_within_time(
     files: TrainingInputs,
     build_config: Callable[[Size], Config],
     report: Callable[[SizeMeasurementStarted], None] = lambda event: None,
 ) -> SizeChosen:
-    """Return the largest size, at most the default one, for whose updates the time limit suffices.
-
-    These are `MIN_UPDATES` updates, or all updates of a training without a limit if they are fewer. If the time
-    suffices for no size, it is the smallest of `SIZES`. A few updates of a size are measured, beginning with the
-    largest size, until the time suffices for one.
+    """Return the size that `choose_size` chooses for a time limit, from a few measured updates of each size.
 
     Args:
         files: Training data.
         build_config: Function that returns the configuration of a size, with its time limit.
-        report: Function that displays the begin of the measurement; by default, nothing is displayed.
+        report: Function that displays the start of the measurement; by default, nothing is displayed.
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
@@ -133,33 +131,93 @@ def choose_size(
     """
     started_at, config = time.monotonic(), build_config(default_size())
     measured = _read_measured_data(files, config)
-    time_limit = config.training.time_limit
+    reading_seconds = time.monotonic() - started_at
+    time_limit, length = config.training.time_limit, _training_length(measured, config)
+    limit = parse_duration("training.time_limit", time_limit)
     use_threads(config.threads)
     use_determinism(config)
     uses_cpu = find_device(config.device).type == "cpu"
     report(SizeMeasurementStarted(time_limit, measured.num_examples, uses_cpu and will_compile()))
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
-    elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
-    limit = parse_duration("training.time_limit", time_limit)
-    usable = (1 - RESERVED_SHARE) * limit - elapsed
-    training, count = config.training, measured.num_examples
-    if training.augmentation != "none":
-        count += round(count * training.augmentation_ratio)
-    max_epochs = training.epochs or derived_epochs(count)
-    updates_per_epoch = _updates_per_epoch(measured, config, count)
-    needed_epochs = min(max_epochs, MIN_UPDATES / updates_per_epoch)
-    too_slow: Size | None = None
-    sizes = SIZES[: SIZES.index(default_size(measured.num_examples, config.task)) + 1]
-    for size in reversed(sizes):
-        speed = measure_speed(measured, build_config(size), count, MEASURED_SHARE * limit)
-        epochs = max(0.0, usable) * speed / count
-        if epochs >= needed_epochs or size == sizes[0]:
+
+    def measure_speeds() -> Iterator[SizeSpeed]:
+        for size in reversed(SIZES[: SIZES.index(default_size(measured.num_examples, config.task)) + 1]):
+            speed = measure_speed(measured, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
+            elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
+            # The training will read the files again.
+            yield SizeSpeed(size, speed, (1 - RESERVED_SHARE) * limit - elapsed - reading_seconds)
+
+    choice = choose_size(measure_speeds(), length)
+    batch_size = f"{_batch_size(config, length.examples_per_epoch):,} {config.training.batch_type}"
+    return SizeChosen(
+        choice.size,
+        time_limit,
+        choice.epochs,
+        length.max_epochs,
+        length.updates_per_epoch,
+        batch_size,
+        choice.next_larger_size,
+        length.needed_epochs * length.updates_per_epoch,
+    )
+
+
+class TrainingLength(NamedTuple):
+    """Length of a training without a time limit."""
+
+    examples_per_epoch: int
+    """Number of training examples of an epoch, synthetic and earlier ones included."""
+    updates_per_epoch: float
+    """Estimated number of updates of an epoch."""
+    max_epochs: float
+    """Maximum number of epochs."""
+
+    @property
+    def needed_epochs(self) -> float:
+        """Number of epochs for which the time of a size should suffice: `MIN_UPDATES` updates, or all if they are
+        fewer."""
+        return min(self.max_epochs, MIN_UPDATES / self.updates_per_epoch)
+
+
+class SizeSpeed(NamedTuple):
+    """Speed of the training of a size."""
+
+    size: Size
+    examples_per_second: float
+    """Number of training examples per second."""
+    seconds: float
+    """Seconds of the time limit that are left for updates; negative if it has passed."""
+
+
+class SizeChoice(NamedTuple):
+    """A chosen size."""
+
+    size: Size
+    epochs: float
+    """Estimated number of epochs for which the time suffices; it may exceed the maximum."""
+    next_larger_size: Size | None
+    """The size before it, for which the time does not suffice; None if it is the first."""
+
+
+def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> SizeChoice:
+    """Return the first size for which the time suffices, else the last.
+
+    A training of n examples per epoch makes t·v / n epochs in t seconds at v examples per second. The time suffices if
+    they are at least `length.needed_epochs`.
+
+    Args:
+        speeds: Speeds from the largest size to the smallest, at least one. No further one is taken, and may be
+            measured, once the time suffices for a size.
+        length: Length of the training without a time limit.
+    """
+    choice: SizeChoice | None = None
+    for size, examples_per_second, seconds in speeds:
+        epochs = max(0.0, seconds) * examples_per_second / length.examples_per_epoch
+        choice = SizeChoice(size, epochs, None if choice is None else choice.size)
+        if epochs >= length.needed_epochs:
             break
-        too_slow = size
-    batch_size = f"{training.batch_size or derived_batch_size(count):,} {training.batch_type}"
-    needed_updates = needed_epochs * updates_per_epoch
-    return SizeChosen(size, time_limit, epochs, max_epochs, updates_per_epoch, batch_size, too_slow, needed_updates)
+    assert choice is not None, "expected at least one size"
+    return choice
 
 
 class MeasuredData(NamedTuple):
@@ -169,7 +227,7 @@ class MeasuredData(NamedTuple):
     vocabularies: Vocabularies
     encoded: EncodedExamples
     validation_examples: Sequence[Example]
-    """An example; the measured trainings do not validate."""
+    """One example, since `fit` needs a validation set; it is never decoded."""
 
 
 def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
@@ -177,10 +235,10 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     prepared = prepared_folder(files)
     if prepared is None:
         reading, groups = read_training_examples(files, config.data)
-        examples = reading.examples
-        check_validation_set(files, examples, groups, config.data)
+        examples = split_checked_examples(files, reading.examples, groups, config.data)
         measured = sample_evenly(examples, MEASURED_EXAMPLES)
-        # The size of the vocabularies decides the speed. That of subwords is a setting, and they take long to learn.
+        # The speed depends on the vocabulary sizes. Subword vocabularies have a configured size and are slow to learn,
+        # so a sample suffices.
         has_subwords = "subwords" in (config.data.source_symbols, config.data.target_symbols)
         tokenizers, vocabularies = learn_symbols(measured if has_subwords else examples, config)
         encoded = encode_for_task(measured, tokenizers, vocabularies, config)
@@ -195,24 +253,33 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     return MeasuredData(count, data.corpus.vocabularies, chosen, data.validation_examples[:1])
 
 
-def _updates_per_epoch(measured: MeasuredData, config: Config, count: int) -> float:
-    """Return the number of updates of an epoch of `count` examples, from the batches of the measured ones."""
-    training, encoded = config.training, measured.encoded
-    batch_size = training.batch_size or derived_batch_size(count)
-    batches = bucket_by_length(encoded, batch_size, training.batch_type, config.seed, 0)
-    return len(batches) * count / encoded.source.num_sequences
+def _training_length(measured: MeasuredData, config: Config) -> TrainingLength:
+    """Return the length of a training without a time limit; its updates are counted by the batches of the measured
+    examples."""
+    training, encoded, count = config.training, measured.encoded, measured.num_examples
+    if training.augmentation != "none":
+        count += round(count * training.augmentation_ratio)
+    count = examples_per_epoch(count, training)
+    batches = bucket_by_length(encoded, _batch_size(config, count), training.batch_type, config.seed, 0)
+    updates = len(batches) * count / encoded.source.num_sequences
+    return TrainingLength(count, updates, training.epochs or derived_epochs(count))
+
+
+def _batch_size(config: Config, count: int) -> int:
+    """Return the batch size of a training with `count` examples per epoch."""
+    return config.training.batch_size or derived_batch_size(count)
 
 
 def measure_speed(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
     """Return the number of training examples per second, from a few updates of a new network.
 
     If the seconds do not suffice for all of these updates, the speed is that of those until then, at least one. The
-    first ones are slower, so that a size may seem too slow, but none too fast.
+    first updates are slower, so the measured speed may be too low, never too high.
 
     Args:
         measured: Training examples in ids.
         config: Configuration. Its time limit, length and validations have no effect.
-        count: Number of training examples with synthetic ones, from which the batch size is derived.
+        count: Number of training examples of an epoch, from which the batch size is derived.
         seconds: Time after which no further update begins.
 
     Raises:
@@ -221,7 +288,7 @@ def measure_speed(measured: MeasuredData, config: Config, count: int, seconds: f
     """
     training = msgspec.structs.replace(
         config.training,
-        batch_size=config.training.batch_size or derived_batch_size(count),
+        batch_size=_batch_size(config, count),
         time_limit="",
         epochs=1e6,
         eval_interval=1e6,
@@ -232,11 +299,11 @@ def measure_speed(measured: MeasuredData, config: Config, count: int, seconds: f
     state = build_state(network, config, vocabularies, encoded, validation_examples, "")
     with closing(fit(state)) as events:
         updates = (event for event in events if isinstance(event, UpdateCompleted))
-        begins = [(time.perf_counter(), state.progress.samples)]
+        timestamps = [(time.perf_counter(), state.progress.samples)]
         for _ in range(UNMEASURED_UPDATES + MEASURED_UPDATES):
             next(updates)
-            begins.append((time.perf_counter(), state.progress.samples))
-            if begins[-1][0] - begins[0][0] > seconds:
+            timestamps.append((time.perf_counter(), state.progress.samples))
+            if timestamps[-1][0] - timestamps[0][0] > seconds:
                 break
-    first = begins[UNMEASURED_UPDATES if len(begins) > UNMEASURED_UPDATES + 1 else 0]
-    return (begins[-1][1] - first[1]) / (begins[-1][0] - first[0])
+    first = timestamps[UNMEASURED_UPDATES if len(timestamps) > UNMEASURED_UPDATES + 1 else 0]
+    return (timestamps[-1][1] - first[1]) / (timestamps[-1][0] - first[0])

@@ -1,21 +1,14 @@
-"""Training data: pairs from files, tables in memory or a corpus, pretrained embeddings, augmentation, warnings."""
+"""Training data: pairs from files, tables in memory, prepared data or a saved corpus, as texts and as ids."""
 
-import hashlib
-import os
-import unicodedata
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
-import torch
-from rapidfuzz.distance import Levenshtein
 
 from pellucid.config.settings import Config, DataConfig, Format, has_characters, reads_features, reads_neighbors
 from pellucid.data.characters import learn_characters
-from pellucid.data.corpus import CORPUS_FORMAT, CorpusError, EncodedCorpus, ReadingReport, map_corpus, write_corpus
+from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus
 from pellucid.data.delimiters import has_effect
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import (
@@ -29,7 +22,6 @@ from pellucid.data.examples import (
     read_examples,
     read_grouped_examples,
     read_table_examples,
-    training_columns,
 )
 from pellucid.data.headers import HeaderError, check_shared_header, header_note
 from pellucid.data.in_memory import InMemoryTable
@@ -38,10 +30,11 @@ from pellucid.data.prepared_data import (
     is_prepared,
     read_description,
     read_prepared,
+    read_prepared_validation,
     resolve_prepared_settings,
 )
 from pellucid.data.readers import BadLine, resolve_format
-from pellucid.data.tokenizers import Tokenizers, build_tokenizers, symbol_kind_warnings
+from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.validation_split import (
     ValidationSplit,
     format_validation_file,
@@ -49,133 +42,20 @@ from pellucid.data.validation_split import (
     split_by_group,
     split_by_sentence,
     split_by_source,
+    validation_file_config,
 )
-from pellucid.data.vectors import read_vectors
 from pellucid.data.vocabulary import Vocabularies, learn_tokenizers
-from pellucid.decoding.predictor import Predictor
-from pellucid.errors import ConfigError, DataError, RunError, count_noun, list_lines, quote
-from pellucid.files import FileDigest, digest_bytes, digest_file, remove_file
-from pellucid.model.network import Network, require_encoder_decoder
-from pellucid.run_folder.run_files import pair_file_config
+from pellucid.errors import ConfigError, DataError, count_noun
+from pellucid.files import FileDigest, digest_bytes, digest_file, open_regular_file
+from pellucid.run_folder.run_files import VALIDATION, pair_file_config
 from pellucid.tasks.registry import encode_for_task, get_task
-from pellucid.training.events import DataAugmented, EmbeddingCoverage, FileRead, PairsMixedIn
+from pellucid.training.corpus_cache import corpus_key, digest_data, path_or_name
+from pellucid.training.data_warnings import overlap_note, text_note
+from pellucid.training.events import FileRead
 from pellucid.training.fine_tuning import extend_vocabularies
-from pellucid.training.loop import num_drawn
 
 MIN_CHECKED_LINES = 20
 """Minimum number of lines of a file for the check that most of them are examples."""
-
-
-def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
-    """Check that `data.min_count` leaves symbols to learn from; a pointer-generator needs no target symbols.
-
-    Args:
-        vocabularies: Vocabularies of the training examples.
-        config: Configuration.
-
-    Raises:
-        DataError: No source symbol, or no target symbol, occurs so often.
-    """
-    needed = ["source"] if config.decoder.pointer_generator else ["source", "target"]
-    for name in needed:
-        if getattr(vocabularies, f"longest_{name}") and not getattr(vocabularies, name).symbols:
-            raise DataError(
-                f"data.min_count = {config.data.min_count:,}: no {name} symbol of the training examples occurs so often"
-            )
-
-
-MIN_FORGETTING_CHECK = 100
-"""Minimum number of validation examples of a fine-tuning without earlier pairs that has no warning."""
-
-
-def data_warnings(
-    predictor: Predictor, validation_examples: Sequence[Example], line_numbers: Sequence[int]
-) -> Iterator[str]:
-    """Yield warnings about data on which a training cannot succeed, or hardly, or on which a setting gains nothing.
-
-    All training examples of a classification have one label; a side is split into characters, but has spaces between
-    short symbols, as phones have, or looks like IPA; or validation targets cannot be produced. A target cannot be
-    produced if it has a symbol outside the vocabulary, other than the ignored tag; a pointer-generator is not checked,
-    since it may copy the symbol from the source. A sampled softmax gains nothing if it samples half of the target
-    symbols or more. A training that begins from another run without its pairs may forget them, which a small validation
-    set does not show.
-
-    Args:
-        predictor: The model, for its configuration, vocabularies and tokenizers.
-        validation_examples: Validation examples.
-        line_numbers: Number of the line of each validation example.
-
-    Yields:
-        Sentences.
-    """
-    config, target_symbols = predictor.config, frozenset(predictor.vocabularies.target.symbols)
-    if (noun := get_task(config.task).labels.constant_output_noun) and len(target_symbols) == 1:
-        only = quote(next(iter(target_symbols)))
-        yield f"every training example has the same {noun}, {only}: there is nothing to learn"
-    sources, targets = ([getattr(example, side) for example in validation_examples] for side in ("source", "target"))
-    yield from symbol_kind_warnings(sources, targets, config.data)
-    if config.training.initial_run and not config.training.mix_in and len(validation_examples) < MIN_FORGETTING_CHECK:
-        yield (
-            f"the model may forget earlier pairs, and {count_noun(len(validation_examples), 'validation example')} may "
-            "not show it: --mix-in FILE repeats earlier pairs, and --valid FILE may have some, too"
-        )
-    num_sampled, num_targets = config.training.sampled_softmax, len(predictor.vocabularies.target)
-    if 2 * num_sampled >= num_targets:
-        yield (
-            f"training.sampled_softmax = {num_sampled:,} saves no time: there are only {num_targets:,} target symbols; "
-            f"without it, the softmax is exact"
-        )
-    if not config.decoder.pointer_generator:
-        tokenize, target_symbols = predictor.tokenizers.target.split, target_symbols | {config.data.ignored_tag}
-        unknown = [
-            (symbol, line)
-            for example, line in zip(validation_examples, line_numbers, strict=True)
-            for symbol in sorted(set(tokenize(example.target)) - target_symbols)[:1]
-        ]
-        if unknown:
-            others = " or others" if len({symbol for symbol, _ in unknown}) > 1 else ""
-            reason = f"no training target contains {quote(unknown[0][0])}{others}"
-            places = list_lines([line for _, line in unknown])
-            is_words = config.data.target_symbols == "words" and 2 * len(unknown) > len(validation_examples)
-            advice = "; leave out --target-symbols words unless targets have spaces between symbols" if is_words else ""
-            yield (
-                f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason} "
-                f"({places} of the validation file){advice}"
-            )
-
-
-def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies) -> tuple[EmbeddingCoverage, ...]:
-    """Load pretrained embeddings into a new network, in place. Symbols that a file lacks keep their random vectors.
-
-    The embeddings are saved with the network, so the files are not needed again.
-
-    Args:
-        network: New network, which is changed.
-        config: Configuration, whose settings `encoder.pretrained` and `decoder.pretrained` name the files.
-        vocabularies: Vocabularies of the network.
-
-    Returns:
-        One entry for each of source and target with pretrained embeddings; empty if no file is configured.
-
-    Raises:
-        DataError: A file is missing, malformed or without vectors, or the vectors have another size.
-    """
-    coverage: list[EmbeddingCoverage] = []
-    for side, vocabulary, settings in (
-        ("source", vocabularies.source, config.encoder),
-        ("target", vocabularies.target, config.decoder),
-    ):
-        if settings.pretrained:
-            module = network.encoder if side == "source" else require_encoder_decoder(network).decoder
-            path, key = Path(settings.pretrained), "encoder" if side == "source" else "decoder"
-            vectors = read_vectors(path, vocabulary, module.table.size, f"{key}.embedding_size")
-            module.table.load_pretrained(vectors.ids, torch.from_numpy(vectors.values))
-            coverage.append(EmbeddingCoverage(path, side, len(vectors.ids), len(vocabulary.symbols)))
-    return tuple(coverage)
-
-
-MIN_CORPUS_SYMBOLS = 1 << 23
-"""Minimum number of symbols for a corpus file; less data is read faster from text."""
 
 
 class TrainingFiles(NamedTuple):
@@ -258,7 +138,7 @@ def _check_bad_share(reading: ExampleFile, data: Path | InMemoryTable) -> None:
     """Raise `DataError` if most lines of a file are bad."""
     num_bad = len(reading.bad_lines)
     if num_bad:
-        check_bad_share(num_bad, num_bad + len(reading.examples), _path_or_name(data), reading.bad_lines[0])
+        check_bad_share(num_bad, num_bad + len(reading.examples), path_or_name(data), reading.bad_lines[0])
 
 
 def check_bad_share(num_bad: int, num_lines: int, data: Path | str, first: BadLine) -> None:
@@ -278,18 +158,6 @@ def check_bad_share(num_bad: int, num_lines: int, data: Path | str, first: BadLi
             f"{data}: {num_bad:,} of {num_lines:,} lines are bad, so it is probably not read as it is meant (format, "
             f"delimiter, columns); the first: {first}"
         )
-
-
-def _digest(data: Path | InMemoryTable | None, config: DataConfig) -> FileDigest | None:
-    """Return the checksum of a file or of a table; None for a pipe."""
-    if isinstance(data, InMemoryTable):
-        return data.digest(training_columns(config))
-    return None if data is None else digest_file(data)
-
-
-def _path_or_name(data: Path | InMemoryTable) -> Path | str:
-    """Return the path of a file, or the name of a table."""
-    return data.name if isinstance(data, InMemoryTable) else data
 
 
 def _describe_columns(files: TrainingInputs, config: DataConfig) -> str:
@@ -345,7 +213,7 @@ def read_prepared_data(folder: Path, config: Config) -> TrainingData:
     bad, shared, num_valid = description.num_bad_lines, description.num_shared, description.num_validation_examples
     note = f"prepared from {description.train.path}" + (f", without {count_noun(bad, 'bad line')}" if bad else "")
     valid = "held out of the training file" if description.valid is None else f"copy of {description.valid.path}"
-    overlap = _overlap_note(shared, num_valid, "the training set")
+    overlap = overlap_note(shared, num_valid, "the training set")
     path = folder / VALIDATION_FILE
     return TrainingData(
         key=description.key,
@@ -378,6 +246,10 @@ def read_training_data(
         corpus_path: As in `read_files`; None, the default, for none.
         validation_path: As in `read_files`; None, the default, for none.
 
+    Returns:
+        The training examples as texts, or as ids if they are prepared or in a saved corpus; the validation examples as
+        texts; and the events of both files.
+
     Raises:
         DataError: As in `read_files` and `read_prepared_data`.
         ConfigError: As in `read_files` and `read_prepared_data`.
@@ -403,6 +275,10 @@ def read_files(
         validation_path: File to which the caller writes a part of the training set that is held out, or a validation
             set in memory; None for none.
 
+    Returns:
+        The training examples as texts, or as the ids of the saved corpus; the validation examples as texts; and the
+        events of both files. Without a validation set, a part of the training set is held out as one.
+
     Raises:
         DataError: A file cannot be read or holds no example, parallel files differ in length, a line is bad (unless bad
             lines are skipped), a first line is clearly a header, or both files hold the same set of examples.
@@ -413,10 +289,10 @@ def read_files(
             "data.group_column (--group-column) divides the training set, but a validation set is given: leave out one "
             "of them"
         )
-    digests = [_digest(data, config) for data in files]
+    digests = [digest_data(data, config) for data in files]
     if files.valid is None:
         return _read_and_split(files, config, digests, validation_path)
-    key, corpus, note = _corpus_key(files, config, digests), None, ""
+    key, corpus, note = corpus_key(files, config, digests), None, ""
     if key and corpus_path is not None and corpus_path.exists():
         try:
             corpus = map_corpus(corpus_path, key, reads_features(config))
@@ -429,10 +305,10 @@ def read_files(
     else:
         assert train_file is not None
         training = _describe_training_set(files, config, train_file, valid_file.examples)
-    overlap = _overlap_note(training.report.shared, len(valid_file.examples), str(files.train))
+    overlap = overlap_note(training.report.shared, len(valid_file.examples), str(files.train))
     valid_read, content = _validation_read(files, config, valid_file, overlap, digests, validation_path)
     train_read = FileRead(
-        path=_path_or_name(files.train),
+        path=path_or_name(files.train),
         examples=training.num_examples,
         bad_lines=list(training.report.bad),
         num_blank_lines=training.report.blank,
@@ -476,7 +352,7 @@ def _describe_training_set(
     examples = train_file.examples
     num_shared = _count_shared(examples, validation_examples, files, config)
     notes = (_header_note(examples, validation_examples, files, config), _describe_columns(files, config))
-    texts = _text_note(train_file, config, "trained on", _unit(files.train))
+    texts = text_note(train_file, config, "trained on", _unit(files.train))
     report = ReadingReport(tuple(train_file.bad_lines), train_file.num_blank_lines, num_shared, texts)
     return _TrainingSet(examples, len(examples), report, "; ".join(filter(None, notes)), _count_columns(files, config))
 
@@ -492,7 +368,7 @@ def _validation_read(
     """Return the event for a validation set, and the content of its copy in the run folder, if it is in memory."""
     assert files.valid is not None
     read = FileRead(
-        path=_path_or_name(files.valid),
+        path=path_or_name(files.valid),
         examples=len(valid_file.examples),
         bad_lines=valid_file.bad_lines,
         num_blank_lines=valid_file.num_blank_lines,
@@ -500,7 +376,7 @@ def _validation_read(
         target=files.valid_target,
         digest=digests[1],
         target_digest=digests[3],
-        texts=_text_note(valid_file, config, "scored", _unit(files.valid)),
+        texts=text_note(valid_file, config, "scored", _unit(files.valid)),
     )
     if not isinstance(files.valid, InMemoryTable) or validation_path is None:
         return read, b""
@@ -510,20 +386,16 @@ def _validation_read(
     return read._replace(path=validation_path, note=note, digest=digest_bytes(content)), content
 
 
-def _overlap_note(num_shared: int, num_examples: int, training_set: str) -> str:
-    """Return a note on validation examples that are training examples, too; "" without any."""
-    verb = "is" if num_shared == 1 else "are"
-    return (
-        f"{num_shared:,} of {count_noun(num_examples, 'example')} {verb} also in {training_set}" if num_shared else ""
-    )
-
-
 def read_validation_file(files: TrainingInputs, config: DataConfig) -> ExampleFile:
     """Read the validation set that is given beside the training set.
 
     Args:
         files: Training and validation data.
         config: Data settings.
+
+    Returns:
+        The examples, with their line numbers and the bad lines. The validation file of a run folder or of prepared data
+        is read by its own columns (`pair_file_config`).
 
     Raises:
         DataError: As in `read_files`.
@@ -541,52 +413,35 @@ def read_validation_file(files: TrainingInputs, config: DataConfig) -> ExampleFi
     return valid_file
 
 
+def read_validation_examples(files: TrainingInputs, config: DataConfig, run: Path) -> list[Example]:
+    """Return the validation examples of a training that has written its run folder.
+
+    They are those of the prepared data; of the run folder, if they were held out or are a table in memory; or of the
+    validation file.
+
+    Args:
+        files: Training and validation data.
+        config: Data settings as they were given to the training.
+        run: Run folder.
+
+    Raises:
+        DataError: As in `read_files` and `read_prepared_data`.
+        ConfigError: As in `read_files`, or the prepared data is given with another validation set.
+        RunError: The file of the run folder is missing or no regular file.
+    """
+    prepared = prepared_folder(files)
+    if prepared is not None:
+        return read_prepared_validation(prepared, read_description(prepared))
+    if files.valid is None or isinstance(files.valid, InMemoryTable):
+        path = run / VALIDATION
+        open_regular_file(path).close()  # a pipe in the folder of another user would be waited for
+        return read_examples(path, validation_file_config(config)).examples
+    return read_validation_file(files, config).examples
+
+
 def _unit(data: Path | InMemoryTable) -> str:
     """Return the noun of a row of a file or of a table."""
     return data.unit if isinstance(data, InMemoryTable) else "line"
-
-
-def _text_note(reading: ExampleFile, config: DataConfig, treatment: str, unit: str) -> str:
-    """Return a note about exact duplicates, and about spaces at the ends of texts that are symbols; "" without any.
-
-    Args:
-        reading: Content of a file.
-        config: Data settings.
-        treatment: What happens with each duplicate: "trained on".
-        unit: Noun of a row.
-    """
-    notes, tokenizers, examples = list[str](), build_tokenizers(config), reading.examples
-    num_repeated = len(examples) - len(set(examples))
-    if num_repeated:
-        are = "example repeats" if num_repeated == 1 else "examples repeat"
-        places = list_lines(_repeated_lines(reading), unit=unit)
-        notes.append(f"{num_repeated:,} {are} an earlier one exactly ({places}): each is {treatment}")
-    for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
-        texts = ((line, getattr(example, side)) for line, example in zip(reading.line_numbers, examples, strict=True))
-        spaced = [(line, text) for line, text in texts if text != text.strip()]
-        # Tokenizers of words ignore such spaces; the others do not.
-        lines = [line for line, text in spaced if tokenizer.split(text) != tokenizer.split(text.strip())]
-        if lines:
-            kept = "is a symbol" if tokenizer.kind in ("characters", "subwords") else "is a part of a symbol"
-            notes.append(_space_note(side, lines, unit, kept))
-    return "; ".join(notes)
-
-
-def _space_note(side: str, lines: Sequence[int], unit: str, kept: str) -> str:
-    """Return a note about the texts of some lines, which begin or end with a space."""
-    begin = f"{side} begins or ends" if len(lines) == 1 else f"{side}s begin or end"
-    places = list_lines(lines, unit=unit)
-    return f"{len(lines):,} {begin} with a space, which {kept} ({places}): remove such spaces if they mean nothing"
-
-
-def _repeated_lines(reading: ExampleFile) -> list[int]:
-    """Return the numbers of the lines whose example occurs before, in order."""
-    known, lines = set[Example](), list[int]()
-    for line, example in zip(reading.line_numbers, reading.examples, strict=True):
-        if example in known:
-            lines.append(line)
-        known.add(example)
-    return lines
 
 
 def _read_and_split(
@@ -605,9 +460,9 @@ def _read_and_split(
     content, num_held_out = format_validation_file(split.validation_examples), len(split.validation_examples)
     bad, blank = train_file.bad_lines, train_file.num_blank_lines
     note = "; ".join(filter(None, [header, ignored]))
-    texts = _text_note(train_file, config, "used", _unit(files.train))
+    texts = text_note(train_file, config, "used", _unit(files.train))
     held_out = f"held out of {files.train}: {description}"
-    num_training, path = len(split.training_examples), _path_or_name(files.train)
+    num_training, path = len(split.training_examples), path_or_name(files.train)
     reads = (
         FileRead(path, num_training, bad, blank, note, files.train_target, digests[0], digests[2], texts),
         FileRead(validation_path or path, num_held_out, [], 0, held_out, digest=digest_bytes(content)),
@@ -636,12 +491,12 @@ def _hold_out(
     return split_by_source(examples, config, str(files.train))
 
 
-def check_validation_set(
+def split_checked_examples(
     files: TrainingInputs, examples: Sequence[Example], groups: Sequence[str], config: DataConfig
-) -> None:
-    """Check that a validation set can be held out, or that the given one differs from the training set.
+) -> Sequence[Example]:
+    """Return the examples of a training set that are trained on: all, or those that are not held out.
 
-    This is for errors before something slow; `read_files` checks both, too. A pipe is not read.
+    The validation set is checked, for errors before something slow; `read_files` checks it, too. A pipe is not read.
 
     Args:
         files: Training and validation data.
@@ -655,10 +510,10 @@ def check_validation_set(
         ConfigError: The configured columns are not valid.
     """
     if files.valid is None:
-        _hold_out(files, examples, groups, config)
-        return
+        return _hold_out(files, examples, groups, config)[0].training_examples
     if find_stream([files.valid, files.valid_target]) is None:
         _count_shared(examples, read_validation_file(files, config).examples, files, config)
+    return examples
 
 
 def find_stream(files: Sequence[object]) -> Path | None:
@@ -766,36 +621,6 @@ def learn_symbols(
     return tokenizers, vocabularies
 
 
-def save_corpus(path: Path, corpus: EncodedCorpus, files: TrainingInputs, config: DataConfig) -> EncodedCorpus:
-    """Write a large corpus to disk, and return it as memory-mapped pages of the file.
-
-    If the files changed while they were read, or cannot be read twice, the corpus is saved with an empty key, which
-    never matches.
-
-    Args:
-        path: Corpus file.
-        corpus: Training examples in ids.
-        files: Data files from which they were read.
-        config: Data settings.
-
-    Returns:
-        The mapped corpus; the given one, in memory, if it has fewer than `MIN_CORPUS_SYMBOLS` symbols or cannot be
-        written.
-    """
-    if sum(len(column.values) for column in corpus.encoded.columns().values()) < MIN_CORPUS_SYMBOLS:
-        return corpus
-    if corpus.key != _corpus_key(files, config):
-        corpus = corpus._replace(key="")
-    try:
-        remove_file(path)
-        write_corpus(path, corpus)
-        return map_corpus(path, corpus.key, reads_features(config))
-    except (CorpusError, RunError):  # the disk is full or cannot be mapped: the corpus stays in memory
-        with suppress(RunError):
-            remove_file(path)
-        return corpus
-
-
 def first_line_note(examples: Sequence[Example], files: TrainingInputs, config: DataConfig) -> str:
     """Return a note if the first line of the training file may be a header, and the settings do not say; else "".
 
@@ -819,24 +644,6 @@ def _header_note(
     both_unknown = _is_header_unknown(files.valid, files.valid_target, config)
     note = check_shared_header(training_examples, validation_examples, str(files.valid)) if both_unknown else ""
     return note or header_note(training_examples)
-
-
-def _corpus_key(files: TrainingInputs, config: DataConfig, digests: Sequence[FileDigest | None] | None = None) -> str:
-    """Return a hash of everything that determines the corpus: formats, settings, file names and contents.
-
-    Empty for a pipe, which can be read only once, and for unreadable files. The contents are read if their checksums
-    are not given.
-    """
-    key = hashlib.sha256(msgspec.json.encode((CORPUS_FORMAT, unicodedata.unidata_version, config)))
-    for index, data in enumerate(files):
-        if data is None:
-            key.update(b"\0")
-            continue
-        digest = _digest(data, config) if digests is None else digests[index]
-        if digest is None:
-            return ""
-        key.update(os.fsencode(_path_or_name(data)) + b"\0" + bytes.fromhex(digest.sha256))
-    return key.hexdigest()
 
 
 def _count_shared(
@@ -865,182 +672,3 @@ def same_examples_error(files: TrainingInputs) -> DataError:
         f"{files.valid} holds the same examples as {files.train}: scores on training examples do not measure "
         "generalization; give examples that are not in the training file"
     )
-
-
-def add_pairs(
-    data: TrainingData, config: Config, unresolved: DataConfig
-) -> tuple[TrainingData, list[DataAugmented | PairsMixedIn]]:
-    """Return training data with synthetic and earlier pairs, where the settings ask for them, and their numbers.
-
-    Args:
-        data: Training data as texts.
-        config: Configuration.
-        unresolved: Data settings as they were given.
-
-    Raises:
-        DataError: No pair has a stem to replace, or the file of earlier pairs cannot be read.
-        ConfigError: A setting defines no tokenizer.
-    """
-    augmented = mixed = None
-    if config.training.augmentation != "none":
-        data, augmented = augment_data(data, config)
-    if config.training.mix_in:
-        data, mixed = mix_in_pairs(data, config, unresolved)
-    return data, [event for event in (augmented, mixed) if event is not None]
-
-
-def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> tuple[TrainingData, PairsMixedIn]:
-    """Return training data with the earlier pairs of `training.mix_in` after its examples, and their numbers.
-
-    They count for the vocabularies. Each epoch draws some of them (`TrainingState.rows_of_epoch`). Pairs whose sources
-    are in the validation set are left out, so that the validation still measures generalization; of running text,
-    words that are there with the same context, since a text has the same words again.
-
-    Args:
-        data: Training data as texts.
-        config: Configuration, whose `mix_in` names a file.
-        unresolved: Data settings as they were given; the format of the file is found by its own name.
-
-    Raises:
-        DataError: The file cannot be read or holds no example besides validation pairs, or a line is bad (unless bad
-            lines are skipped).
-    """
-    path = Path(config.training.mix_in)
-    read, new = read_examples(path, unresolved), data.training_examples
-    validation_keys = set(_mixing_keys(data.validation_examples, config.data))
-    keys = _mixing_keys(read.examples, config.data)
-    earlier = [example for example, key in zip(read.examples, keys, strict=True) if key not in validation_keys]
-    if not earlier:
-        raise DataError(f"{path}: the sources of all pairs are in the validation set; mix in other pairs")
-    event = PairsMixedIn(
-        path,
-        len(earlier),
-        num_drawn(len(new), config.training.mix_in_share),
-        len(new),
-        len(read.examples) - len(earlier),
-        read.bad_lines,
-        digest_file(path),
-    )
-    return data._replace(training_examples=[*new, *earlier], num_mixed_in=len(earlier)), event
-
-
-def _mixing_keys(examples: Sequence[Example], config: DataConfig) -> list[tuple[str, str]]:
-    """Return what earlier pairs must not share with validation pairs: the source, with its context if it has one."""
-    normalized = normalize_sources(examples, config)
-    return [(example.source, example.features if config.context_words else "") for example in normalized]
-
-
-COPY_TAG = "⟨copy⟩"
-"""Features tag of a synthetic pair whose target equals its source."""
-STEM = 3
-"""Minimum length of a stem: symbols shared by source and target."""
-STREAM = 0x61756700
-"""Random stream of augmentation."""
-
-
-def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, DataAugmented]:
-    """Return training data with synthetic pairs after its examples, and the numbers of both.
-
-    For n examples, n · `augmentation_ratio` pairs are made; those whose source is empty or has more than
-    `data.max_sequence_length` symbols are left out. Synthetic pairs are treated like others, also for the vocabularies.
-    They depend on the seed of the configuration.
-
-    Args:
-        data: Training data as texts.
-        config: Configuration, whose `augmentation` is not "none".
-
-    Raises:
-        DataError: The augmentation is "hallucinate", and no pair has a stem.
-        ConfigError: A setting defines no tokenizer.
-    """
-    kind, examples = config.training.augmentation, data.training_examples
-    assert kind != "none", "the settings request augmentation"
-    generator = np.random.default_rng([config.seed, STREAM])
-    count = round(config.training.augmentation_ratio * len(examples))
-    tokenizers, limit = build_tokenizers(config.data), config.data.max_sequence_length
-    if kind == "copy":
-        synthetic = copy_pairs(examples, tokenizers, count, generator)
-    else:
-        synthetic = hallucinate_pairs(examples, tokenizers, count, generator)
-    synthetic = [
-        example for example in synthetic if example.source and len(tokenizers.source.split(example.source)) <= limit
-    ]
-    return data._replace(training_examples=[*examples, *synthetic]), DataAugmented(kind, len(examples), len(synthetic))
-
-
-def copy_pairs(
-    examples: Sequence[Example], tokenizers: Tokenizers, count: int, generator: np.random.Generator
-) -> list[Example]:
-    """Return synthetic pairs whose source has the symbols of the target, with `COPY_TAG` as features.
-
-    The targets are drawn from the examples without replacement; after all, they are drawn again. Symbols of the target
-    are joined like those of a source: phones separated by spaces become a word.
-
-    Args:
-        examples: Training examples, at least one.
-        tokenizers: Tokenizers of sources and targets.
-        count: Number of pairs to return.
-        generator: Random generator.
-
-    References:
-        Liu & Hulden 2022, "Can a Transformer Pass the Wug Test?", section 3.
-    """
-    texts = [tokenizers.source.join(tokenizers.target.split(example.target)) for example in examples]
-    rounds = -(-count // len(examples))
-    rows = [row for _ in range(rounds) for row in generator.permutation(len(examples)).tolist()]
-    return [Example(texts[row], examples[row].target, COPY_TAG) for row in rows[:count]]
-
-
-def hallucinate_pairs(
-    examples: Sequence[Example], tokenizers: Tokenizers, count: int, generator: np.random.Generator
-) -> list[Example]:
-    """Return synthetic pairs: copies of examples in which every stem is replaced by random symbols.
-
-    A stem is a run of at least `STEM` symbols shared by source and target, aligned by minimum edit distance; its
-    replacement has its length and is equal in source and target. Random symbols are drawn uniformly from those that
-    occur in sources as well as in targets. The examples are drawn with replacement from those with a stem; their
-    features are kept.
-
-    Args:
-        examples: Training examples.
-        tokenizers: Tokenizers of sources and targets.
-        count: Number of pairs to return.
-        generator: Random generator.
-
-    Raises:
-        DataError: No pair has a stem.
-
-    References:
-        Anastasopoulos & Neubig 2019, "Pushing the Limits of Low-Resource Morphological Inflection", section 3.2.
-    """
-    pairs = [tokenizers.split_pair(example.source, example.target) for example in examples]
-    stems = [_stems(*pair) for pair in pairs]
-    rows = [row for row, shared in enumerate(stems) if shared]
-    if not rows:
-        raise DataError(
-            f'training.augmentation = "hallucinate" needs pairs whose sides share {STEM} symbols in a row; none here do'
-        )
-    source_symbols, target_symbols = ({symbol for pair in pairs for symbol in pair[side]} for side in (0, 1))
-    alphabet, synthetic = sorted(source_symbols & target_symbols), list[Example]()
-    for row in generator.choice(rows, count).tolist():
-        source, target = (list(side) for side in pairs[row])
-        for stem in stems[row]:
-            drawn = [alphabet[index] for index in generator.integers(len(alphabet), size=stem.size).tolist()]
-            source[stem.a : stem.a + stem.size] = target[stem.b : stem.b + stem.size] = drawn
-        texts = tokenizers.source.join(source), tokenizers.target.join(target)
-        synthetic.append(Example(*texts, examples[row].features))
-    return synthetic
-
-
-def _stems(source: Sequence[str], target: Sequence[str]) -> list["_SharedStem"]:
-    """Return the runs of at least `STEM` shared symbols."""
-    blocks = Levenshtein.opcodes(source, target).as_matching_blocks()
-    return [_SharedStem(*block) for block in blocks if block[2] >= STEM]
-
-
-class _SharedStem(NamedTuple):
-    """A shared run that starts at position a of the source and b of the target."""
-
-    a: int
-    b: int
-    size: int

@@ -8,6 +8,11 @@ import numpy as np
 
 from pellucid.data.examples import Example
 
+MAX_WEIGHTING_SOURCES = 1000
+"""Maximum number of validation sources that decide the weight of the pair n-gram model; of more, evenly spaced ones are
+taken."""
+MAX_CONFIDENCE_PAIRS = 2000
+"""Maximum number of validation pairs to which the confidence is fitted; of more, evenly spaced ones are taken."""
 SOURCES_AT_ONCE = 100
 """Number of sources that are decoded before the time is compared with the time limit."""
 Item = TypeVar("Item")

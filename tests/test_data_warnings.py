@@ -1,4 +1,4 @@
-"""Training warns about data on which it cannot succeed."""
+"""training/data_warnings.py: data on which a training cannot succeed, repeated examples, and spaces."""
 
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import symbol_kind_warnings
 from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
 from pellucid.tasks.registry import build_network, get_task
-from pellucid.training.training_data import data_warnings
+from pellucid.training.data_warnings import data_warnings
+from pellucid.training.training_data import TrainingFiles, read_files
 
 
 def find_data_warnings(
@@ -145,3 +146,35 @@ def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
         "note: 5 of 5 validation examples cannot be right: no training target contains 'B' (lines 1, 2, 3, 4 and 5 of"
     )
     assert expected in result.err
+
+
+def test_duplicates_and_spaces_at_the_ends_are_told(tmp_path: Path) -> None:
+    """One note for each file says how many there are, and what happens with them."""
+    train, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    train.write_text("ab\tx\nab\tx\nab\tx\nab\ty\ncd \tx\n ef\ty \n", "utf-8")
+    valid.write_text("gh\tx\ngh\tx\n", "utf-8")
+    first, second = read_files(TrainingFiles(train, valid), DataConfig(), None).reads
+    assert first.texts == (
+        "2 examples repeat an earlier one exactly (lines 2 and 3): each is trained on; 2 sources begin or end with a "
+        "space, which is a symbol (lines 5 and 6): remove such spaces if they mean nothing; 1 target begins or ends "
+        "with a space, which is a symbol (line 6): remove such spaces if they mean nothing"
+    )
+    assert second.texts == "1 example repeats an earlier one exactly (line 2): each is scored"
+    words = DataConfig(source_symbols="words", target_symbols="words")
+    assert "space" not in read_files(TrainingFiles(train, valid), words, None).reads[0].texts
+    split = read_files(TrainingFiles(train, None), DataConfig(), None).reads
+    assert split[0].texts.startswith(
+        "2 examples repeat an earlier one exactly (lines 2 and 3): each is used; 2 sources"
+    )
+
+
+def test_spaces_in_symbols_between_separators_are_told(tmp_path: Path) -> None:
+    """Regression test: such a space was not reported if it does not change the number of symbols."""
+    train, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    train.write_text("ab\tx|y\ncd\tx|y \n", "utf-8")
+    valid.write_text("gh\tx\n", "utf-8")
+    data = DataConfig(target_symbols="|")
+    assert read_files(TrainingFiles(train, valid), data, None).reads[0].texts == (
+        "1 target begins or ends with a space, which is a part of a symbol (line 2): remove such spaces if they mean "
+        "nothing"
+    )

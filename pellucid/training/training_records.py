@@ -1,0 +1,132 @@
+"""Records of a training in its log."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pellucid.data.readers import BadLine
+from pellucid.errors import quote
+from pellucid.run_folder.environment import describe_environment
+from pellucid.run_folder.identity import find_versions, format_versions
+from pellucid.run_folder.log import MAX_RECORD_SIZE, RunLog
+from pellucid.run_folder.progress import LOSS_WINDOW, Progress
+from pellucid.training.events import (
+    DataAugmented,
+    Event,
+    FileRead,
+    NetworkInitialized,
+    PairsMixedIn,
+    TrainingStarted,
+    TrainingStopped,
+    UpdateCompleted,
+    ValidationCompleted,
+)
+from pellucid.training.loop import TrainingState
+
+LoggedOnce = FileRead | DataAugmented | PairsMixedIn | NetworkInitialized
+"""Events whose records a log has once, before the first update."""
+
+
+def log_record(event: Event, fingerprint: str, state: TrainingState) -> dict[str, Any] | None:
+    """Return the log record of an event; None for the end and for most updates, whose losses are averaged.
+
+    The start of a training records its fingerprint, the hash of settings and data; the numbers that were derived from
+    the data; the versions of Pellucid and of the packages of its extensions; and the environment.
+
+    Args:
+        event: Event of the training loop.
+        fingerprint: Hash of the settings and the data.
+        state: Training state.
+    """
+    fields = progress_fields(event.progress)
+    match event:
+        case TrainingStarted():
+            start = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "fingerprint": fingerprint}
+            start["versions"] = format_versions(find_versions(state.config, of_training=True))
+            derived = {"epochs": event.epochs, "updates": event.updates, "batch_size": state.batch_size}
+            gpu = torch.cuda.get_device_name() if state.config.device == "cuda" else ""
+            environment = describe_environment(torch.get_num_threads(), gpu)
+            workers = {} if state.workers is None else {"workers": state.workers.size}
+            return {"event": "started", **fields, **derived, **start, **environment, **workers}
+        case UpdateCompleted():
+            if event.progress.update % LOSS_WINDOW:
+                return None
+            rates = {"learning_rate": event.learning_rate, "gradient_norm": event.gradient_norm}
+            return {"event": "stepped", **fields, "loss": event.progress.training_loss, **rates}
+        case ValidationCompleted():
+            # Before the first update, where a fine-tuning validates, there is no training loss.
+            loss = {"training_loss": event.progress.training_loss} if event.progress.update else {}
+            number = {"validation": event.progress.validations}
+            return {"event": "validated", **fields, **number, **event.metrics, **loss, "best": event.best}
+        case TrainingStopped():
+            return None
+
+
+def progress_fields(progress: Progress) -> dict[str, Any]:
+    """Return the progress fields of a log record.
+
+    Args:
+        progress: Progress of the training.
+    """
+    fields = {"update": progress.update, "samples": progress.samples, "epoch": progress.epoch}
+    return {**fields, "seconds": round(progress.seconds, 3)}
+
+
+def log_record_before_training(read: LoggedOnce) -> dict[str, Any]:
+    """Return the log record of an event before the first update, such as a data file with its bad lines.
+
+    Args:
+        read: Event before the first update.
+    """
+    if isinstance(read, NetworkInitialized):
+        counts = {name: len(getattr(read, name)) for name in ("new_source", "new_target", "new_features")}
+        if read.new_characters:
+            counts["new_characters"] = len(read.new_characters)
+        return {"event": "initialized", "run": str(read.run), "sha256": read.digest, **counts}
+    if isinstance(read, PairsMixedIn):
+        counts = {"examples": read.examples, "per_epoch": read.per_epoch, "new_examples": read.new_examples}
+        digest = {} if read.digest is None else {"sha256": read.digest.sha256}
+        return {"event": "mixed_in", "path": str(read.path), **counts, "bad_lines": len(read.bad_lines), **digest}
+    if isinstance(read, DataAugmented):
+        return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.num_synthetic}
+    fields = {
+        "examples": read.examples,
+        "blank_lines": read.num_blank_lines,
+        "bad_lines": (described := _describe_bad_lines(read.bad_lines)),
+    }
+    if len(described) < len(read.bad_lines):
+        fields["num_bad_lines"] = len(read.bad_lines)
+    digest = {} if read.digest is None else dict[str, Any](read.digest._asdict())
+    if read.target_digest is not None:
+        digest |= {f"target_{key}": value for key, value in read.target_digest._asdict().items()}
+    target = {"target": str(read.target)} if read.target else {}
+    return {"event": "read", "path": str(read.path), **target, **digest, **fields}
+
+
+def _describe_bad_lines(bad_lines: Sequence[BadLine]) -> list[str]:
+    """Return the descriptions of the first bad lines, as many as fit into a line of the log."""
+    described, size = list[str](), 0
+    for line in bad_lines:
+        text = str(line)
+        size += 6 * len(text)  # a character takes at most six bytes in JSON
+        if size > MAX_RECORD_SIZE // 2:
+            break
+        described.append(text)
+    return described
+
+
+def changed_files(log: RunLog, reads: Sequence[FileRead]) -> list[str]:
+    """Return a clause for each data file whose content differs from that in the log of a run.
+
+    Args:
+        log: Log of the run.
+        reads: Events of the training and the validation file.
+    """
+    changed = []
+    for name, record, read in zip(("training", "validation"), log.all("read"), reads, strict=False):
+        if read.digest is not None and record.get("sha256") not in (None, read.digest.sha256):
+            former = f"{quote(record['path'])} with {record['examples']:,} examples in the log of the run"
+            changed.append(f"the {name} file differs: {former}, {read.path} with {read.examples:,} now")
+    return changed

@@ -1,0 +1,75 @@
+"""training/training_records.py: the records of a training in its log."""
+
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from trained_runs import (
+    DataFiles,
+    make_copy_examples,
+    make_small_config,
+    train_to_end,
+    write_copy_files,
+)
+
+from pellucid.run_folder.log import read_log
+from pellucid.training import session, training_records
+
+
+def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged_events = list[str]()
+    monkeypatch.setattr(session, "will_compile", lambda: True)
+    monkeypatch.setattr(
+        session,
+        "load_kernels",
+        lambda: logged_events.extend(each["event"] for each in read_log(tmp_path / "run")),
+    )
+    train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
+    assert logged_events == ["compiling"]
+    assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
+
+
+def test_the_log_has_the_checksums_of_the_data_files(tmp_path: Path) -> None:
+    pairs, targets = write_copy_files(tmp_path), tmp_path / "dev.target.txt"
+    lines = [example.source for example in make_copy_examples(10, seed=2)]
+    (tmp_path / "train.txt").write_text("".join(f"{line}\n" for line in "abcd"))
+    (tmp_path / "dev.txt").write_text("".join(f"{line}\n" for line in lines))
+    targets.write_text("".join(f"{line}\r\n" for line in lines), newline="")
+    parallel = DataFiles(tmp_path / "train.txt", tmp_path / "dev.txt", tmp_path / "train.txt", targets)
+    for name, files in (("pairs", pairs), ("parallel", parallel)):
+        train_to_end(files, tmp_path / name, make_small_config({"epochs": 1}))
+        records = [record for record in read_log(tmp_path / name) if record["event"] == "read"]
+        expected = [(files.train, files.train_target), (files.valid, files.valid_target)]
+        for record, (path, target) in zip(records, expected, strict=True):
+            for prefix, file in (("", path), ("target_", target)):
+                content = None if file is None else file.read_bytes()
+                size, checksum = record.get(f"{prefix}size"), record.get(f"{prefix}sha256")
+                assert size == (None if content is None else len(content))
+                assert checksum == (None if content is None else hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="named pipes")
+def test_the_log_has_no_checksum_of_a_pipe(tmp_path: Path) -> None:
+    files, pipe = write_copy_files(tmp_path), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pipe.write_bytes, files.valid.read_bytes())
+        train_to_end(files._replace(valid=pipe), tmp_path / "run", make_small_config({"epochs": 1}))
+    train, valid = (record for record in read_log(tmp_path / "run") if record["event"] == "read")
+    assert {"size", "sha256"} <= set(train) and not {"size", "sha256"} & set(valid)
+
+
+def test_many_bad_lines_do_not_damage_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the record of a file with 13,000 bad lines was longer than a reader of the log accepts."""
+    monkeypatch.setattr(training_records, "MAX_RECORD_SIZE", 8_000)
+    train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
+    train.write_text("a\ta\nb\tb\n" * 30 + "bad line\n" * 40)
+    dev.write_text("a\ta\nc\tc\n")
+    config = make_small_config({"epochs": 1}, data={"on_bad_line": "skip"})
+    train_to_end(DataFiles(train, dev), tmp_path / "run", config)
+    first, second, *_ = (record for record in read_log(tmp_path / "run") if record["event"] == "read")
+    assert 0 < len(first["bad_lines"]) < 40 == first["num_bad_lines"] and len(json.dumps(first)) < 8_000
+    assert second["bad_lines"] == [] and "num_bad_lines" not in second
