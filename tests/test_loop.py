@@ -346,6 +346,39 @@ def test_the_best_validation_has_the_best_chosen_metric(
     assert events[-1].progress.best_update == 3 * (1 + max(index for index, is_best in enumerate(best) if is_best))
 
 
+@pytest.mark.parametrize(
+    ("settings", "exact", "best_update"),
+    [
+        ({}, [0.0, 50.0, 0.0, 0.0, 0.0, 0.0, 0.0, 10.0, 20.0, 20.0], 9 * 3),
+        ({}, [0.0, 50.0, 0.0, 0.0, 0.0, 0.0, 0.0, 10.0, 9.0, 9.0], 8 * 3),
+        ({"metric": "symbol_accuracy"}, [0.0] * 10, 8 * 3),
+        ({}, [0.0, 100.0, 0.0, 0.0, 0.0, 0.0, 0.0, 10.0, 20.0, 20.0], 2 * 3),
+        ({"lr_schedule": "constant"}, [0.0, 50.0, 0.0, 0.0, 0.0, 0.0, 0.0, 10.0, 20.0, 20.0], 2 * 3),
+        ({"patience": 20}, [0.0, 50.0, 0.0, 0.0, 0.0, 0.0, 0.0, 10.0, 20.0, 20.0], 2 * 3),
+        ({"metric": "loss"}, [0.0] * 10, 1 * 3),
+    ],
+)
+def test_a_small_validation_set_selects_from_the_last_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: dict[str, Any], exact: list[float], best_update: int
+) -> None:
+    script_validations(monkeypatch, losses=[1.0, *[2.0] * 9], exact=exact)
+    config = make_small_config({"epochs": 10, "perfect_patience": 0, **settings})
+    session, restored = build_session(config), build_session(config)
+    for _ in fit(session):
+        save_training_state(tmp_path / "state", session, "data")
+        restore_training_state(tmp_path / "state", restored, "data")
+        assert restored.progress == session.progress
+    assert session.progress.best_update == best_update
+
+
+def test_a_large_validation_set_selects_from_all_validations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "SMALL_VALIDATION_SET", len(VALIDATION_EXAMPLES))
+    script_validations(monkeypatch, losses=[1.0] * 10, exact=[0.0, 50.0, *[10.0] * 8])
+    session = build_session(make_small_config({"epochs": 10}))
+    list(fit(session))
+    assert session.progress.best_update == 2 * 3
+
+
 def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     script_validations(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
     events = list(fit(build_session(make_small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
@@ -622,8 +655,16 @@ def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
 
 @pytest.mark.parametrize(
     ("examples", "validation_examples", "epochs", "interval"),
-    [(3600, 450, 30.0, 1), (1000, 500, 57.0, 1), (1000, 501, 57.0, 2), (1000, 2167, 57.0, 5), (1000, 2167, 200.0, 5)]
-    + [(100, 2167, 180.0, 18), (100, 2167, 9.0, 1), (100, 0, 180.0, 1), (1, 10**6, 1e6, 100_000)],
+    [
+        (3600, 450, 30.0, 1),
+        (1000, 500, 57.0, 1),
+        (1000, 501, 57.0, 2),
+        (1000, 2167, 57.0, 5),
+        (100, 2167, 180.0, 18),
+        (100, 2167, 9.0, 1),
+        (100, 0, 180.0, 1),
+        (1, 10**6, 1e6, 100_000),
+    ],
 )
 def test_a_large_validation_set_is_decoded_after_several_epochs(
     examples: int, validation_examples: int, epochs: float, interval: float

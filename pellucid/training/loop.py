@@ -46,6 +46,12 @@ from pellucid.training.worker_group import UpdateRequest, WorkerGroup
 
 MIX_IN_STREAM = 0x6D697800
 """Random stream of the earlier pairs that are drawn for an epoch."""
+ACCURACY_METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy")
+"""Metrics that count correct outputs or symbols."""
+LAST_PART = 0.8
+"""Share of the maximum number of epochs after which the last part of a training begins."""
+SMALL_VALIDATION_SET = 400
+"""Number of validation examples from which the best of all validations decides."""
 MIN_EVAL_INTERVAL = 1e-6
 """Minimum number of epochs between validations, which bounds their number; it is less than an update."""
 MIN_VALIDATIONS = 10
@@ -409,6 +415,35 @@ def validations_due(state: TrainingState, progress: Progress, num_batches: int) 
     return max(num_due, progress.validations + 1) if is_out_of_time(state, progress) else num_due
 
 
+def starts_last_part(state: TrainingState, progress: Progress, num_batches: int) -> bool:
+    """Return whether a validation is the first one of the last part, from which on earlier validations do not count.
+
+    The last part begins after `LAST_PART` of the maximum number of epochs, where the cosine schedule has a learning
+    rate near zero. On a small validation set, the best of all validations is often an early one that is best by chance.
+    So a training with fewer than `SMALL_VALIDATION_SET` validation examples saves the best parameters of its last part
+    (docs/ablations.md). It saves the best of all validations if another schedule, patience, an initial run or another
+    metric than the share of correct outputs or symbols is given, or if all outputs were correct before.
+
+    Args:
+        state: Training state, for its settings and its validation set.
+        progress: Progress of the training before the validation.
+        num_batches: Number of batches in the current epoch.
+    """
+    training = state.config.training
+    if (
+        len(state.validation_examples) >= SMALL_VALIDATION_SET
+        or training.lr_schedule != "cosine"
+        or training.patience
+        or training.initial_run
+        or training.metric not in ACCURACY_METRICS
+        or progress.best is None
+        or _is_perfect(progress.best, training.metric)
+    ):
+        return False
+    start = LAST_PART * state.epochs - 1e-9
+    return progress.best_update / num_batches < start <= _epochs_done(progress, num_batches)
+
+
 def lowers_rate(config: TrainingConfig, stale: int) -> bool:
     """Return whether the plateau schedule reduces the learning rate at this validation: at every `PLATEAU_PATIENCE`-th
     validation without improvement; never in other schedules.
@@ -542,8 +577,9 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
         metrics[config.metric] = compute_metric(config.metric, evaluated_examples(traces, references, scored))
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
-    improved = progress.best is None or validation_rank(metrics, config.metric) > progress.best
-    stale, best = (0, validation_rank(metrics, config.metric)) if improved else (progress.stale + 1, progress.best)
+    former = None if starts_last_part(state, progress, num_batches) else progress.best
+    improved = former is None or validation_rank(metrics, config.metric) > former
+    stale, best = (0, validation_rank(metrics, config.metric)) if improved else (progress.stale + 1, former)
     seconds = time.perf_counter() - start_time
     was_out_of_time = is_out_of_time(state, progress)
     progress = msgspec.structs.replace(
