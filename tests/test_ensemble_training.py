@@ -317,7 +317,7 @@ def test_the_time_before_a_job_is_a_part_of_its_limit(monkeypatch: pytest.Monkey
     assert run_job(TrainingJob(trained.files, tmp_path, trained.config, seconds_spent=30.0), channel)
     # The checkpoint of a worker that starts again has counted them.
     assert run_job(TrainingJob(trained.files, trained.run, trained.config, seconds_spent=30.0), channel)
-    assert starts == pytest.approx([0.0, -30.0, 0.0], abs=1.0)
+    assert starts == pytest.approx([0.0, -30.0, 0.0], abs=10.0)
 
 
 def test_a_command_tells_a_cluster_how_much_of_the_time_is_spent(
@@ -333,5 +333,6 @@ def test_a_command_tells_a_cluster_how_much_of_the_time_is_spent(
     monkeypatch.setattr("pellucid.cluster.ray_group.run_in_group", run_in_group)
     arguments = [str(files.train), "--valid", str(files.valid), "--run", str(tmp_path / "run")]
     args = TrainingFlagParser(TrainArguments, "train", arguments).parse()
-    assert list(_train_on_cluster(args, copy_task_run().config, JobResources(), time.monotonic() - 30)) == [None]
-    assert jobs[0].folder == tmp_path / "run" and 30 <= jobs[0].seconds_spent < 40
+    started_at = time.monotonic() - 30
+    assert list(_train_on_cluster(args, copy_task_run().config, JobResources(), started_at)) == [None]
+    assert jobs[0].folder == tmp_path / "run" and 30 <= jobs[0].seconds_spent <= time.monotonic() - started_at
