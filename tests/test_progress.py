@@ -394,7 +394,8 @@ def test_a_time_limit_that_allows_hardly_any_update_is_called_too_short() -> Non
     assert over.endswith("2,340 updates, but the time is over already, so that one update is made\n")
     assert "0:00:05 from now" in report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=5.0))
     progress = Progress(update=1, batch=1, best_update=1, finished="its time limit of 5s is reached")
-    note = "the time sufficed for 1 update only, at most one epoch: train in another run folder with a longer --time"
+    note = "the time sufficed for 1 update only: train in another run folder with a longer --time"
     assert note in report_to_file(TrainingStopped(progress))
-    for changes in ({"epoch": 1}, {"update": 2000}, {"finished": "all its passes over the data are done"}):
+    assert "999 updates only" in report_to_file(TrainingStopped(msgspec.structs.replace(progress, epoch=9, update=999)))
+    for changes in ({"update": 1000}, {"finished": "all its passes over the data are done"}):
         assert "sufficed" not in report_to_file(TrainingStopped(msgspec.structs.replace(progress, **changes)))

@@ -47,7 +47,7 @@ from pellucid.training.events import (
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
 FEW_UPDATES = 1000
-"""Number of updates below which a time limit that allows no second epoch is called too short."""
+"""Number of updates below which the time limit of a training is called too short."""
 MAX_LISTED_BAD_LINES = 5
 """Maximum number of listed bad lines."""
 MAX_SILENCE = 30.0
@@ -473,10 +473,10 @@ def stop_line(event: TrainingStopped, was_finished: bool) -> str:
     progress = event.progress
     start = "nothing to do, the training has stopped before" if was_finished else "stopped"
     kept = " (the network of the start: no validation was better)" if progress.best and not progress.best_update else ""
-    is_short = progress.finished.startswith(TIME_LIMIT_REASON) and progress.update < FEW_UPDATES and not progress.epoch
+    is_short = progress.finished.startswith(TIME_LIMIT_REASON) and progress.update < FEW_UPDATES
     updates = count_noun(progress.update, "update")
     short = (
-        f"; note: the time sufficed for {updates} only, at most one epoch: train in another run folder with a longer "
+        f"; note: the time sufficed for {updates} only: train in another run folder with a longer "
         "--time or a smaller --size"
         if is_short
         else ""
