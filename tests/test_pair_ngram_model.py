@@ -19,7 +19,7 @@ def fit(sequences: list[list[int]], order: int) -> NgramModel:
     """Fit the model to sequences of the tokens 0 to 3, with begin and end."""
     tokens = [token for sequence in sequences for token in (BEGIN, *sequence, END)]
     begins = [is_begin for sequence in sequences for is_begin in (True, *[False] * (len(sequence) + 1))]
-    # The tokens that occur are numbered without gaps, as the model expects.
+    # The tokens that occur are numbered without gaps, as in `DictionaryModel`.
     names = sorted(set(tokens))
     return fit_ngram_model(np.array([names.index(token) for token in tokens]), np.array(begins), len(names), order)
 
@@ -109,6 +109,19 @@ def test_probabilities_equal_those_of_the_definition(sequences: list[list[int]],
         assert sum(found.values()) == pytest.approx(1, abs=1e-5)
         for token, value in found.items():
             assert value == pytest.approx(expected.probability(token, history), rel=1e-5)
+
+
+@pytest.mark.parametrize("names", [[0, 2, 5], [2, 3, 5], [5, 0, 2]])
+def test_numbers_of_tokens_may_have_gaps(names: list[int]) -> None:
+    """Regression test: the count of another token was removed instead of that of the first token, or an index error."""
+    tokens, begins = np.array([2, 0, 1, 2, 1, 1, 2, 0, 0]), np.array([1, 0, 0, 1, 0, 0, 1, 0, 0], bool)
+    # Numbers in the same order without gaps, and a seventh that occurs nowhere.
+    order = np.argsort(np.argsort(names))
+    without_gaps = fit_ngram_model(order[tokens], begins, 7, 3)
+    with_gaps = fit_ngram_model(np.array(names)[tokens], begins, 7, 3)
+    assert with_gaps.token[1:].tolist() == np.array(sorted(names))[without_gaps.token[1:]].tolist()
+    for values, expected in list(zip(with_gaps, without_gaps, strict=True))[1:]:
+        assert values.tolist() == expected.tolist()
 
 
 @given(SEQUENCES, st.integers(1, 4))

@@ -71,7 +71,7 @@ def fit_ngram_model(
         tokens: Tokens of all sequences, one after the other. Each sequence begins with a token that occurs nowhere
             else, and is never predicted.
         begins: True for the first token of each sequence.
-        num_tokens: Number of different tokens.
+        num_tokens: Number of different tokens, which are 0 to num_tokens − 1; some may occur nowhere.
         order: Highest order, at least 1.
 
     References:
@@ -104,7 +104,7 @@ def fit_ngram_model(
         suffixes = orders[n - 2].numbers[found.place] if n > 1 else np.zeros(len(found.token), np.int64)
         counts = _adjusted_counts(orders, n, lengths)
         if n == 1:
-            counts[tokens[np.flatnonzero(begins)[:1]]] = 0
+            counts[found.numbers[begins]] = 0
         probabilities, weights = _smooth(found, counts, kept[n], lower[suffixes], len(kept[n - 1]))
         here, below = slice(offsets[n], offsets[n + 1]), slice(offsets[n - 1], offsets[n])
         model.token[here] = found.token[kept[n]]
