@@ -1,5 +1,6 @@
 """pair_ngram/ngram_model.py: probabilities compared with an implementation over dictionaries, from the definition."""
 
+import tracemalloc
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -122,6 +123,32 @@ def test_numbers_of_tokens_may_have_gaps(names: list[int]) -> None:
     assert with_gaps.token[1:].tolist() == np.array(sorted(names))[without_gaps.token[1:]].tolist()
     for values, expected in list(zip(with_gaps, without_gaps, strict=True))[1:]:
         assert values.tolist() == expected.tolist()
+
+
+def test_memory_does_not_hold_the_text_of_each_order() -> None:
+    """Regression test: fitting took 265 bytes a token, since each order kept a number for every token of the text."""
+    tokens = np.random.default_rng(1).integers(0, 30, (10_000, 10))
+    tokens[:, 0], tokens[:, -1] = 30, 31
+    begins = np.zeros(tokens.shape, bool)
+    begins[:, 0] = True
+    tracemalloc.start()
+    fit_ngram_model(tokens.reshape(-1), begins.reshape(-1), 32, 8)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 170 * tokens.size
+
+
+@given(SEQUENCES, st.integers(1, 4))
+def test_the_first_token_has_the_probability_of_a_token_that_occurs_nowhere(
+    sequences: list[list[int]], order: int
+) -> None:
+    model = fit(sequences, order)
+    unigrams, size = (
+        model.token[1 : model.first_child[1]],
+        len({token for sequence in sequences for token in sequence}) + 1,
+    )
+    begin = 1 + int(np.flatnonzero(unigrams == unigrams.max() - 1)[0])
+    assert model.log_probability[begin] == pytest.approx(model.backoff[0] - np.log(size), abs=1e-5)
 
 
 @given(SEQUENCES, st.integers(1, 4))
