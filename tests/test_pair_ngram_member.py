@@ -18,14 +18,12 @@ from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.outputs import DecodedOutput
 from pellucid.decoding.pair_ngram_member import (
-    ALIGNMENT_PENALTY,
     NUM_OUTPUTS,
     WEIGHTS,
     CandidateScores,
     PairNgramMember,
     choose_weight,
     edits_of_best,
-    finite_scores,
     interpolate,
     rank_by_both,
 )
@@ -78,9 +76,29 @@ def make_hypothesis(score: float) -> Hypothesis:
     return Hypothesis(DecodedOutput(np.zeros(0, np.int64), np.zeros(0, np.float32), empty, empty, empty), score)
 
 
-def test_missing_alignments_are_below_all_others() -> None:
-    assert finite_scores(np.array([-3.0, -np.inf, -5.0])).tolist() == [-3.0, -5.0 - ALIGNMENT_PENALTY, -5.0]
-    assert finite_scores(np.array([-np.inf, -np.inf])).tolist() == [0.0, 0.0]
+def test_an_output_without_an_alignment_has_one_score_in_all_lists(
+    transducer: Transducer, pair_ngram: PairNgramPredictor
+) -> None:
+    """Regression test: its score was 10 less than the lowest of the other candidates, and 0 without another one."""
+    options, model = DecodingOptions(prefix="1234567"), pair_ngram.model
+    source, target = (
+        vocabulary.encode(text)
+        for vocabulary, text in ((transducer.vocabularies.source, "x"), (transducer.vocabularies.target, "1234567"))
+    )
+    assert model.log_probability(source, target) == -np.inf
+    assert model.score(source, target) == 8 * model.table.unseen < model.score(source, target[:4])
+    predictor = with_weight(transducer, pair_ngram, 0.6).with_options(options)
+    scores = list[list[float]]()
+    for beam_size, nbest in ((1, 1), (3, 1), (3, 3), (8, 8)):
+        traces = predictor.with_beam(beam_size).nbest(["x"], nbest)[0]
+        assert all(trace.pair_ngram_score is not None for trace in traces)
+        for trace in traces:
+            expected = 0.4 * trace.score + 0.6 * model.score(
+                source, transducer.vocabularies.target.encode(trace.symbols)
+            )
+            assert search_score(trace) == pytest.approx(expected, abs=1e-4)
+        scores.append([search_score(trace) for trace in traces if trace.output == "1234567"])
+    assert len(scores[-1]) == 1 and all(each == pytest.approx(scores[-1], abs=1e-4) for each in scores if each)
 
 
 def test_outputs_of_probability_zero_come_last() -> None:

@@ -87,6 +87,16 @@ def test_given_targets_have_the_scores_of_the_search(examples: list[Pair]) -> No
     assert math.isfinite(model.log_probability((4, 5, 6), (5, 5, 5)))
 
 
+@given(EXAMPLES, st.lists(st.integers(3, 6), max_size=5), st.lists(st.integers(4, 5), max_size=5))
+def test_scores_without_an_alignment_are_below_those_with_one(
+    examples: list[Pair], source: list[int], target: list[int]
+) -> None:
+    model = fit(examples)
+    lowest = model.table.unseen * (max(len(source), len(target)) + 1)
+    assert model.score(source, target) >= lowest - 1e-6
+    assert model.score(source, [4] * (4 * len(source) + 1)) == model.table.unseen * (4 * len(source) + 2)
+
+
 @given(EXAMPLES, st.integers(1, 5))
 def test_nbest_lists_are_distinct_and_sorted(examples: list[Pair], count: int) -> None:
     model, by_source = fit(examples), defaultdict[tuple[int, ...], list[int]](list)

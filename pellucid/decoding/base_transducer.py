@@ -265,7 +265,7 @@ class BaseTransducer(BasePredictor):
                 if constraints.allows(row, output):
                     added.append((row, output))
                     targets.append(target)
-            scores.append([model.log_probability(source, target) for target in targets])
+            scores.append([model.score(source, target) for target in targets])
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
             candidates[row].append(hypothesis._replace(tree=found[row][0].tree))
         return [rank_by_both(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]

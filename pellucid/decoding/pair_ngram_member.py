@@ -4,9 +4,11 @@ For a source x, the candidates y are the outputs of the network's search and of 
 
     s(y) = (1 − w) log p_network(y|x) + w log p_pair(x, y),
 
-where w is the weight of the pair n-gram model, chosen on the validation set at the end of the training. Outputs that
-were truncated at the maximum length follow the finished ones. With the weight 0, the outputs of the network keep the
-order of its search, and precede the others: the first ones are those without a pair n-gram model.
+where w is the weight of the pair n-gram model, chosen on the validation set at the end of the training. For an output
+without an alignment, log p_pair is the score of unseen graphones (`PairNgram.score`), so that s(y) never depends on
+the other candidates. Outputs that were truncated at the maximum length follow the finished ones. With the weight 0,
+the outputs of the network keep the order of its search, and precede the others: the first ones are those without a
+pair n-gram model.
 
 B sources, K candidates.
 """
@@ -24,8 +26,6 @@ from pellucid.shapes import Bool, Float, Int
 
 NUM_OUTPUTS = 5
 """Number of outputs of the pair n-gram model that are candidates."""
-ALIGNMENT_PENALTY = 10.0
-"""Difference between the score of an output without an alignment and the lowest score of the others, in nats."""
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))
 """Weights from which the best is chosen: 0 to 1. After a short training, the network may be much the worse model."""
 
@@ -90,7 +90,7 @@ class CandidateScores(NamedTuple):
     network: Float[np.ndarray, " K"]
     """Log-probability of each candidate by the network."""
     pair_ngram: Float[np.ndarray, " K"]
-    """Joint log-probability of source and candidate by the pair n-gram model; finite (`finite_scores`)."""
+    """Joint log-probability of source and candidate by the pair n-gram model; finite (`PairNgram.score`)."""
     finished: Bool[np.ndarray, " K"]
     """False for a candidate that was truncated at the maximum length."""
 
@@ -120,22 +120,11 @@ def interpolate(
 
     Args:
         network: Log-probabilities by the network; −∞ is one.
-        pair_ngram: Log-probabilities by the pair n-gram model; finite.
+        pair_ngram: Scores by the pair n-gram model; finite.
         weight: Weight w of the pair n-gram model.
     """
     finite = np.where(np.isneginf(network), 0.0, network)
     return np.where(np.isneginf(network), -np.inf, (1 - weight) * finite + weight * pair_ngram)
-
-
-def finite_scores(scores: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
-    """Return log-probabilities in which −∞, of outputs without an alignment, is `ALIGNMENT_PENALTY` below the lowest.
-
-    Args:
-        scores: Log-probabilities of the candidates of one source by the pair n-gram model.
-    """
-    finite = scores[np.isfinite(scores)]
-    lowest = float(finite.min()) - ALIGNMENT_PENALTY if len(finite) else 0.0
-    return np.where(np.isfinite(scores), scores, lowest)
 
 
 def output_ids(hypothesis: Hypothesis) -> TargetIds:
@@ -174,13 +163,13 @@ def rank_by_both(
     Args:
         hypotheses: Candidates, with their log-probabilities as scores: those of the network's search first, in its
             order, which they keep with the weight 0.
-        pair_ngram: Their log-probabilities by the pair n-gram model.
+        pair_ngram: Their scores by the pair n-gram model; finite (`PairNgram.score`).
         weight: Weight of the pair n-gram model.
         nbest: Maximum number of hypotheses to return.
     """
     candidates = CandidateScores(
         np.array([hypothesis.score for hypothesis in hypotheses]),
-        finite_scores(np.array(pair_ngram)),
+        np.array(pair_ngram),
         np.array([hypothesis.decoded.is_finished for hypothesis in hypotheses], np.bool_),
     )
     scores = interpolate(candidates.network, candidates.pair_ngram, weight)

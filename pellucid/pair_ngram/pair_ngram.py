@@ -184,6 +184,20 @@ class PairNgram:
         _, scores = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
         return float(scores[0]) if len(scores) else -np.inf
 
+    def score(self, source: Sequence[int], target: Sequence[int]) -> float:
+        """Return the log-probability of a source with a target; without an alignment, a lower finite number.
+
+        It is (max(S, T) + 1) log p(unseen graphone) for S source and T target symbols, as if each of them were an
+        unseen graphone, and the end unseen as well. No alignment of unseen graphones has a lower score.
+
+        Args:
+            source: Source ids.
+            target: Target ids, without the end symbol.
+        """
+        log_probability = self.log_probability(source, target)
+        lowest = self.table.unseen * (max(len(source), len(target)) + 1)
+        return log_probability if np.isfinite(log_probability) else lowest
+
     def align(self, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]] | None:
         """Return the number of source and target symbols of each chunk of the most probable alignment.
 

@@ -19,7 +19,6 @@ from pellucid.decoding.pair_ngram_member import (
     PairNgramMember,
     choose_weight,
     edits_of_best,
-    finite_scores,
 )
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
@@ -163,10 +162,11 @@ def choose_pair_ngram_weight(
 
 def _scores(traces: Sequence[Trace]) -> CandidateScores:
     """Return the scores of the candidates of one source."""
-    scores = [-np.inf if trace.pair_ngram_score is None else trace.pair_ngram_score for trace in traces]
+    # The only output of a text without symbols has no score by the pair n-gram model.
+    scores = [0.0 if trace.pair_ngram_score is None else trace.pair_ngram_score for trace in traces]
     return CandidateScores(
         np.array([trace.score for trace in traces]),
-        finite_scores(np.array(scores)),
+        np.array(scores),
         np.array([trace.finished for trace in traces], np.bool_),
     )
 
