@@ -59,7 +59,8 @@ class BaseTransducer(BasePredictor):
     """
 
     pair_ngram: PairNgramMember | None = None
-    """Pair n-gram model whose outputs and scores take part in searches, by the ids of one network; None for none.
+    """Pair n-gram model whose outputs and scores take part in searches, by the ids of one network, unless its weight is
+    0; None for none.
     Scores of given targets and samples are those of the network alone."""
 
     decodes_by_symbol: ClassVar[bool] = True
@@ -190,15 +191,18 @@ class BaseTransducer(BasePredictor):
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
-        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest)
+        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest, self._ranks_by_both)
 
     def _search_for_margins(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example; at least two if a pair n-gram model ranks them."""
         beam_size = max(nbest, self.config.search.beam_size)
-        return self._search(chunk, beam_size, max(nbest, 2) if self._ranks_by_both else nbest)
+        ranks_by_both = self._ranks_by_both
+        return self._search(chunk, beam_size, max(nbest, 2) if ranks_by_both else nbest, ranks_by_both)
 
     def candidates(self, examples: Sequence[Example]) -> list[list[Trace]]:
         """Return all outputs of the search and of the pair n-gram model, if there is one, ranked by their scores.
+
+        With the weight 0 of the pair n-gram model, those of the search are first, in its order.
 
         Args:
             examples: Examples; their targets are ignored.
@@ -206,23 +210,28 @@ class BaseTransducer(BasePredictor):
         Raises:
             InputError: As in `predict_examples`.
         """
-        beam_size = self.config.search.beam_size
-        return list(self._check_and_decode(lambda chunk: self._search(chunk, beam_size, sys.maxsize), examples))
+        beam_size, adds_outputs = self.config.search.beam_size, self._allows_pair_ngram
+        return list(
+            self._check_and_decode(lambda chunk: self._search(chunk, beam_size, sys.maxsize, adds_outputs), examples)
+        )
 
-    def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int) -> list[list[Trace]]:
-        """Return at most `nbest` outputs of each example, from a beam of the given size."""
+    def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int, ranks_by_both: bool) -> list[list[Trace]]:
+        """Return at most `nbest` outputs of each example, from a beam of the given size.
+
+        `ranks_by_both` adds those of the pair n-gram model, whatever its weight is.
+        """
         constraints, search = self._constraints(chunk), self.config.search
         # All constraints of the chunk decide, so that the composition of a batch changes nothing.
         fits_kernel = fits_search_kernel(search_properties(search, self.options, constraints, self.is_ensemble))
         score = hypothesis_scorer(search)
-        num_kept = beam_size if self._ranks_by_both else min(nbest, beam_size)
+        num_kept = beam_size if ranks_by_both else min(nbest, beam_size)
         prepared = self._encode_chunk(chunk, ChunkConfig(beam_size, nbest, constraints))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 batch_constraints = constraints.take(batch.rows)
                 config = BeamConfig(batch.limits, beam_size, num_kept, score, batch_constraints, self.options.lattice)
                 hypotheses = self._run_search(batch, config, fits_kernel)
-                if self._ranks_by_both:
+                if ranks_by_both:
                     # Ranking needs numbers. `_add_traces` checks again: the added outputs have new scores.
                     checked = check_finite_outputs(hypotheses, self.name, self.config)
                     hypotheses = self._rank_by_both(batch, checked, batch_constraints, nbest)
@@ -236,9 +245,14 @@ class BaseTransducer(BasePredictor):
 
     @property
     def _ranks_by_both(self) -> bool:
-        """True if a pair n-gram model takes part in searches.
+        """True if a pair n-gram model takes part in searches: one of a weight above 0."""
+        return self.pair_ngram is not None and self.pair_ngram.weight > 0 and self._allows_pair_ngram
 
-        It does not if the search settings exclude it (`ranks_with_pair_ngram`), or if options change attention, which
+    @property
+    def _allows_pair_ngram(self) -> bool:
+        """True if there is a pair n-gram model, of any weight, and searches may rank by it.
+
+        They do not if the search settings exclude it (`ranks_with_pair_ngram`), or if options change attention, which
         shows an effect on the network.
         """
         changes_attention = self.options.attention_options != NO_OPTIONS
@@ -292,7 +306,7 @@ class BaseTransducer(BasePredictor):
             ConfigError: There is no pair n-gram model.
         """
         if self.pair_ngram is None:
-            raise ConfigError("the predictor has no pair n-gram model with a weight above 0")
+            raise ConfigError("the predictor has no pair n-gram model")
         model, _, network = self.pair_ngram
         network_ids, symbols = self._network_ids(network), self.vocabularies.target.symbols
         outputs = list[tuple[str, ...]]()
@@ -326,9 +340,7 @@ class BaseTransducer(BasePredictor):
     def check_pair_ngram_alignment(self) -> None:
         """Raise `ConfigError` if there is no pair n-gram model."""
         if self.pair_ngram is None:
-            raise ConfigError(
-                "the run has no pair n-gram model with a weight above 0; align the pairs by attention, or without a run"
-            )
+            raise ConfigError("the run has no pair n-gram model; align the pairs by attention, or without a run")
 
     def _align_by_pair_ngram(self, example: Example) -> Alignment | None:
         """Return the most probable alignment of a pair."""
