@@ -21,6 +21,7 @@ from pellucid.decoding.pair_ngram_member import (
     NUM_OUTPUTS,
     WEIGHTS,
     CandidateScores,
+    NetworkIds,
     PairNgramMember,
     choose_weight,
     edits_of_best,
@@ -99,6 +100,21 @@ def test_an_output_without_an_alignment_has_one_score_in_all_lists(
             assert search_score(trace) == pytest.approx(expected, abs=1e-4)
         scores.append([search_score(trace) for trace in traces if trace.output == "1234567"])
     assert len(scores[-1]) == 1 and all(each == pytest.approx(scores[-1], abs=1e-4) for each in scores if each)
+
+
+def test_ids_of_a_network_are_mapped_without_copied_symbols_and_features() -> None:
+    assert NetworkIds().map_source([4, 9, 5, 6, -1], 6) == [4, 5], "regression test: left to the callers"
+    ids = NetworkIds(np.array([0, 1, 2, 3, 7, 4, 5]), np.array([0, 1, 2, 3, 6, 4, 5]))
+    assert ids.map_source([5, 9, 4, 6, -1], 6) == [4, 5]
+    assert ids.map_target((4, 5)) == (6, 4) and NetworkIds().map_target([4]) == NetworkIds().unmap_target([4]) == (4,)
+
+
+def test_the_map_of_target_ids_is_inverted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the whole vocabulary was sorted for each output."""
+    ids, sort, sorts = NetworkIds(target=np.array([0, 1, 2, 3, 6, 4, 5])), np.argsort, list[object]()
+    monkeypatch.setattr(np, "argsort", lambda values: sorts.append(0) or sort(values))
+    assert [ids.unmap_target(ids.map_target((4, symbol))) for symbol in (4, 5, 6)] == [(4, 4), (4, 5), (4, 6)]
+    assert len(sorts) == 1
 
 
 def test_outputs_of_probability_zero_come_last() -> None:

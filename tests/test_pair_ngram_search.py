@@ -190,9 +190,11 @@ def test_alignments_cover_source_and_target(examples: list[Pair], others: list[P
     model = fit(examples)
     graphones = set(model.graphones.tolist())
     for source, target in [*examples, *others]:
-        sizes = model.align(source, target)
+        aligned = model.align(source, target)
         most = model.numbering.target_chunk
-        assert sizes is not None, "each source symbol may write any 0 to M symbols"
+        assert aligned is not None, "each source symbol may write any 0 to M symbols"
+        sizes = aligned.sizes
+        assert aligned.log_probability == model.log_probability(source, target)
         assert sum(height for height, _ in sizes) == len(source) and sum(width for _, width in sizes) == len(target)
         assert all((height == 1 and width <= most) or (height, width) == (2, 1) for height, width in sizes)
         expected = joint_probabilities(model, source, target)

@@ -16,6 +16,7 @@ from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.trace_alignment import align_trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError, ConfigError
+from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.run_folder.predictor_loader import load
 
@@ -102,6 +103,12 @@ def test_the_pair_ngram_model_of_a_run_aligns_pairs() -> None:
         for source, target in alignment.links:
             starts = [start for start in digit if start <= source < start + 3]
             assert [digit[start] for start in starts] == [alignment.target[target]]
+    with pytest.MonkeyPatch.context() as patch:
+        searches = list[object]()
+        search = fitted.model.__class__._search
+        patch.setattr(PairNgram, "_search", lambda *arguments: searches.append(0) or search(*arguments))
+        assert model.align_by_pair_ngram(examples[:4]) == found
+        assert len(searches) == 4, "regression test: two searches for each pair"
     unseen = model.align_by_pair_ngram([Example("ten", "99"), Example("one", "123456789")])
     assert unseen[0] is not None and len(unseen[0].source) == 3 and unseen[0].target == ("9", "9")
     assert unseen[1] is None

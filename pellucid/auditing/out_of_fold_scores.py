@@ -359,12 +359,12 @@ def align_outputs(
         if not output or output == example.target:
             found.append(())
             continue
-        sizes = predictor.model.align(encoded.source.row(row), encoded.target.row(row)[:-1])
+        aligned = predictor.model.align(encoded.source.row(row), encoded.target.row(row)[:-1])
         starts = (
             _symbol_starts(predictor.tokenizers.source, example.source),
             _symbol_starts(predictor.tokenizers.target, output),
         )
-        found.append(_chunk_spans(sizes or [], *starts))
+        found.append(_chunk_spans(aligned.sizes if aligned else [], *starts))
     return found
 
 

@@ -271,8 +271,7 @@ class BaseTransducer(BasePredictor):
         network_ids, sources, lengths = self._network_ids(network), batch.source.tolist(), batch.lengths.tolist()
         candidates, scores, added = list(map(list, found)), list[list[float]](), list[tuple[int, TargetIds]]()
         for row, hypotheses in enumerate(found):
-            source = network_ids.map_source(sources[row][: lengths[row]])
-            source = [symbol for symbol in source if symbol < model.numbering.source_size]
+            source = network_ids.map_source(sources[row][: lengths[row]], model.numbering.source_size)
             targets = [network_ids.map_target(output_ids(hypothesis)) for hypothesis in hypotheses]
             for target in missing_outputs(model, source, targets, batch.limits.of_source(row)):
                 output = network_ids.unmap_target(target)
@@ -312,7 +311,7 @@ class BaseTransducer(BasePredictor):
         outputs = list[tuple[str, ...]]()
         for example in convert_argument("examples", examples, Sequence[Example]):
             ids = self.vocabularies.source.encode(self.tokenizers.source.split(example.source))
-            found = model.search(network_ids.map_source(ids), 1) if ids else []
+            found = model.search(network_ids.map_source(ids, model.numbering.source_size), 1) if ids else []
             target = network_ids.unmap_target(found[0].target) if found else ()
             outputs.append(tuple(symbols[identity - NUM_SPECIAL] for identity in target))
         return outputs
@@ -350,11 +349,11 @@ class BaseTransducer(BasePredictor):
         network_ids = self._network_ids(network)
         symbols = [tuple(tokenizer.split(text)) for (tokenizer, _), text in zip(sides, example[:2], strict=True)]
         source, target = (vocabulary.encode(side) for (_, vocabulary), side in zip(sides, symbols, strict=True))
-        ids = network_ids.map_source(source), network_ids.map_target(target)
-        sizes = model.align(*ids) if ids[0] else None
-        if sizes is None:
+        ids = network_ids.map_source(source, model.numbering.source_size), network_ids.map_target(target)
+        found = model.align(*ids) if ids[0] else None
+        if found is None:
             return None
-        return Alignment(symbols[0], symbols[1], chunks_of_sizes(sizes), min(0.0, model.log_probability(*ids)))
+        return Alignment(symbols[0], symbols[1], chunks_of_sizes(found.sizes), min(0.0, found.log_probability))
 
     def _refuse_lattice(self, operation: str) -> None:
         """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""

@@ -14,6 +14,8 @@ B sources, K candidates.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -45,7 +47,8 @@ class PairNgramMember(NamedTuple):
     name other symbols, so there is no default."""
 
 
-class NetworkIds(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class NetworkIds:
     """Ids of a network of an ensemble."""
 
     source: Int[np.ndarray, " U"] | None = None
@@ -53,17 +56,17 @@ class NetworkIds(NamedTuple):
     target: Int[np.ndarray, " V"] | None = None
     """The network's id of each target id of the ensemble; None if they are equal."""
 
-    def map_source(self, ids: Sequence[int]) -> list[int]:
-        """Return the network's ids of source ids of the ensemble, without ids of copied symbols.
+    def map_source(self, ids: Sequence[int], num_ids: int) -> list[int]:
+        """Return the network's ids of source ids of the ensemble, without those of copied symbols and of features.
 
         Args:
             ids: Source ids.
+            num_ids: Number of source ids of the network without features.
         """
-        if self.source is None:
-            return list(ids)
-        known = np.array([identity for identity in ids if 0 <= identity < len(self.source)], np.int64)
-        mapped: list[int] = self.source[known].tolist()
-        return mapped
+        if self.source is not None:
+            known = [identity for identity in ids if 0 <= identity < len(self.source)]
+            ids = self.source[np.array(known, np.int64)].tolist()
+        return [identity for identity in ids if 0 <= identity < num_ids]
 
     def map_target(self, ids: Sequence[int]) -> TargetIds:
         """Return the network's ids of target ids of the ensemble.
@@ -79,9 +82,13 @@ class NetworkIds(NamedTuple):
         Args:
             ids: Target ids.
         """
-        if self.target is None:
-            return tuple(ids)
-        return tuple(np.argsort(self.target)[np.array(ids, np.int64)].tolist())
+        inverse = self._inverse_target
+        return tuple(ids) if inverse is None else tuple(inverse[np.array(ids, np.int64)].tolist())
+
+    @cached_property
+    def _inverse_target(self) -> Int[np.ndarray, " V"] | None:
+        """The ensemble's id of each target id of the network; None if they are equal."""
+        return None if self.target is None else np.argsort(self.target)
 
 
 class CandidateScores(NamedTuple):

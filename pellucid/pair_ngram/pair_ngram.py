@@ -54,6 +54,15 @@ class PairOutput(NamedTuple):
     """Natural logarithm of its joint probability with the source."""
 
 
+class ChunkedPair(NamedTuple):
+    """The most probable alignment of a source with a target."""
+
+    sizes: list[tuple[int, int]]
+    """Number of source and of target symbols of each chunk, in order."""
+    log_probability: float
+    """Joint log-probability of source and target, over their alignments in the beam."""
+
+
 MAX_PYTHON_WORK = 500 * 8**2
 """Sum of the squares of the source lengths that a process searches in Python before Numba is loaded: 500 words of eight
 symbols. Loading takes as long as 850 searches of words (`benchmarks/backend_thresholds.py`). The time of a search grows
@@ -198,18 +207,20 @@ class PairNgram:
         lowest = self.table.unseen * (max(len(source), len(target)) + 1)
         return log_probability if np.isfinite(log_probability) else lowest
 
-    def align(self, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]] | None:
-        """Return the number of source and target symbols of each chunk of the most probable alignment.
+    def align(self, source: Sequence[int], target: Sequence[int]) -> ChunkedPair | None:
+        """Return the most probable alignment of a source with a target, and their log-probability, from one search.
 
         Args:
             source: Source ids.
             target: Target ids, without the end symbol.
 
         Returns:
-            The sizes of the chunks, in order; None without an alignment (`chunk_limits`).
+            The sizes of the chunks, with what `log_probability` returns; None without an alignment (`chunk_limits`).
         """
-        outputs, _ = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
-        return self._chunk_sizes(outputs[0].tolist(), len(source), list(target)) if len(outputs) else None
+        outputs, scores = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
+        if not len(outputs):
+            return None
+        return ChunkedPair(self._chunk_sizes(outputs[0].tolist(), len(source), list(target)), float(scores[0]))
 
     def knows_symbols(self, source: Sequence[int]) -> bool:
         """Return whether each symbol of a source is a chunk by itself, so that `search` skips none.
