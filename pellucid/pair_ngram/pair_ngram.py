@@ -19,14 +19,14 @@ import numpy as np
 
 from pellucid.alignment.types import MAX_PAIR_EDGES, ChunkLimits, GraphoneKeys, SymbolPairs
 from pellucid.argument_checks import argument_error, convert_argument
-from pellucid.data.vocabulary import NUM_SPECIAL, UNK
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.dependencies import has_package
 from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
 from pellucid.pair_ngram.ngram_model import LOWEST, NgramModel, fit_ngram_model
 from pellucid.pair_ngram.python_search import PythonSearch
 from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits
-from pellucid.shapes import Bool, Float, Int
+from pellucid.shapes import Float, Int
 
 ORDER = 8
 """Default order of the n-gram model, in graphones."""
@@ -296,10 +296,10 @@ class PairNgram:
 
 
 def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order: int = ORDER) -> PairNgram | None:
-    """Fit a model to examples; examples without an alignment, or with an unknown target symbol, are left out.
+    """Fit a model to examples; examples without an alignment are left out.
 
     Args:
-        pairs: Sources and targets, without end symbols.
+        pairs: Sources and targets, without end symbols and without unknown target symbols.
         source_size: Number of source ids.
         target_size: Number of target ids.
         order: Order of the n-gram model.
@@ -310,7 +310,6 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
     """
     from pellucid.alignment.lattice import align_pairs, alignable_rows, estimate_graphones
 
-    pairs = drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
     fitting = [GraphoneKeys(source_size, target_size, SOURCE_CHUNK, chunk) for chunk in TARGET_CHUNKS]
     fitting = [numbering for numbering in fitting if numbering.fits]
     enough = [numbering for numbering in fitting if _has_enough_alignments(pairs, chunk_limits(numbering.target_chunk))]
@@ -344,26 +343,6 @@ def _has_enough_alignments(pairs: SymbolPairs, limits: ChunkLimits) -> bool:
     edges = limits.count_edges(np.diff(pairs.source_offsets), np.diff(pairs.target_offsets))
     num_short = int(np.count_nonzero(edges <= MAX_PAIR_EDGES))
     return len(alignable_rows(pairs, limits)) >= MIN_ALIGNED * num_short
-
-
-def drop_examples(
-    pairs: SymbolPairs, marks: Bool[np.ndarray, " n"], offsets: Int[np.ndarray, " offsets"]
-) -> SymbolPairs:
-    """Return the examples without a marked symbol; the pairs themselves if no symbol is marked.
-
-    Args:
-        pairs: Sources and targets.
-        marks: For each source id of all examples, or for each target id, whether it is marked.
-        offsets: Offsets of the examples in the marks: those of the sources or of the targets.
-    """
-    if not marks.any():
-        return pairs
-    kept = np.diff(np.concatenate([[0], np.cumsum(marks)])[offsets]) == 0
-    columns = list[Int[np.ndarray, " n"]]()
-    for ids, offsets in ((pairs.source, pairs.source_offsets), (pairs.target, pairs.target_offsets)):
-        lengths = np.diff(offsets)
-        columns += [ids[np.repeat(kept, lengths)], np.concatenate([[0], np.cumsum(lengths[kept])])]
-    return SymbolPairs(*columns)
 
 
 def _split_keys(

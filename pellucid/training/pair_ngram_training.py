@@ -80,10 +80,10 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
     limit = state.time_limit
     max_cells = int(min(MAX_CELLS, FITTING_SHARE * limit * CELLS_PER_SECOND))
     context_size = 2 * predictor.config.data.context_words
-    model, count = fit_encoded_examples(training, vocabularies, max_cells, context_size)
+    model, num_fitted, num_chosen = fit_encoded_examples(training, vocabularies, max_cells, context_size)
     available = count_plain_examples(training, vocabularies, context_size)
     if model is None:
-        return FittedPairNgram(None, PairNgramFitted(0, available, 0.0, 0, are_all_too_long=not count))
+        return FittedPairNgram(None, PairNgramFitted(0, available, 0.0, 0, are_all_too_long=not num_chosen))
     references = _references(state.validation_examples, predictor.tokenizers.target)
     pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
     sources = [Example(example.source, "") for example in references]
@@ -91,7 +91,7 @@ def fit_missing_pair_ngram(state: TrainingState, folder: Path, fingerprint: str)
         sources, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit, 1, FIRST_SOURCES
     )
     right = [bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)]
-    return FittedPairNgram(model, PairNgramFitted(count, available, _percentage(right), len(right)))
+    return FittedPairNgram(model, PairNgramFitted(num_fitted, available, _percentage(right), len(right)))
 
 
 class WeightedPairNgram(NamedTuple):
