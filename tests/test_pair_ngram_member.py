@@ -12,11 +12,11 @@ from trained_runs import digits_run
 
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.decoding.constraints import Lexicon
+from pellucid.decoding.constraints import NO_CONSTRAINTS, Lexicon
 from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
-from pellucid.decoding.outputs import DecodedOutput
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
 from pellucid.decoding.pair_ngram_member import (
     NUM_OUTPUTS,
     WEIGHTS,
@@ -26,8 +26,10 @@ from pellucid.decoding.pair_ngram_member import (
     choose_weight,
     edits_of_best,
     interpolate,
+    propose_outputs,
     rank_by_both,
 )
+from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, ConfigError, RunError
@@ -297,6 +299,31 @@ def test_the_pair_ngram_model_alone_gives_its_best_outputs(
     assert joined.predict_by_pair_ngram(examples) == expected
     with pytest.raises(ConfigError, match="no pair n-gram model"):
         transducer.predict_by_pair_ngram(examples)
+
+
+def test_outputs_are_proposed_without_a_network(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    """Regression test: only a predictor, with its network, could tell which outputs become candidates."""
+    ids = [transducer.vocabularies.source.encode(example.source) for example in examples[:2]]
+    lengths = np.array([len(row) for row in ids])
+    source = np.zeros((2, lengths.max()), np.int64)
+    for row, values in enumerate(ids):
+        source[row, : len(values)] = values
+    batch = SourceBatch(np.arange(2), source, lengths, batch_length_limits(LengthLimits(0, 10), 2), lengths)
+    best = [pair_ngram.model.search(row, NUM_OUTPUTS) for row in ids]
+    found = [[make_hypothesis(-1.0)], [make_hypothesis(-1.0)]]  # empty outputs
+    member = PairNgramMember(pair_ngram.model, 0.5, 0)
+    proposed = propose_outputs(member, NetworkIds(), batch, found, NO_CONSTRAINTS)
+    assert proposed.added == [(row, output.target) for row in (0, 1) for output in best[row]]
+    for row in (0, 1):
+        expected = [pair_ngram.model.score(ids[row], target) for target in ((), *(each.target for each in best[row]))]
+        assert proposed.scores[row] == expected
+    forbidden = NO_CONSTRAINTS._replace(forbidden=np.array([best[0][0].target[0]]))
+    assert all(
+        best[0][0].target[0] not in target
+        for _, target in propose_outputs(member, NetworkIds(), batch, found, forbidden).added
+    )
 
 
 def test_outputs_of_the_pair_ngram_model_satisfy_constraints(

@@ -16,7 +16,7 @@ from pellucid.argument_checks import convert_argument
 from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_sequence_examples
-from pellucid.data.vocabulary import EOS, NUM_SPECIAL
+from pellucid.data.vocabulary import EOS
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
@@ -28,8 +28,7 @@ from pellucid.decoding.pair_ngram_member import (
     NetworkIds,
     PairNgramMember,
     TargetIds,
-    missing_outputs,
-    output_ids,
+    propose_outputs,
     rank_by_both,
 )
 from pellucid.decoding.preprocessing import (
@@ -259,28 +258,19 @@ class BaseTransducer(BasePredictor):
         return self.pair_ngram is not None and ranks_with_pair_ngram(self.config.search) and not changes_attention
 
     def _rank_by_both(
-        self, batch: SourceBatch, found: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
+        self, batch: SourceBatch, hypotheses: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
     ) -> list[list[Hypothesis]]:
         """Return the best outputs of each source by the network and by the pair n-gram model.
 
-        `found` are those of the network's search. The network scores those outputs of the pair n-gram model that
-        satisfy the constraints; they are candidates as well.
+        `hypotheses` are those of the network's search. The network scores those that the pair n-gram model adds.
         """
         assert self.pair_ngram is not None
-        model, weight, network = self.pair_ngram
-        network_ids, sources, lengths = self._network_ids(network), batch.source.tolist(), batch.lengths.tolist()
-        candidates, scores, added = list(map(list, found)), list[list[float]](), list[tuple[int, TargetIds]]()
-        for row, hypotheses in enumerate(found):
-            source = network_ids.map_source(sources[row][: lengths[row]], model.numbering.source_size)
-            targets = [network_ids.map_target(output_ids(hypothesis)) for hypothesis in hypotheses]
-            for target in missing_outputs(model, source, targets, batch.limits.of_source(row)):
-                output = network_ids.unmap_target(target)
-                if constraints.allows(row, output):
-                    added.append((row, output))
-                    targets.append(target)
-            scores.append([model.score(source, target) for target in targets])
+        ids = self._network_ids(self.pair_ngram.network)
+        added, scores = propose_outputs(self.pair_ngram, ids, batch, hypotheses, constraints)
+        candidates = list(map(list, hypotheses))
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
-            candidates[row].append(hypothesis._replace(tree=found[row][0].tree))
+            candidates[row].append(hypothesis._replace(tree=hypotheses[row][0].tree))
+        weight = self.pair_ngram.weight
         return [rank_by_both(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]
 
     def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[Hypothesis]:
@@ -307,13 +297,12 @@ class BaseTransducer(BasePredictor):
         if self.pair_ngram is None:
             raise ConfigError("the predictor has no pair n-gram model")
         model, _, network = self.pair_ngram
-        network_ids, symbols = self._network_ids(network), self.vocabularies.target.symbols
-        outputs = list[tuple[str, ...]]()
+        network_ids, outputs = self._network_ids(network), list[tuple[str, ...]]()
         for example in convert_argument("examples", examples, Sequence[Example]):
             ids = self.vocabularies.source.encode(self.tokenizers.source.split(example.source))
             found = model.search(network_ids.map_source(ids, model.numbering.source_size), 1) if ids else []
             target = network_ids.unmap_target(found[0].target) if found else ()
-            outputs.append(tuple(symbols[identity - NUM_SPECIAL] for identity in target))
+            outputs.append(self.vocabularies.target.decode(target))
         return outputs
 
     def align_by_pair_ngram(self, pairs: Sequence[Example]) -> list[Alignment | None]:

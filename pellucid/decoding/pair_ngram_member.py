@@ -21,8 +21,10 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from msgspec import Meta
 
+from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
+from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.pair_ngram.pair_ngram import PairNgram
 from pellucid.shapes import Bool, Float, Int
 
@@ -144,21 +146,53 @@ def output_ids(hypothesis: Hypothesis) -> TargetIds:
     return tuple(ids[:-1] if hypothesis.decoded.is_finished else ids)
 
 
-def missing_outputs(
-    model: PairNgram, source: Sequence[int], found: Collection[TargetIds], limits: LengthLimits
-) -> list[TargetIds]:
-    """Return the best outputs of a pair n-gram model that a search has not found.
+class ProposedOutputs(NamedTuple):
+    """Outputs that a pair n-gram model adds to those of a search, and its scores of all."""
+
+    added: list[tuple[int, TargetIds]]
+    """Row of the source and target ids of each added output, by row."""
+    scores: list[list[float]]
+    """For each source, the scores of the outputs of the search, then of the added ones (`PairNgram.score`)."""
+
+
+def propose_outputs(
+    member: PairNgramMember,
+    ids: NetworkIds,
+    batch: SourceBatch,
+    hypotheses: Sequence[Sequence[Hypothesis]],
+    constraints: Constraints,
+) -> ProposedOutputs:
+    """Return outputs of a pair n-gram model that a search has not found, and its scores of all outputs.
 
     Args:
-        model: Pair n-gram model.
-        source: Source ids.
-        found: Outputs of the search.
-        limits: Minimum and maximum output length.
+        member: The model.
+        ids: Ids of the network to which the model was fitted, for those of the predictor.
+        batch: Sources of the search, with the limits of output lengths.
+        hypotheses: Outputs of the search, of each source.
+        constraints: Constraints of the sources, which added outputs satisfy.
     """
+    model, sources, lengths = member.model, batch.source.tolist(), batch.lengths.tolist()
+    proposed = ProposedOutputs([], [])
+    for row, of_source in enumerate(hypotheses):
+        source = ids.map_source(sources[row][: lengths[row]], model.numbering.source_size)
+        targets = [ids.map_target(output_ids(hypothesis)) for hypothesis in of_source]
+        for target in _missing_outputs(model, source, targets, batch.limits.of_source(row)):
+            output = ids.unmap_target(target)
+            if constraints.allows(row, output):
+                proposed.added.append((row, output))
+                targets.append(target)
+        proposed.scores.append([model.score(source, target) for target in targets])
+    return proposed
+
+
+def _missing_outputs(
+    model: PairNgram, source: Sequence[int], known: Collection[TargetIds], limits: LengthLimits
+) -> list[TargetIds]:
+    """Return the best outputs of a pair n-gram model, of an allowed length, that are not among the known ones."""
     return [
         output.target
         for output in model.search(source, NUM_OUTPUTS)
-        if output.target not in found and limits.minimum <= len(output.target) <= limits.maximum
+        if output.target not in known and limits.minimum <= len(output.target) <= limits.maximum
     ]
 
 
