@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_lattice import key_of, list_alignments, to_pairs
 from test_pair_ngram_model import probability
 
-from pellucid.alignment import lattice
+from pellucid.alignment import types
 from pellucid.pair_ngram import pair_ngram
 from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
 from pellucid.pair_ngram.search import search_outputs
@@ -134,7 +134,7 @@ def test_the_beam_is_smaller_for_thousands_of_graphones_of_one_source_symbol() -
 
 def test_examples_that_are_too_long_do_not_decide_the_size_of_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression test: with 1 % of them, the largest chunks were chosen, with which still more are too long."""
-    for module in (pair_ngram, lattice):
+    for module in (pair_ngram, types):
         monkeypatch.setattr(module, "MAX_PAIR_EDGES", 300)
     examples = [((4, 5), (4, 5))] * 30 + [((4,) * 20, (4,) * 20)]
     model = fit_pair_ngram(to_pairs(examples), *SIZES)

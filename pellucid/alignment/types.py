@@ -5,14 +5,14 @@ N examples.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, overload
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from pellucid.errors import DataError, quote
-from pellucid.shapes import Int
+from pellucid.shapes import Bool, Int
 
 EPSILON, SEPARATOR, SIDE_SEPARATOR = "_", "|", "}"
 """Marks of Phonetisaurus' corpus format: no symbol, between the symbols of a chunk, and between its two sides."""
@@ -21,7 +21,7 @@ AlignmentMethod = Literal["auto", "em", "attention"]
 """Method of an alignment: expectation-maximization or the attention of a model; auto: attention if there is a model."""
 ChunkSize = Annotated[int, Meta(ge=1, le=16)]
 
-LengthsType = TypeVar("LengthsType", int, Int[np.ndarray, "..."])
+Lengths = Int[np.ndarray, "..."]
 
 MAX_PAIR_EDGES = 2**24
 """Maximum number of edges of the lattice of one pair, which bounds memory; longer pairs have no alignment."""
@@ -53,25 +53,55 @@ class ChunkLimits(NamedTuple):
             with_both = self.max_source * self.max_target
         return with_both + self.insertions + self.deletions
 
-    def count_edges(self, num_source: LengthsType, num_target: LengthsType) -> LengthsType:
+    @overload
+    def count_edges(self, num_source: int, num_target: int) -> int: ...
+
+    @overload
+    def count_edges(self, num_source: Lengths, num_target: Lengths) -> Lengths: ...
+
+    def count_edges(self, num_source: int | Lengths, num_target: int | Lengths) -> int | Lengths:
         """Return the maximum number of edges of a lattice; pairs with more than `MAX_PAIR_EDGES` are not aligned.
 
         Args:
             num_source: S, number of source symbols, or an array of such numbers.
             num_target: T, number of target symbols, or an array of such numbers.
         """
-        edges: LengthsType = (num_source + 1) * (num_target + 1) * self.num_sizes
-        return edges
+        return (num_source + 1) * (num_target + 1) * self.num_sizes
 
-    def allow(self, num_source: int, num_target: int) -> bool:
-        """Return whether a source and a target of these lengths have an alignment.
+    @overload
+    def allow(self, num_source: int, num_target: int) -> bool: ...
+
+    @overload
+    def allow(self, num_source: Lengths, num_target: Lengths) -> Bool[np.ndarray, "..."]: ...
+
+    def allow(self, num_source: int | Lengths, num_target: int | Lengths) -> bool | Bool[np.ndarray, "..."]:
+        """Return whether a source and a target of these lengths can be divided into such chunks.
 
         Args:
-            num_source: S, number of source symbols.
-            num_target: T, number of target symbols.
+            num_source: S, number of source symbols, or an array of such numbers.
+            num_target: T, number of target symbols, or an array of such numbers.
         """
-        fits_target = self.insertions or num_target <= num_source * self.max_target
-        return fits_target and (self.deletions or num_source <= num_target * self.max_source)
+        fits_target = self.insertions | (num_target <= num_source * self.max_target)
+        return fits_target & (self.deletions | (num_source <= num_target * self.max_source))
+
+    @overload
+    def can_align(self, num_source: int, num_target: int) -> bool: ...
+
+    @overload
+    def can_align(self, num_source: Lengths, num_target: Lengths) -> Bool[np.ndarray, "..."]: ...
+
+    def can_align(self, num_source: int | Lengths, num_target: int | Lengths) -> bool | Bool[np.ndarray, "..."]:
+        """Return whether a source and a target of these lengths are aligned.
+
+        They are if the source is not empty, the chunks allow it (`allow`), and the lattice has at most `MAX_PAIR_EDGES`
+        edges (`count_edges`). `no_alignment_reason` names the reason if not.
+
+        Args:
+            num_source: S, number of source symbols, or an array of such numbers.
+            num_target: T, number of target symbols, or an array of such numbers.
+        """
+        is_short = self.count_edges(num_source, num_target) <= MAX_PAIR_EDGES
+        return (num_source > 0) & self.allow(num_source, num_target) & is_short
 
     def describe(self) -> str:
         """Return the limits for messages: "chunks of at most 2-1 or 1-2 symbols, with insertions, with deletions"."""
@@ -223,11 +253,11 @@ def no_alignment_reason(num_source: int, num_target: int, limits: ChunkLimits) -
         num_target: T, number of target symbols.
         limits: Sizes that a chunk may have.
     """
+    if limits.can_align(num_source, num_target):
+        return ""
     lengths = f"{num_source:,} source and {num_target:,} target symbols"
     if not num_source:
         return "the source has no symbol"
     if not limits.allow(num_source, num_target):
         return f"{lengths} cannot be divided into {limits.describe()}"
-    if limits.count_edges(num_source, num_target) > MAX_PAIR_EDGES:
-        return f"{lengths} are too long: at most {MAX_PAIR_EDGES // limits.num_sizes:,} pairs of positions are compared"
-    return ""
+    return f"{lengths} are too long: at most {MAX_PAIR_EDGES // limits.num_sizes:,} pairs of positions are compared"
