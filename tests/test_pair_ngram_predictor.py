@@ -1,4 +1,4 @@
-"""pair_ngram/predictor.py and pair_ngram.py: models of real pairs, symbols outside the vocabulary."""
+"""pair_ngram/predictor.py and model.py: models of real pairs, symbols outside the vocabulary."""
 
 from pathlib import Path
 

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_pair_ngram_search import EXAMPLES, Pair, fit
 
+from pellucid.pair_ngram.numba_search import search_outputs
 from pellucid.pair_ngram.python_search import PythonSearch
-from pellucid.pair_ngram.search import search_outputs
 from pellucid.pair_ngram.types import SearchSettings
 
 SETTINGS = SearchSettings(beam_size=64, margin=10.0, num_outputs=4)
@@ -49,10 +49,10 @@ def test_given_targets_have_the_scores_and_alignments_of_numba(
 PROGRAM = """
 import sys
 import numpy as np
-from pellucid.pair_ngram import pair_ngram
-print([pair_ngram._use_numba(8) for _ in range(501)][-2:], pair_ngram._use_numba(0), "numba" in sys.modules)
-pair_ngram._python_work = pair_ngram._PythonWork()
-print([pair_ngram._use_numba(length) for length in (100, 200, 100)])
+from pellucid.pair_ngram import model as pair_ngram_model
+print([pair_ngram_model._use_numba(8) for _ in range(501)][-2:], pair_ngram_model._use_numba(0), "numba" in sys.modules)
+pair_ngram_model._python_work = pair_ngram_model._PythonWork()
+print([pair_ngram_model._use_numba(length) for length in (100, 200, 100)])
 """
 
 

@@ -1,4 +1,4 @@
-"""pair_ngram/search.py: scores compared with sums over all alignments."""
+"""pair_ngram/numba_search.py: scores compared with sums over all alignments."""
 
 import math
 import signal
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_kneser_ney import probability
 from test_lattice import key_of, list_alignments, to_pairs
-from test_pair_ngram_model import probability
 
 from pellucid.alignment import types
-from pellucid.pair_ngram import pair_ngram
-from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
-from pellucid.pair_ngram.search import search_outputs
+from pellucid.pair_ngram import model as pair_ngram_model
+from pellucid.pair_ngram.model import PairNgram, fit_pair_ngram
+from pellucid.pair_ngram.numba_search import search_outputs
 from pellucid.pair_ngram.types import MAX_EXTENSIONS, SearchSettings, chunk_limits
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
@@ -134,7 +134,7 @@ def test_the_beam_is_smaller_for_thousands_of_graphones_of_one_source_symbol() -
 
 def test_examples_that_are_too_long_do_not_decide_the_size_of_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression test: with 1 % of them, the largest chunks were chosen, with which still more are too long."""
-    for module in (pair_ngram, types):
+    for module in (pair_ngram_model, types):
         monkeypatch.setattr(module, "MAX_PAIR_EDGES", 300)
     examples = [((4, 5), (4, 5))] * 30 + [((4,) * 20, (4,) * 20)]
     model = fit_pair_ngram(to_pairs(examples), *SIZES)

@@ -16,7 +16,7 @@ from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.trace_alignment import align_trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.pair_ngram.pair_ngram import PairNgram
+from pellucid.pair_ngram.model import PairNgram
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.run_folder.predictor_loader import load
 

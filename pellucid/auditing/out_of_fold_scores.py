@@ -30,7 +30,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError
 from pellucid.kernels.dispatch import will_compile
 from pellucid.kernels.kernel_loader import load_kernels
-from pellucid.pair_ngram.pair_ngram import PairNgram
+from pellucid.pair_ngram.model import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.run_folder.predictor_loader import load_unwarned
 from pellucid.training.session import train_run

@@ -25,7 +25,7 @@ from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.preprocessing import SourceBatch
-from pellucid.pair_ngram.pair_ngram import PairNgram
+from pellucid.pair_ngram.model import PairNgram
 from pellucid.shapes import Bool, Float, Int
 
 NUM_OUTPUTS = 5

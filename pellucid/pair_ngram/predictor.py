@@ -10,7 +10,7 @@ from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples, enc
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import UNK, Vocabularies
-from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
+from pellucid.pair_ngram.model import PairNgram, fit_pair_ngram
 from pellucid.pair_ngram.types import chunk_limits
 from pellucid.shapes import Bool, Int
 

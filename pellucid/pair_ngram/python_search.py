@@ -1,4 +1,4 @@
-"""The search of `pair_ngram.search` in Python: for a few sources, in a process that has not loaded Numba.
+"""The search of `pair_ngram.numba_search` in Python: for a few sources, in a process that has not loaded Numba.
 
 Hypotheses at one source position are a dict, so that equal ones are found by their key. Arrays of the model are read as
 memoryviews, whose numbers are Python's.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.pair_ngram.ngram_model import NgramModel
+from pellucid.pair_ngram.kneser_ney import NgramModel
 from pellucid.pair_ngram.types import (
     INCREMENT,
     MAX_EXTENSIONS,

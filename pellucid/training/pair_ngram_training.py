@@ -25,7 +25,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import RunError
 from pellucid.files import file_exists
-from pellucid.pair_ngram.pair_ngram import PairNgram
+from pellucid.pair_ngram.model import PairNgram
 from pellucid.pair_ngram.predictor import (
     MAX_CELLS,
     PairNgramPredictor,

@@ -14,7 +14,7 @@ import numpy as np
 
 from pellucid.alignment.lattice import chunk_key
 from pellucid.kernels.compilation import njit
-from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
+from pellucid.pair_ngram.kneser_ney import NgramModel, fit_ngram_model
 from pellucid.pair_ngram.types import (
     INCREMENT,
     MAX_EXTENSIONS,

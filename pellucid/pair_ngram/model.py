@@ -23,7 +23,7 @@ from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.dependencies import has_package
 from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
-from pellucid.pair_ngram.ngram_model import LOWEST, NgramModel, fit_ngram_model
+from pellucid.pair_ngram.kneser_ney import LOWEST, NgramModel, fit_ngram_model
 from pellucid.pair_ngram.python_search import PythonSearch
 from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits
 from pellucid.shapes import Float, Int
@@ -170,7 +170,7 @@ class PairNgram:
         """
         if not _use_numba(len(source)):
             return self._python_search.search_outputs(list(source), None if target is None else list(target), settings)
-        from pellucid.pair_ngram.search import search_outputs  # Numba takes a second to import
+        from pellucid.pair_ngram.numba_search import search_outputs  # Numba takes a second to import
 
         ids, given = np.array(source, np.int64), np.array(target or (), np.int64)
         with defer_signals():

@@ -1,4 +1,4 @@
-"""pair_ngram/ngram_model.py: probabilities compared with an implementation over dictionaries, from the definition."""
+"""pair_ngram/kneser_ney.py: probabilities compared with an implementation over dictionaries, from the definition."""
 
 import tracemalloc
 from collections import Counter, defaultdict
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.pair_ngram import ngram_model
-from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
+from pellucid.pair_ngram import kneser_ney
+from pellucid.pair_ngram.kneser_ney import NgramModel, fit_ngram_model
 
 BEGIN, END = 4, 5
 SEQUENCES = st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=8)
@@ -167,7 +167,7 @@ def test_children_are_sorted_and_suffixes_are_shorter(sequences: list[list[int]]
 def test_a_pruned_model_keeps_repeated_ngrams_and_sums_to_one(sequences: list[list[int]], order: int) -> None:
     whole = fit(sequences, order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngram_model, "MAX_NODES", 0)
+        patch.setattr(kneser_ney, "MAX_NODES", 0)
         pruned = fit(sequences, order)
     names = sorted({token for sequence in sequences for token in sequence} | {BEGIN, END})
     assert pruned.first_child[-1] == len(pruned.token) <= len(whole.token)
