@@ -81,7 +81,7 @@ def test_evenly_spaced_examples_are_fitted_where_not_all_fit() -> None:
     model, count, _ = fit_encoded_examples(encoded, vocabularies, max_cells=160)
     assert model is not None and 35 <= count <= 40
     sources = encode_examples([Example(letter, "") for letter in "abcdefgh"], TOKENIZERS, vocabularies).source
-    assert all(model.knows_symbols(sources.row(row)) for row in range(8))
+    assert all(model.covers_source(sources.row(row)) for row in range(8))
     assert fit_encoded_examples(encoded, vocabularies, max_cells=3) == (None, 0, 0)
 
 

@@ -17,7 +17,7 @@ from pellucid.alignment import types
 from pellucid.pair_ngram import model as pair_ngram_model
 from pellucid.pair_ngram.model import PairNgram, fit_pair_ngram
 from pellucid.pair_ngram.numba_search import search_outputs
-from pellucid.pair_ngram.types import MAX_EXTENSIONS, SearchSettings, chunk_limits
+from pellucid.pair_ngram.types import MAX_EXTENSIONS, SearchSettings, chunk_limits, given_target
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 EXAMPLES = st.lists(
@@ -62,9 +62,8 @@ def test_scores_are_sums_over_alignments(examples: list[Pair]) -> None:
     single = {int(key) // factor - 1 for key in model.graphones if key // factor <= SIZES[0]}
     for source, target in examples:
         expected = sum(joint_probabilities(model, source, target).values())
-        empty = np.zeros(0, np.int64)
         settings = SearchSettings(10_000, np.inf, 10_000)
-        outputs, scores = search_outputs(model.model, model.table, np.array(source), empty, True, settings)
+        outputs, scores = search_outputs(model.model, model.table, np.array(source), given_target(None), settings)
         texts = [model._target_ids(output) for output in outputs]
         assert len(set(texts)) == len(texts) and sorted(scores, reverse=True) == scores.tolist()
         found = dict(zip(texts, scores.tolist(), strict=True))

@@ -213,7 +213,7 @@ def _has_seen(model: PairNgram, source: list[int], target: list[int], is_output:
     """
     if UNK in source:
         return False
-    return (is_output and model.knows_symbols(source)) or model.has_seen(source, target)
+    return (is_output and model.covers_source(source)) or model.has_known_alignment(source, target)
 
 
 def train_network(examples: Sequence[Example], config: Config, folder: Path) -> Predictor:

@@ -25,7 +25,7 @@ from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
 from pellucid.pair_ngram.kneser_ney import LOWEST, NgramModel, fit_ngram_model
 from pellucid.pair_ngram.python_search import PythonSearch
-from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits
+from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits, given_target
 from pellucid.shapes import Float, Int
 
 ORDER = 8
@@ -33,8 +33,8 @@ ORDER = 8
 TARGET_CHUNKS = (2, 3, 4)
 """Candidates for the maximum number of target symbols of a graphone."""
 MIN_ALIGNED = 0.99
-"""Share of the examples, without too long ones (`MAX_PAIR_EDGES`), that must have an alignment for a candidate to be
-chosen, unless it is the last."""
+"""The smallest candidate with which this share of the examples has an alignment is chosen, else the largest. Examples
+beyond `MAX_PAIR_EDGES` do not count."""
 MAX_CHUNK_GRAPHONES = 20_000
 """Maximum number of graphones with the same source symbols, which bounds time and memory of a search."""
 MAX_ORDER = 16
@@ -149,6 +149,10 @@ class PairNgram:
     def search(self, source: Sequence[int], count: int, beam_size: int = BEAM_SIZE) -> list[PairOutput]:
         """Return the most probable outputs of a source, the best first; fewer than `count` if the beam holds fewer.
 
+        The score of an output y is log p(x, y) = log Σ_a Π_k p(g_k | g_1 … g_(k−1)), where a are the alignments of the
+        source x with y into graphones g_1, g_2, …, the last of which is the end. Alignments outside the beam, and those
+        of which a part is less probable than the best one there by more than `MARGIN`, are left out.
+
         The arguments are not checked: that takes as long as the search.
 
         Args:
@@ -172,9 +176,9 @@ class PairNgram:
             return self._python_search.search_outputs(list(source), None if target is None else list(target), settings)
         from pellucid.pair_ngram.numba_search import search_outputs  # Numba takes a second to import
 
-        ids, given = np.array(source, np.int64), np.array(target or (), np.int64)
+        ids, given = np.array(source, np.int64), given_target(target)
         with defer_signals():
-            return search_outputs(self.model, self.table, ids, given, target is None, settings)
+            return search_outputs(self.model, self.table, ids, given, settings)
 
     @cached_property
     def _python_search(self) -> PythonSearch:
@@ -222,7 +226,7 @@ class PairNgram:
             return None
         return ChunkedPair(self._chunk_sizes(outputs[0].tolist(), len(source), list(target)), float(scores[0]))
 
-    def knows_symbols(self, source: Sequence[int]) -> bool:
+    def covers_source(self, source: Sequence[int]) -> bool:
         """Return whether each symbol of a source is a chunk by itself, so that `search` skips none.
 
         Args:
@@ -230,10 +234,10 @@ class PairNgram:
         """
         return bool(np.isin(np.array(source, np.int64) + 1, self.table.chunks).all())
 
-    def has_seen(self, source: Sequence[int], target: Sequence[int]) -> bool:
+    def has_known_alignment(self, source: Sequence[int], target: Sequence[int]) -> bool:
         """Return whether the most probable alignment of a source with a target has graphones of training pairs only.
 
-        Other chunks have the same cost whatever they write: the probability of such a target says nothing of it.
+        An unseen graphone has the same probability for any target symbols, so such a score cannot compare targets.
 
         Args:
             source: Source ids.
@@ -421,7 +425,7 @@ def _table_error(ngram: PairNgram) -> str:
     """Return what is wrong with the table of graphones, which the search reads."""
     table, tokens = ngram.table, ngram.model.token
     if table.begin >= len(tokens) or tokens[table.begin] != len(ngram.graphones):
-        return "token: expected the begin of a sequence among the n-grams of one token"
+        return "token: expected the start of a sequence among the n-grams of one token"
     if np.diff(table.first).max() > MAX_CHUNK_GRAPHONES:
         return f"graphones: expected at most {MAX_CHUNK_GRAPHONES:,} with the same source symbols"
     is_used = np.arange(table.target.shape[1]) < table.target_length[:, None]
