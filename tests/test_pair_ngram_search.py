@@ -74,13 +74,46 @@ def test_scores_are_sums_over_alignments(examples: list[Pair]) -> None:
         assert sum(map(math.exp, found.values())) <= 1 + 1e-4
 
 
-@given(EXAMPLES)
-def test_given_targets_have_the_scores_of_the_search(examples: list[Pair]) -> None:
+def given_probability(model: PairNgram, source: tuple[int, ...], target: tuple[int, ...]) -> float:
+    """Return the probability of a given target by its definition: all alignments, with unseen graphones in any place.
+
+    An unseen graphone has one source symbol and any 0 to M target symbols; the history after it is empty.
+    """
+    tokens = {key: number for number, key in enumerate(model.graphones.tolist())}
+    begin, end, widest = len(tokens), len(tokens) + 1, model.numbering.target_chunk
+
+    def rest(row: int, column: int, history: tuple[int, ...]) -> float:
+        """Return the probability of what follows two positions."""
+        if row == len(source):
+            return probability(model.model, end, history) if column == len(target) else 0.0
+        total = 0.0
+        for height, width in [(2, 1), *((1, width) for width in range(widest + 1))]:
+            if row + height > len(source) or column + width > len(target):
+                continue
+            token = tokens.get(
+                key_of((source[row : row + height], target[column : column + width]), model.numbering), -1
+            )
+            if token >= 0:
+                after = rest(row + height, column + width, (*history, token))
+                total += probability(model.model, token, history) * after
+            if height == 1:
+                total += math.exp(model.table.unseen) * rest(row + 1, column + width, ())
+        return total
+
+    return rest(0, 0, (begin,))
+
+
+@given(EXAMPLES, EXAMPLES)
+def test_given_targets_have_the_probability_of_their_definition(examples: list[Pair], others: list[Pair]) -> None:
     model = fit(examples)
+    for source, target in [*examples, *others]:
+        expected = math.log(given_probability(model, source, target))
+        _, scores = model._search(source, target, SearchSettings(10_000, np.inf, 1))
+        assert scores.tolist() == [pytest.approx(expected, abs=1e-4)]
+        assert model.log_probability(source, target) <= expected + 1e-4
     for source, target in examples:
-        if expected := sum(joint_probabilities(model, source, target).values()):
-            # Guesses outside the table are possible for given targets only.
-            assert math.log(expected) - 1e-4 <= model.log_probability(source, target) <= 1e-4
+        if by_graphones := sum(joint_probabilities(model, source, target).values()):
+            assert math.log(by_graphones) - 1e-4 <= model.log_probability(source, target)
         assert math.isfinite(model.log_probability(source, target))
     assert model.log_probability((4,), (4,) * 9) == -math.inf
     assert math.isfinite(model.log_probability((4, 5, 6), (5, 5, 5)))

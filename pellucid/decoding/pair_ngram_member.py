@@ -234,13 +234,20 @@ def edits_of_best(candidates: Sequence[CandidateScores], edits: Sequence[Sequenc
 def choose_weight(candidates: Sequence[CandidateScores], edits: Sequence[Sequence[int]]) -> float:
     """Return the weight in `WEIGHTS` with the most correct best candidates, and of these the fewest edits.
 
-    Both are means over the neighbors in `WEIGHTS`, which makes the choice less dependent on single examples. Among
-    equal weights it is the smallest. The weight is 0 unless its own best candidates are better than those of the
-    network alone: more of them are correct, or as many with fewer edits, which decides if few sources were decoded.
+    With the pair q(w) = (number of correct outputs, −edits) of the best candidates by the weight w, it is
+
+        w* = argmax_w q(w⁻) + q(w) + q(w⁺),
+
+    where w⁻ and w⁺ are the neighbors of w in `WEIGHTS`, or w itself at an end; pairs are compared by their first
+    number, then by their second. The sums make the choice less dependent on single examples.
 
     Args:
         candidates: Candidates of each validation source; without a source the weight is 0.
         edits: For each candidate, the edits to the nearest reference.
+
+    Returns:
+        w*, the smallest of equally good weights, if q(w*) > q(0): more outputs are correct than by the network alone,
+        or as many with fewer edits, which decides if few sources were decoded. Otherwise 0.
     """
     counts = [edits_of_best(candidates, edits, weight) for weight in WEIGHTS]
     scores = np.array([(sum(count == 0 for count in row), -sum(row)) for row in counts])
