@@ -280,8 +280,8 @@ def _write_best_paths(
 ) -> None:
     """Write the keys of the graphones of the best path of each lattice (Viterbi algorithm).
 
-    `sequences` has the arrays of the examples alone, in which the first offset is given; those of the graphones are
-    whole.
+    In `sequences`, offsets and log-probabilities are those of these examples, and the first offset is given; the arrays
+    of graphones are those of all examples.
     """
     distribution = scoring.distribution
     missing = distribution.log_probabilities.min() - MISSING_PENALTY
@@ -369,7 +369,7 @@ def estimate_graphones(
 
 
 def _list_edge_keys(
-    pairs: SymbolPairs, blocks: list[Int[np.ndarray, " n"]], numbering: GraphoneKeys, limits: ChunkLimits
+    pairs: SymbolPairs, blocks: list[Int[np.ndarray, " _"]], numbering: GraphoneKeys, limits: ChunkLimits
 ) -> tuple[Int[np.ndarray, " E"], list[int]]:
     """Return the keys of the edges of all blocks of examples, and the offsets of the blocks in them."""
     offsets = [0]
@@ -383,7 +383,7 @@ def _list_edge_keys(
     return keys, offsets
 
 
-def _split_blocks(pairs: SymbolPairs, rows: Int[np.ndarray, " n"], limits: ChunkLimits) -> list[Int[np.ndarray, " n"]]:
+def _split_blocks(pairs: SymbolPairs, rows: Int[np.ndarray, " n"], limits: ChunkLimits) -> list[Int[np.ndarray, " _"]]:
     """Return the rows in blocks of about `BLOCK_EDGES` edges at most; one example may have more.
 
     Signals are deferred while a block is computed, not longer.
