@@ -196,8 +196,8 @@ def test_aligned_pairs_are_those_without_a_reason(
         patch.setattr(types, "MAX_PAIR_EDGES", max_edges)
         rows = alignable_rows(pairs, limits).tolist()
         assert rows == [row for row, pair in enumerate(lengths) if not no_alignment_reason(*pair, limits)]
-        examples = ["a" * num_source for num_source, _ in lengths], ["b" * num_target for _, num_target in lengths]
-        alignments = align_symbols(list(zip(*examples, strict=True)), limits, 1)
+        examples = [(("a",) * num_source, ("b",) * num_target) for num_source, num_target in lengths]
+        alignments = align_symbols(examples, limits, 1)
     assert rows == [row for row, alignment in enumerate(alignments) if alignment is not None]
     for (num_source, num_target), alignment in zip(lengths, alignments, strict=True):
         # Regression test: with another rule in the lattice, alignments moved to other pairs.

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,9 +105,13 @@ def test_the_pair_ngram_model_of_a_run_aligns_pairs() -> None:
             starts = [start for start in digit if start <= source < start + 3]
             assert [digit[start] for start in starts] == [alignment.target[target]]
     with pytest.MonkeyPatch.context() as patch:
-        searches = list[object]()
-        search = fitted.model.__class__._search
-        patch.setattr(PairNgram, "_search", lambda *arguments: searches.append(0) or search(*arguments))
+        searches, search = list[int](), PairNgram._search
+
+        def count_search(*arguments: Any) -> object:  # noqa: ANN401 (any arguments)
+            searches.append(1)
+            return search(*arguments)
+
+        patch.setattr(PairNgram, "_search", count_search)
         assert model.align_by_pair_ngram(examples[:4]) == found
         assert len(searches) == 4, "regression test: two searches for each pair"
     unseen = model.align_by_pair_ngram([Example("ten", "99"), Example("one", "123456789")])
