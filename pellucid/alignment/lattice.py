@@ -120,8 +120,8 @@ def _max_width(height: int, limits: ChunkLimits) -> int:
     """Return the maximum number of target symbols of a graphone with `height` source symbols."""
     if height == 0:
         return 1  # an insertion
-    most: int = limits.max_target if height == 1 or limits.many_to_many else 1
-    return most
+    max_width: int = limits.max_target if height == 1 or limits.many_to_many else 1
+    return max_width
 
 
 @njit
@@ -254,8 +254,8 @@ def _add_expected_counts(
         beta[height, width] = 1.0 / alpha[height, width]
         for edge in range(edges.row.shape[0] - 1, -1, -1):
             row, column = edges.row[edge], edges.column[edge]
-            below, right = row + edges.height[edge], column + edges.width[edge]
-            share = beta[below, right] * edge_probabilities[edge] * np.exp(scales[row] - scales[below])
+            next_row, next_column = row + edges.height[edge], column + edges.width[edge]
+            share = beta[next_row, next_column] * edge_probabilities[edge] * np.exp(scales[row] - scales[next_row])
             beta[row, column] += share
             step.counts[edge_ids[edge]] += share * alpha[row, column]
 
@@ -295,13 +295,13 @@ def _write_best_paths(
         best[0, 0] = 0.0
         for edge in range(edges.row.shape[0]):
             row, column = edges.row[edge], edges.column[edge]
-            below, right = row + edges.height[edge], column + edges.width[edge]
+            next_row, next_column = row + edges.height[edge], column + edges.width[edge]
             sizes = edges.height[edge] + edges.width[edge]
             weight = max(edges.height[edge], edges.width[edge]) if scoring.by_longer_side else 0.5 * sizes
             log_probabilities[edge] = _log_probability(distribution, keys[edge], missing)
             score = best[row, column] + weight * log_probabilities[edge]
-            if score > best[below, right]:
-                best[below, right], incoming[below, right] = score, edge
+            if score > best[next_row, next_column]:
+                best[next_row, next_column], incoming[next_row, next_column] = score, edge
         first, count = sequences.offsets[index], 0
         while height > 0 or width > 0:
             edge = incoming[height, width]
