@@ -201,7 +201,7 @@ class PairNgram:
         """Return the log-probability of a source with a target; without an alignment, a lower finite number.
 
         It is (max(S, T) + 1) log p(unseen graphone) for S source and T target symbols, as if each of them were an
-        unseen graphone, and the end unseen as well. No alignment of unseen graphones has a lower score.
+        unseen graphone, and the end unseen as well: no more than the sum over all alignments, if there is a source.
 
         Args:
             source: Source ids.
