@@ -5,7 +5,7 @@ N examples.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, overload
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ AlignmentMethod = Literal["auto", "em", "attention"]
 """Method of an alignment: expectation-maximization or the attention of a model; auto: attention if there is a model."""
 ChunkSize = Annotated[int, Meta(ge=1, le=16)]
 
-Lengths = Int[np.ndarray, "..."]
+LengthsType = TypeVar("LengthsType", int, Int[np.ndarray, "..."])
 
 MAX_PAIR_EDGES = 2**24
 """Maximum number of edges of the lattice of one pair, which bounds memory; longer pairs have no alignment."""
@@ -53,28 +53,17 @@ class ChunkLimits(NamedTuple):
             with_both = self.max_source * self.max_target
         return with_both + self.insertions + self.deletions
 
-    @overload
-    def count_edges(self, num_source: int, num_target: int) -> int: ...
-
-    @overload
-    def count_edges(self, num_source: Lengths, num_target: Lengths) -> Lengths: ...
-
-    def count_edges(self, num_source: int | Lengths, num_target: int | Lengths) -> int | Lengths:
+    def count_edges(self, num_source: LengthsType, num_target: LengthsType) -> LengthsType:
         """Return the maximum number of edges of a lattice; pairs with more than `MAX_PAIR_EDGES` are not aligned.
 
         Args:
             num_source: S, number of source symbols, or an array of such numbers.
             num_target: T, number of target symbols, or an array of such numbers.
         """
-        return (num_source + 1) * (num_target + 1) * self.num_sizes
+        edges: LengthsType = (num_source + 1) * (num_target + 1) * self.num_sizes
+        return edges
 
-    @overload
-    def allow(self, num_source: int, num_target: int) -> bool: ...
-
-    @overload
-    def allow(self, num_source: Lengths, num_target: Lengths) -> Bool[np.ndarray, "..."]: ...
-
-    def allow(self, num_source: int | Lengths, num_target: int | Lengths) -> bool | Bool[np.ndarray, "..."]:
+    def allow(self, num_source: LengthsType, num_target: LengthsType) -> bool | Bool[np.ndarray, "..."]:
         """Return whether a source and a target of these lengths can be divided into such chunks.
 
         Args:
@@ -84,13 +73,7 @@ class ChunkLimits(NamedTuple):
         fits_target = self.insertions | (num_target <= num_source * self.max_target)
         return fits_target & (self.deletions | (num_source <= num_target * self.max_source))
 
-    @overload
-    def can_align(self, num_source: int, num_target: int) -> bool: ...
-
-    @overload
-    def can_align(self, num_source: Lengths, num_target: Lengths) -> Bool[np.ndarray, "..."]: ...
-
-    def can_align(self, num_source: int | Lengths, num_target: int | Lengths) -> bool | Bool[np.ndarray, "..."]:
+    def can_align(self, num_source: LengthsType, num_target: LengthsType) -> bool | Bool[np.ndarray, "..."]:
         """Return whether a source and a target of these lengths are aligned.
 
         They are if the source is not empty, the chunks allow it (`allow`), and the lattice has at most `MAX_PAIR_EDGES`
