@@ -4,7 +4,7 @@
 
 RUN is a run of words of FILE, a table with a header whose first two columns are source and target. Each measurement is
 a process of its own, from its start to its end, and decodes the first sources of the file. The thresholds of
-pellucid/cli/backend.py and pellucid/pair_ngram/pair_ngram.py are set so that it uses one backend for all sources:
+pellucid/cli/backend.py and pellucid/pair_ngram/model.py are set so that it uses one backend for all sources:
 
 numpy           NumPy; the pair n-gram model is searched in Python
 numpy, numba    NumPy; Numba is loaded for the pair n-gram model
@@ -27,10 +27,10 @@ BACKENDS = {"numpy": (10**9, 10**9), "numpy, numba": (10**9, 0), "pytorch": (1, 
 """Number of sources from which PyTorch is loaded, and number of searches after which Numba is, of each backend."""
 PROGRAM = """
 import sys
-import pellucid.cli.backend, pellucid.pair_ngram.pair_ngram
+import pellucid.cli.backend, pellucid.pair_ngram.model
 from pellucid.cli import main
 pellucid.cli.backend.MIN_SOURCES_TO_LOAD = int(sys.argv[1])
-pellucid.pair_ngram.pair_ngram.MAX_PYTHON_WORK = int(sys.argv[2]) * 8**2
+pellucid.pair_ngram.model.MAX_PYTHON_WORK = int(sys.argv[2]) * 8**2
 sys.exit(main(sys.argv[3:]))
 """
 COMMANDS = {

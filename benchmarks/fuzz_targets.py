@@ -836,7 +836,7 @@ def _repair_snapshot(content: bytes) -> bytes:
 
 def check_pair_ngram(content: bytes, folder: Path) -> str:
     """The outputs of a pair n-gram model that is read have finite scores and known symbols."""
-    from pellucid.pair_ngram.pair_ngram import PairNgram
+    from pellucid.pair_ngram.model import PairNgram
     from pellucid.run_folder.pair_ngram_file import _signed
 
     repair, data = choose((False, True), content)

@@ -490,8 +490,8 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
 ) -> list[RunEvaluation]:
     """Decode examples with each predictor, and compare the outputs with the references.
 
-    If a pair n-gram model takes part in the outputs, its own are compared with the references as well. The symbols of
-    the comparison are those of the first predictor.
+    The outputs of the pair n-gram model of a run alone are compared with the references as well, as a baseline, also if
+    it takes no part in the ranking. The symbols of the comparison are those of the first predictor.
 
     Args:
         predictors: Name and predictor of each run, at least one.
@@ -518,7 +518,7 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
         decoded, metrics = grouped._replace(outputs=outputs), get_task(predictor.config.task).metrics
         assessment = assess_outputs(short_name, decoded, predictor.tokenizers, shared, metrics, texts)
         assessment = _with_acceptance(assessment, predictor, nbest)
-        if nbest and isinstance(predictor, Transducer) and predictor.pair_ngram_weight:
+        if isinstance(predictor, Transducer) and predictor.pair_ngram is not None:
             assessment = _with_pair_ngram(assessment, predictor, shared)
         parameters = sum(map(parameter_count, predictor.networks))
         evaluations.append(

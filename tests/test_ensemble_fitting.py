@@ -101,8 +101,7 @@ def test_members_without_a_weight_of_their_own_have_a_model_for_the_ensemble(
     assert load(members).pair_ngram_weight == load(members[::-1]).pair_ngram_weight == 0.2
     assert load_runtime(members).pair_ngram_weight == load_runtime(members[::-1]).pair_ngram_weight == 0.2
     set_own_weight(members[1], 0.0)
-    assert require_transducer(load(members), "joined").pair_ngram is None
-    assert load_runtime(members).pair_ngram is None
+    assert load(members).pair_ngram_weight == load_runtime(members).pair_ngram_weight == 0
     write_json(folder / ENSEMBLE, EnsembleRecord(NAMES))
     events = fit_folder(TrainingFiles(files.train, files.valid), folder, CONFIG)
     assert [type(event) for event in events] == [PairNgramWeighted, ConfidenceFitted]

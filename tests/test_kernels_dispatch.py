@@ -37,7 +37,7 @@ from pellucid.model.cells import LayerState
 from pellucid.model.decoder import Decoder
 from pellucid.model.network import EncoderDecoder, Network
 from pellucid.model.recurrence import DropoutMasks
-from pellucid.pair_ngram import search
+from pellucid.pair_ngram import numba_search
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram, save_pair_ngram
 
@@ -237,10 +237,13 @@ def test_all_kernels_outside_the_package_of_kernels_are_loaded_with_it() -> None
 
 def test_a_pair_ngram_model_needs_no_further_compilation(tmp_path: Path) -> None:
     """A call with other types than those of `warm_up` compiles a kernel in the time of the training."""
-    for module in (lattice, search):
+    for module in (lattice, numba_search):
         module.warm_up()
     kernels = [
-        kernel for module in (lattice, search) for kernel in vars(module).values() if hasattr(kernel, "signatures")
+        kernel
+        for module in (lattice, numba_search)
+        for kernel in vars(module).values()
+        if hasattr(kernel, "signatures")
     ]
     before = [len(kernel.signatures) for kernel in kernels]
     examples = [Example("abc", "xyz"), Example("ab", "xy"), Example("c", "z")]

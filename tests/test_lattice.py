@@ -3,12 +3,14 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pellucid.alignment import lattice, types
 from pellucid.alignment.lattice import (
     GraphoneDistribution,
     align_pairs,
@@ -16,6 +18,7 @@ from pellucid.alignment.lattice import (
     estimate_graphones,
     list_edges,
 )
+from pellucid.alignment.pair_aligner import align_symbols
 from pellucid.alignment.types import ChunkLimits, GraphoneKeys, SymbolPairs, no_alignment_reason
 from pellucid.pair_ngram.types import chunk_limits
 
@@ -182,6 +185,56 @@ def test_a_sample_stands_for_a_large_set(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_keys_that_exceed_63_bits_do_not_fit() -> None:
     assert GraphoneKeys(30_000, 30_000, 2, 2).fits
     assert not GraphoneKeys(30_000, 30_000, 2, 3).fits
+
+
+@given(LIMITS, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=6), st.integers(1, 200))
+def test_aligned_pairs_are_those_without_a_reason(
+    limits: ChunkLimits, lengths: list[tuple[int, int]], max_edges: int
+) -> None:
+    pairs = to_pairs([((0,) * num_source, (0,) * num_target) for num_source, num_target in lengths])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(types, "MAX_PAIR_EDGES", max_edges)
+        rows = alignable_rows(pairs, limits).tolist()
+        assert rows == [row for row, pair in enumerate(lengths) if not no_alignment_reason(*pair, limits)]
+        examples = [(("a",) * num_source, ("b",) * num_target) for num_source, num_target in lengths]
+        alignments = align_symbols(examples, limits, 1)
+    assert rows == [row for row, alignment in enumerate(alignments) if alignment is not None]
+    for (num_source, num_target), alignment in zip(lengths, alignments, strict=True):
+        # Regression test: with another rule in the lattice, alignments moved to other pairs.
+        assert alignment is None or (len(alignment.source), len(alignment.target)) == (num_source, num_target)
+        assert alignment is None or alignment.chunks[-1][1::2] == (num_source, num_target)
+
+
+def test_signals_are_handled_between_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: Ctrl-C waited until all examples were aligned, minutes for millions of words."""
+    examples, limits = [((0, 1), (0,)), ((1, 2), (1, 1)), ((2, 0, 1), (0, 1))] * 20, chunk_limits(2)
+    pairs = to_pairs(examples)
+    distribution = estimate_graphones(pairs, NUMBERING, limits)
+    whole = align_pairs(pairs, NUMBERING, limits, distribution)
+    monkeypatch.setattr(lattice, "BLOCK_EDGES", 100)
+    in_blocks = estimate_graphones(pairs, NUMBERING, limits)
+    assert all(map(np.array_equal, in_blocks, distribution)), "bit for bit"
+    assert all(map(np.array_equal, align_pairs(pairs, NUMBERING, limits, distribution), whole))
+    blocks = list[int]()
+
+    @contextmanager
+    def count_block() -> Iterator[None]:
+        blocks.append(0)
+        yield
+
+    monkeypatch.setattr(lattice, "defer_signals", count_block)
+    align_pairs(pairs, NUMBERING, limits, distribution)
+    assert len(blocks) > 10
+    estimate_graphones(pairs, NUMBERING, limits, iterations=1)
+    assert len(blocks) > 40  # edges are counted, written and summed over
+
+
+def test_no_alignable_pair_has_no_alignment() -> None:
+    """Regression test: a bare error of NumPy, "zero-size array to reduction operation"."""
+    pairs, limits = to_pairs([((0,), (0,) * 9), ((), ())]), chunk_limits(2)
+    distribution = estimate_graphones(pairs, NUMBERING, limits)
+    assert len(distribution.keys) == 0
+    assert align_pairs(pairs, NUMBERING, limits, distribution).offsets.tolist() == [0]
 
 
 def test_pairs_of_too_many_edges_have_no_alignment() -> None:

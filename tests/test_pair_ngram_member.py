@@ -1,5 +1,6 @@
 """decoding/pair_ngram_member.py and its use in searches: candidates of both models, ranked by both scores."""
 
+from collections import defaultdict
 from dataclasses import fields, replace
 
 import msgspec
@@ -12,27 +13,28 @@ from trained_runs import digits_run
 
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.decoding.constraints import Lexicon
+from pellucid.decoding.constraints import NO_CONSTRAINTS, Lexicon
 from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
-from pellucid.decoding.outputs import DecodedOutput
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
 from pellucid.decoding.pair_ngram_member import (
-    ALIGNMENT_PENALTY,
     NUM_OUTPUTS,
     WEIGHTS,
     CandidateScores,
+    NetworkIds,
     PairNgramMember,
     choose_weight,
     edits_of_best,
-    finite_scores,
     interpolate,
+    propose_outputs,
     rank_by_both,
 )
+from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, ConfigError, RunError
-from pellucid.pair_ngram.pair_ngram import PairNgram
+from pellucid.pair_ngram.model import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.run_folder.predictor_loader import load
 
@@ -78,9 +80,50 @@ def make_hypothesis(score: float) -> Hypothesis:
     return Hypothesis(DecodedOutput(np.zeros(0, np.int64), np.zeros(0, np.float32), empty, empty, empty), score)
 
 
-def test_missing_alignments_are_below_all_others() -> None:
-    assert finite_scores(np.array([-3.0, -np.inf, -5.0])).tolist() == [-3.0, -5.0 - ALIGNMENT_PENALTY, -5.0]
-    assert finite_scores(np.array([-np.inf, -np.inf])).tolist() == [0.0, 0.0]
+def test_an_output_without_an_alignment_has_one_score_in_all_lists(
+    transducer: Transducer, pair_ngram: PairNgramPredictor
+) -> None:
+    """Regression test: its score was 10 less than the lowest of the other candidates, and 0 without another one."""
+    options, model = DecodingOptions(prefix="1234567"), pair_ngram.model
+    source, target = (
+        vocabulary.encode(text)
+        for vocabulary, text in ((transducer.vocabularies.source, "x"), (transducer.vocabularies.target, "1234567"))
+    )
+    assert model.log_probability(source, target) == -np.inf
+    assert model.score(source, target) == 8 * model.table.unseen < model.score(source, target[:4])
+    predictor = with_weight(transducer, pair_ngram, 0.6).with_options(options)
+    scores = defaultdict[str, list[float]](list)
+    for beam_size, nbest in ((1, 1), (3, 1), (3, 3), (8, 8)):
+        traces = predictor.with_beam(beam_size).nbest(["x"], nbest)[0]
+        assert all(trace.pair_ngram_score is not None for trace in traces)
+        for trace in traces:
+            expected = 0.4 * trace.score + 0.6 * model.score(
+                source, transducer.vocabularies.target.encode(trace.symbols)
+            )
+            assert search_score(trace) == pytest.approx(expected, abs=1e-4)
+            scores[trace.output].append(search_score(trace))
+    assert max(map(len, scores.values())) > 1
+    assert all(each == pytest.approx([each[0]] * len(each), abs=1e-4) for each in scores.values())
+
+
+def test_ids_of_a_network_are_mapped_without_copied_symbols_and_features() -> None:
+    assert NetworkIds().map_source([4, 9, 5, 6, -1], 6) == [4, 5], "regression test: left to the callers"
+    ids = NetworkIds(np.array([0, 1, 2, 3, 7, 4, 5]), np.array([0, 1, 2, 3, 6, 4, 5]))
+    assert ids.map_source([5, 9, 4, 6, -1], 6) == [4, 5]
+    assert ids.map_target((4, 5)) == (6, 4) and NetworkIds().map_target([4]) == NetworkIds().unmap_target([4]) == (4,)
+
+
+def test_the_map_of_target_ids_is_inverted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the whole vocabulary was sorted for each output."""
+    ids, sort, sorts = NetworkIds(target=np.array([0, 1, 2, 3, 6, 4, 5])), np.argsort, list[int]()
+
+    def count_sort(values: np.ndarray) -> np.ndarray:
+        sorts.append(len(values))
+        return sort(values)
+
+    monkeypatch.setattr(np, "argsort", count_sort)
+    assert [ids.unmap_target(ids.map_target((4, symbol))) for symbol in (4, 5, 6)] == [(4, 4), (4, 5), (4, 6)]
+    assert sorts == [7]
 
 
 def test_outputs_of_probability_zero_come_last() -> None:
@@ -263,6 +306,31 @@ def test_the_pair_ngram_model_alone_gives_its_best_outputs(
     assert joined.predict_by_pair_ngram(examples) == expected
     with pytest.raises(ConfigError, match="no pair n-gram model"):
         transducer.predict_by_pair_ngram(examples)
+
+
+def test_outputs_are_proposed_without_a_network(
+    transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
+) -> None:
+    """Regression test: only a predictor, with its network, could tell which outputs become candidates."""
+    ids = [transducer.vocabularies.source.encode(example.source) for example in examples[:2]]
+    lengths = np.array([len(row) for row in ids])
+    source = np.zeros((2, lengths.max()), np.int64)
+    for row, values in enumerate(ids):
+        source[row, : len(values)] = values
+    batch = SourceBatch(np.arange(2), source, lengths, batch_length_limits(LengthLimits(0, 10), 2), lengths)
+    best = [pair_ngram.model.search(row, NUM_OUTPUTS) for row in ids]
+    found = [[make_hypothesis(-1.0)], [make_hypothesis(-1.0)]]  # empty outputs
+    member = PairNgramMember(pair_ngram.model, 0.5, 0)
+    proposed = propose_outputs(member, NetworkIds(), batch, found, NO_CONSTRAINTS)
+    assert proposed.added == [(row, output.target) for row in (0, 1) for output in best[row]]
+    for row in (0, 1):
+        expected = [pair_ngram.model.score(ids[row], target) for target in ((), *(each.target for each in best[row]))]
+        assert proposed.scores[row] == pytest.approx(expected)
+    forbidden = NO_CONSTRAINTS._replace(forbidden=np.array([best[0][0].target[0]]))
+    assert all(
+        best[0][0].target[0] not in target
+        for _, target in propose_outputs(member, NetworkIds(), batch, found, forbidden).added
+    )
 
 
 def test_outputs_of_the_pair_ngram_model_satisfy_constraints(

@@ -1,4 +1,4 @@
-"""pair_ngram/predictor.py and pair_ngram.py: models of real pairs, symbols outside the vocabulary."""
+"""pair_ngram/predictor.py and model.py: models of real pairs, symbols outside the vocabulary."""
 
 from pathlib import Path
 
@@ -66,8 +66,8 @@ def test_examples_with_features_are_left_out() -> None:
     vocabularies = vocabularies_of([*examples, *copies])
     encoded = encode_examples([*examples, *copies], TOKENIZERS, vocabularies)
     assert count_plain_examples(encoded, vocabularies) == 3, "regression test: copies counted as not fitted"
-    model, count = fit_encoded_examples(encoded, vocabularies)
-    alone, _ = fit_encoded_examples(encode_examples(examples, TOKENIZERS, vocabularies), vocabularies)
+    model, count, _ = fit_encoded_examples(encoded, vocabularies)
+    alone = fit_encoded_examples(encode_examples(examples, TOKENIZERS, vocabularies), vocabularies).model
     assert count == 3 and model is not None and alone is not None
     assert np.array_equal(model.graphones, alone.graphones) and all(map(np.array_equal, model.model, alone.model))
 
@@ -78,11 +78,11 @@ def test_evenly_spaced_examples_are_fitted_where_not_all_fit() -> None:
     examples.insert(5, Example("ab" * 30, "ab" * 30))  # which alone has more cells than the limit
     vocabularies = vocabularies_of(examples)
     encoded = encode_examples(examples, TOKENIZERS, vocabularies)
-    model, count = fit_encoded_examples(encoded, vocabularies, max_cells=160)
+    model, count, _ = fit_encoded_examples(encoded, vocabularies, max_cells=160)
     assert model is not None and 35 <= count <= 40
     sources = encode_examples([Example(letter, "") for letter in "abcdefgh"], TOKENIZERS, vocabularies).source
-    assert all(model.knows_symbols(sources.row(row)) for row in range(8))
-    assert fit_encoded_examples(encoded, vocabularies, max_cells=3) == (None, 0)
+    assert all(model.covers_source(sources.row(row)) for row in range(8))
+    assert fit_encoded_examples(encoded, vocabularies, max_cells=3) == (None, 0, 0)
 
 
 def test_all_examples_within_the_limit_are_fitted_in_their_order() -> None:
@@ -98,8 +98,10 @@ def test_only_examples_that_are_fitted_are_counted() -> None:
     """Regression test: those with unknown target symbols or without an alignment were counted."""
     examples = [Example("ab", "xy"), Example("a", "x"), Example("b", "y"), Example("a", "x" * 9), Example("a", "?")]
     vocabularies = vocabularies_of(examples[:4])
-    model, count = fit_encoded_examples(encode_examples(examples, TOKENIZERS, vocabularies), vocabularies)
-    assert model is not None and count == 3
+    fit = fit_encoded_examples(encode_examples(examples, TOKENIZERS, vocabularies), vocabularies)
+    assert fit.model is not None and (fit.num_fitted, fit.num_chosen) == (3, 5)
+    too_long = encode_examples([Example("a", "x" * 9)] * 2, TOKENIZERS, vocabularies)
+    assert fit_encoded_examples(too_long, vocabularies) == (None, 0, 2), "regression test: 2 counted as fitted"
 
 
 @pytest.mark.parametrize("examples", [[], [Example("a", "xxxxxxxxx")]], ids=["none", "too long"])

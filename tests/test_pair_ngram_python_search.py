@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_pair_ngram_search import EXAMPLES, Pair, fit
 
+from pellucid.pair_ngram.numba_search import search_outputs
 from pellucid.pair_ngram.python_search import PythonSearch
-from pellucid.pair_ngram.search import search_outputs
-from pellucid.pair_ngram.types import SearchSettings
+from pellucid.pair_ngram.types import SearchSettings, given_target
 
 SETTINGS = SearchSettings(beam_size=64, margin=10.0, num_outputs=4)
 SOURCES = st.lists(st.integers(3, 6), max_size=5)
@@ -24,7 +24,7 @@ def test_free_searches_have_the_outputs_and_scores_of_numba(examples: list[Pair]
     """Regression test: of outputs with equal scores, each backend had another one first, so that the output of a source
     depended on the number of sources of the file."""
     model = fit(examples)
-    arguments = (np.array(source, np.int64), np.zeros(0, np.int64), True, SETTINGS)
+    arguments = (np.array(source, np.int64), given_target(None), SETTINGS)
     expected_outputs, expected = search_outputs(model.model, model.table, *arguments)
     outputs, scores = PythonSearch(model.model, model.table).search_outputs(source, None, SETTINGS)
     np.testing.assert_allclose(scores, expected, rtol=1e-9)
@@ -39,7 +39,7 @@ def test_given_targets_have_the_scores_and_alignments_of_numba(
 ) -> None:
     """Regression test: the alignment of a pair changed when Numba was loaded, within one file of pairs."""
     model = fit(examples)
-    arguments = (np.array(source, np.int64), np.array(target, np.int64), False, SETTINGS)
+    arguments = (np.array(source, np.int64), given_target(target), SETTINGS)
     expected_outputs, expected = search_outputs(model.model, model.table, *arguments)
     outputs, scores = PythonSearch(model.model, model.table).search_outputs(source, target, SETTINGS)
     np.testing.assert_allclose(scores, expected, rtol=1e-9)
@@ -49,10 +49,10 @@ def test_given_targets_have_the_scores_and_alignments_of_numba(
 PROGRAM = """
 import sys
 import numpy as np
-from pellucid.pair_ngram import pair_ngram
-print([pair_ngram._use_numba(8) for _ in range(501)][-2:], pair_ngram._use_numba(0), "numba" in sys.modules)
-pair_ngram._python_work = pair_ngram._PythonWork()
-print([pair_ngram._use_numba(length) for length in (100, 200, 100)])
+from pellucid.pair_ngram import model as pair_ngram_model
+print([pair_ngram_model._use_numba(8) for _ in range(501)][-2:], pair_ngram_model._use_numba(0), "numba" in sys.modules)
+pair_ngram_model._python_work = pair_ngram_model._PythonWork()
+print([pair_ngram_model._use_numba(length) for length in (100, 200, 100)])
 """
 
 

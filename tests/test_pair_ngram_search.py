@@ -1,4 +1,4 @@
-"""pair_ngram/search.py: scores compared with sums over all alignments."""
+"""pair_ngram/numba_search.py: scores compared with sums over all alignments."""
 
 import math
 import signal
@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_kneser_ney import probability
 from test_lattice import key_of, list_alignments, to_pairs
-from test_pair_ngram_model import probability
 
-from pellucid.alignment import lattice
-from pellucid.pair_ngram import pair_ngram
-from pellucid.pair_ngram.pair_ngram import PairNgram, fit_pair_ngram
-from pellucid.pair_ngram.search import search_outputs
-from pellucid.pair_ngram.types import MAX_EXTENSIONS, SearchSettings, chunk_limits
+from pellucid.alignment import types
+from pellucid.pair_ngram import model as pair_ngram_model
+from pellucid.pair_ngram.model import PairNgram, fit_pair_ngram
+from pellucid.pair_ngram.numba_search import search_outputs
+from pellucid.pair_ngram.types import MAX_EXTENSIONS, SearchSettings, chunk_limits, given_target
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 EXAMPLES = st.lists(
@@ -62,9 +62,8 @@ def test_scores_are_sums_over_alignments(examples: list[Pair]) -> None:
     single = {int(key) // factor - 1 for key in model.graphones if key // factor <= SIZES[0]}
     for source, target in examples:
         expected = sum(joint_probabilities(model, source, target).values())
-        empty = np.zeros(0, np.int64)
         settings = SearchSettings(10_000, np.inf, 10_000)
-        outputs, scores = search_outputs(model.model, model.table, np.array(source), empty, True, settings)
+        outputs, scores = search_outputs(model.model, model.table, np.array(source), given_target(None), settings)
         texts = [model._target_ids(output) for output in outputs]
         assert len(set(texts)) == len(texts) and sorted(scores, reverse=True) == scores.tolist()
         found = dict(zip(texts, scores.tolist(), strict=True))
@@ -75,16 +74,60 @@ def test_scores_are_sums_over_alignments(examples: list[Pair]) -> None:
         assert sum(map(math.exp, found.values())) <= 1 + 1e-4
 
 
-@given(EXAMPLES)
-def test_given_targets_have_the_scores_of_the_search(examples: list[Pair]) -> None:
+def given_probability(model: PairNgram, source: tuple[int, ...], target: tuple[int, ...]) -> float:
+    """Return the probability of a given target by its definition: all alignments, with unseen graphones in any place.
+
+    An unseen graphone has one source symbol and any 0 to M target symbols; the history after it is empty.
+    """
+    tokens = {key: number for number, key in enumerate(model.graphones.tolist())}
+    begin, end, widest = len(tokens), len(tokens) + 1, model.numbering.target_chunk
+
+    def rest(row: int, column: int, history: tuple[int, ...]) -> float:
+        """Return the probability of what follows two positions."""
+        if row == len(source):
+            return probability(model.model, end, history) if column == len(target) else 0.0
+        total = 0.0
+        for height, width in [(2, 1), *((1, width) for width in range(widest + 1))]:
+            if row + height > len(source) or column + width > len(target):
+                continue
+            token = tokens.get(
+                key_of((source[row : row + height], target[column : column + width]), model.numbering), -1
+            )
+            if token >= 0:
+                after = rest(row + height, column + width, (*history, token))
+                total += probability(model.model, token, history) * after
+            if height == 1:
+                total += math.exp(model.table.unseen) * rest(row + 1, column + width, ())
+        return total
+
+    return rest(0, 0, (begin,))
+
+
+@given(EXAMPLES, EXAMPLES)
+def test_given_targets_have_the_probability_of_their_definition(examples: list[Pair], others: list[Pair]) -> None:
     model = fit(examples)
+    for source, target in [*examples, *others]:
+        expected = math.log(given_probability(model, source, target))
+        _, scores = model._search(source, target, SearchSettings(10_000, np.inf, 1))
+        assert scores.tolist() == [pytest.approx(expected, abs=1e-4)]
+        assert model.log_probability(source, target) <= expected + 1e-4
     for source, target in examples:
-        if expected := sum(joint_probabilities(model, source, target).values()):
-            # Guesses outside the table are possible for given targets only.
-            assert math.log(expected) - 1e-4 <= model.log_probability(source, target) <= 1e-4
+        if by_graphones := sum(joint_probabilities(model, source, target).values()):
+            assert math.log(by_graphones) - 1e-4 <= model.log_probability(source, target)
         assert math.isfinite(model.log_probability(source, target))
     assert model.log_probability((4,), (4,) * 9) == -math.inf
     assert math.isfinite(model.log_probability((4, 5, 6), (5, 5, 5)))
+
+
+@given(EXAMPLES, st.lists(st.integers(3, 6), min_size=1, max_size=5), st.lists(st.integers(4, 5), max_size=5))
+def test_scores_without_an_alignment_are_below_those_of_unseen_graphones(
+    examples: list[Pair], source: list[int], target: list[int]
+) -> None:
+    model = fit(examples)
+    lowest = model.table.unseen * (max(len(source), len(target)) + 1)
+    _, scores = model._search(source, target, SearchSettings(10_000, np.inf, 1))
+    assert all(score >= lowest - 1e-6 for score in scores.tolist())
+    assert model.score(source, [4] * (4 * len(source) + 1)) == model.table.unseen * (4 * len(source) + 2)
 
 
 @given(EXAMPLES, st.integers(1, 5))
@@ -124,7 +167,7 @@ def test_the_beam_is_smaller_for_thousands_of_graphones_of_one_source_symbol() -
 
 def test_examples_that_are_too_long_do_not_decide_the_size_of_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression test: with 1 % of them, the largest chunks were chosen, with which still more are too long."""
-    for module in (pair_ngram, lattice):
+    for module in (pair_ngram_model, types):
         monkeypatch.setattr(module, "MAX_PAIR_EDGES", 300)
     examples = [((4, 5), (4, 5))] * 30 + [((4,) * 20, (4,) * 20)]
     model = fit_pair_ngram(to_pairs(examples), *SIZES)
@@ -180,9 +223,11 @@ def test_alignments_cover_source_and_target(examples: list[Pair], others: list[P
     model = fit(examples)
     graphones = set(model.graphones.tolist())
     for source, target in [*examples, *others]:
-        sizes = model.align(source, target)
+        aligned = model.align(source, target)
         most = model.numbering.target_chunk
-        assert sizes is not None, "each source symbol may write any 0 to M symbols"
+        assert aligned is not None, "each source symbol may write any 0 to M symbols"
+        sizes = aligned.sizes
+        assert aligned.log_probability == model.log_probability(source, target)
         assert sum(height for height, _ in sizes) == len(source) and sum(width for _, width in sizes) == len(target)
         assert all((height == 1 and width <= most) or (height, width) == (2, 1) for height, width in sizes)
         expected = joint_probabilities(model, source, target)

@@ -28,7 +28,7 @@ from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import RunError
 from pellucid.export import onnx_export
-from pellucid.pair_ngram import pair_ngram
+from pellucid.pair_ngram import model as pair_ngram_model
 from pellucid.pair_ngram.predictor import fit_encoded_examples
 from pellucid.reporting.progress import pair_ngram_line
 from pellucid.run_folder import predictor_loader, run_parts
@@ -154,7 +154,7 @@ def test_the_line_does_not_say_more_than_the_choice() -> None:
 @pytest.mark.parametrize(
     ("module", "limit", "reason"),
     [
-        (pair_ngram, "MAX_CHUNK_GRAPHONES", "the symbols are too many or too varied"),
+        (pair_ngram_model, "MAX_CHUNK_GRAPHONES", "the symbols are too many or too varied"),
         (pair_ngram_training, "MAX_CELLS", "every example is too long for it"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.trace_alignment import align_trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError, ConfigError
+from pellucid.pair_ngram.model import PairNgram
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.run_folder.predictor_loader import load
 
@@ -102,6 +104,16 @@ def test_the_pair_ngram_model_of_a_run_aligns_pairs() -> None:
         for source, target in alignment.links:
             starts = [start for start in digit if start <= source < start + 3]
             assert [digit[start] for start in starts] == [alignment.target[target]]
+    with pytest.MonkeyPatch.context() as patch:
+        searches, search = list[int](), PairNgram._search
+
+        def count_search(*arguments: Any) -> object:  # noqa: ANN401 (any arguments)
+            searches.append(1)
+            return search(*arguments)
+
+        patch.setattr(PairNgram, "_search", count_search)
+        assert model.align_by_pair_ngram(examples[:4]) == found
+        assert len(searches) == 4, "regression test: two searches for each pair"
     unseen = model.align_by_pair_ngram([Example("ten", "99"), Example("one", "123456789")])
     assert unseen[0] is not None and len(unseen[0].source) == 3 and unseen[0].target == ("9", "9")
     assert unseen[1] is None

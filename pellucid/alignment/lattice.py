@@ -8,11 +8,12 @@ pairs of a source and a target position, edges are graphones.
 N examples, S source positions, T target positions, E edges of the lattices of all examples, G graphones.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.alignment.types import MAX_PAIR_EDGES, ChunkLimits, GraphoneKeys, SymbolPairs
+from pellucid.alignment.types import ChunkLimits, GraphoneKeys, SymbolPairs
 from pellucid.kernels.compilation import njit
 from pellucid.kernels.runtime import defer_signals
 from pellucid.shapes import Float, Int
@@ -20,6 +21,9 @@ from pellucid.shapes import Float, Int
 MAX_EDGES = 8_000_000
 """Maximum number of edges of the lattices from which probabilities are estimated; they take 12 bytes each, and three
 times as much while the graphones are counted. Beyond it a random sample of the examples is used."""
+BLOCK_EDGES = 1_000_000
+"""Number of edges of the examples that are computed at once, about a twentieth of a second: signals, such as that of
+Ctrl-C, wait for the end."""
 MIN_PROBABILITY = 1e-12
 """Graphones of lower probability are not kept."""
 SMALL = 1e-15
@@ -54,6 +58,21 @@ class GraphoneSequences(NamedTuple):
     """Sum of the log-probabilities of the graphones of each example."""
 
 
+class ExpectationStep(NamedTuple):
+    """Probabilities and expected counts of graphones in one iteration."""
+
+    probabilities: Float[np.ndarray, " G"]
+    counts: Float[np.ndarray, " G"]
+    """Sums over the examples so far."""
+
+
+class PathScoring(NamedTuple):
+    """Scores of paths (`align_pairs`)."""
+
+    distribution: GraphoneDistribution
+    by_longer_side: bool
+
+
 class LatticeEdges(NamedTuple):
     """Edges of the lattice of one example: by row, then by column, then by kind of graphone."""
 
@@ -77,8 +96,8 @@ def list_edges(num_source: int, num_target: int, limits: ChunkLimits) -> Lattice
         limits: Sizes that a graphone may have.
     """
     count = 0
-    for is_counted in (False, True):
-        edges = np.empty((4, count if is_counted else 0), np.int32)
+    for fills_arrays in (False, True):
+        edges = np.empty((4, count if fills_arrays else 0), np.int32)
         count = 0
         for row in range(num_source + 1):
             first, last = _columns_on_paths(row, num_source, num_target, limits)
@@ -89,7 +108,7 @@ def list_edges(num_source: int, num_target: int, limits: ChunkLimits) -> Lattice
                     for width in range(fewest, _max_width(height, limits) + 1):
                         if not left <= column + width <= right:
                             continue
-                        if is_counted:
+                        if fills_arrays:
                             edges[0, count], edges[1, count] = row, column
                             edges[2, count], edges[3, count] = height, width
                         count += 1
@@ -101,8 +120,8 @@ def _max_width(height: int, limits: ChunkLimits) -> int:
     """Return the maximum number of target symbols of a graphone with `height` source symbols."""
     if height == 0:
         return 1  # an insertion
-    most: int = limits.max_target if height == 1 or limits.many_to_many else 1
-    return most
+    max_width: int = limits.max_target if height == 1 or limits.many_to_many else 1
+    return max_width
 
 
 @njit
@@ -214,13 +233,13 @@ def _add_expected_counts(
     rows: Int[np.ndarray, " n"],
     limits: ChunkLimits,
     ids: Int[np.ndarray, " E"],
-    distribution: tuple[Float[np.ndarray, " G"], Float[np.ndarray, " G"]],
+    step: ExpectationStep,
 ) -> None:
     """Add the expected count of each graphone by the forward-backward algorithm.
 
-    `distribution` holds the probabilities and the counts; `ids` are the numbers of the graphones of all edges.
+    `ids` are the numbers of the graphones of all edges.
     """
-    (probabilities, counts), first = distribution, 0
+    first = 0
     for example in rows:
         edges = _example_edges(pairs, example, limits)
         edge_ids = ids[first : first + edges.row.shape[0]]
@@ -228,17 +247,17 @@ def _add_expected_counts(
         height = pairs.source_offsets[example + 1] - pairs.source_offsets[example]
         width = pairs.target_offsets[example + 1] - pairs.target_offsets[example]
         alpha, beta = np.empty((height + 1, width + 1)), np.zeros((height + 1, width + 1))
-        scales, edge_probabilities = np.empty(height + 1), probabilities[edge_ids]
+        scales, edge_probabilities = np.empty(height + 1), step.probabilities[edge_ids]
         _forward(edges, edge_probabilities, alpha, scales, limits.max_source)
         if alpha[height, width] <= 0.0:
             continue  # the probabilities underflow: an example of very rare graphones
         beta[height, width] = 1.0 / alpha[height, width]
         for edge in range(edges.row.shape[0] - 1, -1, -1):
             row, column = edges.row[edge], edges.column[edge]
-            below, right = row + edges.height[edge], column + edges.width[edge]
-            share = beta[below, right] * edge_probabilities[edge] * np.exp(scales[row] - scales[below])
+            next_row, next_column = row + edges.height[edge], column + edges.width[edge]
+            share = beta[next_row, next_column] * edge_probabilities[edge] * np.exp(scales[row] - scales[next_row])
             beta[row, column] += share
-            counts[edge_ids[edge]] += share * alpha[row, column]
+            step.counts[edge_ids[edge]] += share * alpha[row, column]
 
 
 @njit
@@ -256,14 +275,15 @@ def _write_best_paths(
     rows: Int[np.ndarray, " n"],
     numbering: GraphoneKeys,
     limits: ChunkLimits,
-    scoring: tuple[GraphoneDistribution, bool],
+    scoring: PathScoring,
     sequences: GraphoneSequences,
 ) -> None:
     """Write the keys of the graphones of the best path of each lattice (Viterbi algorithm).
 
-    `scoring` are the last two arguments of `align_pairs`.
+    In `sequences`, offsets and log-probabilities are those of these examples, and the first offset is given; the arrays
+    of graphones are those of all examples.
     """
-    distribution, by_longer_side = scoring
+    distribution = scoring.distribution
     missing = distribution.log_probabilities.min() - MISSING_PENALTY
     for index in range(rows.shape[0]):
         edges = _example_edges(pairs, rows[index], limits)
@@ -275,13 +295,13 @@ def _write_best_paths(
         best[0, 0] = 0.0
         for edge in range(edges.row.shape[0]):
             row, column = edges.row[edge], edges.column[edge]
-            below, right = row + edges.height[edge], column + edges.width[edge]
+            next_row, next_column = row + edges.height[edge], column + edges.width[edge]
             sizes = edges.height[edge] + edges.width[edge]
-            weight = max(edges.height[edge], edges.width[edge]) if by_longer_side else 0.5 * sizes
+            weight = max(edges.height[edge], edges.width[edge]) if scoring.by_longer_side else 0.5 * sizes
             log_probabilities[edge] = _log_probability(distribution, keys[edge], missing)
             score = best[row, column] + weight * log_probabilities[edge]
-            if score > best[below, right]:
-                best[below, right], incoming[below, right] = score, edge
+            if score > best[next_row, next_column]:
+                best[next_row, next_column], incoming[next_row, next_column] = score, edge
         first, count = sequences.offsets[index], 0
         while height > 0 or width > 0:
             edge = incoming[height, width]
@@ -296,20 +316,13 @@ def _write_best_paths(
 
 
 def alignable_rows(pairs: SymbolPairs, limits: ChunkLimits) -> Int[np.ndarray, " n"]:
-    """Return the numbers of the examples that have a source, an alignment within the limits, and at most
-    `MAX_PAIR_EDGES` edges, as those with no `no_alignment_reason`.
+    """Return the numbers of the examples that are aligned (`ChunkLimits.can_align`).
 
     Args:
         pairs: Sources and targets.
         limits: Sizes that a graphone may have.
     """
-    sources, targets = np.diff(pairs.source_offsets), np.diff(pairs.target_offsets)
-    fits = (sources > 0) & (limits.count_edges(sources, targets) <= MAX_PAIR_EDGES)
-    if not limits.insertions:
-        fits &= targets <= sources * limits.max_target
-    if not limits.deletions:
-        fits &= sources <= targets * limits.max_source
-    return np.flatnonzero(fits)
+    return np.flatnonzero(limits.can_align(np.diff(pairs.source_offsets), np.diff(pairs.target_offsets)))
 
 
 def estimate_graphones(
@@ -317,32 +330,67 @@ def estimate_graphones(
 ) -> GraphoneDistribution:
     """Estimate the joint probabilities of graphones by expectation-maximization, from a uniform distribution.
 
+    For the graphone q and an alignment a of the example i, with the probability p(a) of the product of its graphones,
+
+        c(q) = Σ_i Σ_a n_q(a) p(a) / Σ_a′ p(a′),    p(q) = c(q) / Σ_q′ c(q′),
+
+    where n_q(a) is the number of times that q is in a, and a and a′ are alignments of the example.
+
     Args:
-        pairs: Sources and targets.
+        pairs: Sources and targets; some of them are alignable (`alignable_rows`).
         numbering: Numbering of the graphones.
         limits: Sizes that a graphone may have, within those of the numbering.
         iterations: Number of iterations.
+
+    Returns:
+        The probabilities of the graphones, without those of less than `MIN_PROBABILITY`; none if no example is
+        alignable.
 
     References:
         Jiampojamarn, Kondrak and Sherif 2007, Applying many-to-many alignments and hidden Markov models to
         letter-to-phoneme conversion; Bisani and Ney 2008, Joint-sequence models, section 3.
     """
-    rows = _sample_rows(pairs, limits)
-    with defer_signals():
-        keys = np.empty(_count_edges(pairs, rows, limits), np.int64)
-        _write_edge_keys(pairs, rows, numbering, limits, keys)
+    blocks = _split_blocks(pairs, _sample_rows(pairs, limits), limits)
+    keys, offsets = _list_edge_keys(pairs, blocks, numbering, limits)
     graphones, edge_ids = np.unique(keys, return_inverse=True)
-    edge_ids = edge_ids.astype(np.int32)
+    ids_of_blocks = np.split(edge_ids.astype(np.int32), offsets[1:-1]) if blocks else []
+    del keys, edge_ids
     probabilities = np.full(len(graphones), 1 / max(len(graphones), 1))
     for _ in range(iterations):
-        counts = np.zeros(len(graphones))
-        with defer_signals():
-            _add_expected_counts(pairs, rows, limits, edge_ids, (probabilities, counts))
-        if not counts.sum() > 0:
+        step = ExpectationStep(probabilities, np.zeros(len(graphones)))
+        for rows, ids in zip(blocks, ids_of_blocks, strict=True):
+            with defer_signals():
+                _add_expected_counts(pairs, rows, limits, ids, step)
+        if not step.counts.sum() > 0:
             break  # the probabilities of all examples underflow
-        probabilities = counts / counts.sum()
+        probabilities = step.counts / step.counts.sum()
     kept = probabilities > MIN_PROBABILITY
     return GraphoneDistribution(graphones[kept], np.log(probabilities[kept]))
+
+
+def _list_edge_keys(
+    pairs: SymbolPairs, blocks: list[Int[np.ndarray, " _"]], numbering: GraphoneKeys, limits: ChunkLimits
+) -> tuple[Int[np.ndarray, " E"], list[int]]:
+    """Return the keys of the edges of all blocks of examples, and the offsets of the blocks in them."""
+    offsets = [0]
+    for rows in blocks:
+        with defer_signals():
+            offsets.append(offsets[-1] + _count_edges(pairs, rows, limits))
+    keys = np.empty(offsets[-1], np.int64)
+    for rows, (first, last) in zip(blocks, pairwise(offsets), strict=True):
+        with defer_signals():
+            _write_edge_keys(pairs, rows, numbering, limits, keys[first:last])
+    return keys, offsets
+
+
+def _split_blocks(pairs: SymbolPairs, rows: Int[np.ndarray, " n"], limits: ChunkLimits) -> list[Int[np.ndarray, " _"]]:
+    """Return the rows in blocks of about `BLOCK_EDGES` edges at most; one example may have more.
+
+    Signals are deferred while a block is computed, not longer.
+    """
+    edges = limits.count_edges(np.diff(pairs.source_offsets)[rows], np.diff(pairs.target_offsets)[rows])
+    starts = np.flatnonzero(np.diff(np.cumsum(edges) // BLOCK_EDGES)) + 1
+    return np.split(rows, starts) if len(rows) else []
 
 
 def _sample_rows(pairs: SymbolPairs, limits: ChunkLimits) -> Int[np.ndarray, " n"]:
@@ -361,31 +409,41 @@ def align_pairs(
     distribution: GraphoneDistribution,
     by_longer_side: bool = False,
 ) -> GraphoneSequences:
-    """Return the most probable alignment of each alignable example.
+    """Return the best alignment of each alignable example: the path of the greatest Σ_e w_e log p_e over its edges.
 
-    The log-probability of a graphone counts as often as the mean of the numbers of its source and its target symbols,
-    or as the greater of the two. Otherwise few long graphones would be more probable than many short ones.
+    The weight w_e of an edge e is the mean of the numbers of its source and its target symbols, or the greater of the
+    two. Without weights, few long graphones would be more probable than many short ones.
 
     Args:
         pairs: Sources and targets.
         numbering: Numbering of the graphones.
         limits: Sizes that a graphone may have, within those of the numbering.
-        distribution: Joint probabilities of the graphones.
-        by_longer_side: Count a graphone by the greater number. A deletion or an insertion then counts as one symbol, as
+        distribution: Joint probabilities of the graphones, at least one.
+        by_longer_side: Weigh a graphone by the greater number. A deletion or an insertion then counts as one symbol, as
             a substitution does, and not as half a symbol.
+
+    Returns:
+        The alignments of the examples of `alignable_rows`, in their order; none if there is no such example.
     """
     rows = alignable_rows(pairs, limits)
-    most = int(np.diff(pairs.source_offsets)[rows].sum())
+    max_graphones = int(np.diff(pairs.source_offsets)[rows].sum())
     if limits.insertions:
-        most += int(np.diff(pairs.target_offsets)[rows].sum())
-    graphones, sizes = np.empty(most, np.int64), np.empty((2, most), np.int64)
-    found = GraphoneSequences(
+        max_graphones += int(np.diff(pairs.target_offsets)[rows].sum())
+    graphones, sizes = np.empty(max_graphones, np.int64), np.empty((2, max_graphones), np.int64)
+    sequences = GraphoneSequences(
         graphones, sizes[0], sizes[1], np.zeros(len(rows) + 1, np.int64), np.zeros(len(rows), np.float64)
     )
-    with defer_signals():
-        _write_best_paths(pairs, rows, numbering, limits, (distribution, by_longer_side), found)
-    used = found.offsets[-1]
-    return found._replace(graphones=graphones[:used], source_sizes=sizes[0, :used], target_sizes=sizes[1, :used])
+    scoring, first = PathScoring(distribution, by_longer_side), 0
+    for block in _split_blocks(pairs, rows, limits):
+        last = first + len(block)
+        of_block = sequences._replace(
+            offsets=sequences.offsets[first : last + 1], log_probabilities=sequences.log_probabilities[first:last]
+        )
+        with defer_signals():
+            _write_best_paths(pairs, block, numbering, limits, scoring, of_block)
+        first = last
+    used = sequences.offsets[-1]
+    return sequences._replace(graphones=graphones[:used], source_sizes=sizes[0, :used], target_sizes=sizes[1, :used])
 
 
 def warm_up() -> None:

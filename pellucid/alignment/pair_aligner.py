@@ -13,7 +13,6 @@ from pellucid.alignment.types import (
     GraphoneKeys,
     SymbolPairs,
     chunks_of_sizes,
-    no_alignment_reason,
 )
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import ConfigError
@@ -42,7 +41,7 @@ def align_symbols(
 
     Returns:
         The alignment of each pair, whose score is the joint log-probability of its chunks; None for a pair that has no
-        alignment (`no_alignment_reason`).
+        alignment (`ChunkLimits.can_align`).
 
     Raises:
         ArgumentError: An argument has a wrong type or is out of range.
@@ -52,12 +51,11 @@ def align_symbols(
         Jiampojamarn, Kondrak and Sherif 2007, Applying many-to-many alignments and hidden Markov models to
         letter-to-phoneme conversion.
     """
-    rows = [
-        row for row, (source, target) in enumerate(pairs) if not no_alignment_reason(len(source), len(target), limits)
-    ]
-    found = list[Alignment | None]([None] * len(pairs))
+    lengths = np.array([(len(source), len(target)) for source, target in pairs], np.int64).reshape(-1, 2)
+    rows = np.flatnonzero(limits.can_align(lengths[:, 0], lengths[:, 1])).tolist()
+    alignments = list[Alignment | None]([None] * len(pairs))
     if not rows:
-        return found
+        return alignments
     from pellucid.alignment.lattice import align_pairs, estimate_graphones  # Numba takes a second to import
 
     arrays, sizes = _encode([pairs[row] for row in rows])
@@ -71,11 +69,12 @@ def align_symbols(
     sequences = align_pairs(arrays, numbering, limits, distribution, by_longer_side=True)
     chunk_sizes = list(zip(sequences.source_sizes.tolist(), sequences.target_sizes.tolist(), strict=True))
     offsets, scores = sequences.offsets.tolist(), sequences.log_probabilities.tolist()
+    assert len(offsets) - 1 == len(rows), "all of them are aligned"
     for index, row in enumerate(rows):
         source, target = pairs[row]
         chunks = chunks_of_sizes(chunk_sizes[offsets[index] : offsets[index + 1]])
-        found[row] = Alignment(tuple(source), tuple(target), chunks, min(scores[index], 0.0))
-    return found
+        alignments[row] = Alignment(tuple(source), tuple(target), chunks, min(scores[index], 0.0))
+    return alignments
 
 
 def _encode(pairs: SymbolSequences) -> tuple[SymbolPairs, tuple[int, int]]:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from pellucid.errors import DataError, quote
-from pellucid.shapes import Int
+from pellucid.shapes import Bool, Int
 
 EPSILON, SEPARATOR, SIDE_SEPARATOR = "_", "|", "}"
 """Marks of Phonetisaurus' corpus format: no symbol, between the symbols of a chunk, and between its two sides."""
@@ -63,15 +63,28 @@ class ChunkLimits(NamedTuple):
         edges: LengthsType = (num_source + 1) * (num_target + 1) * self.num_sizes
         return edges
 
-    def allow(self, num_source: int, num_target: int) -> bool:
-        """Return whether a source and a target of these lengths have an alignment.
+    def allow(self, num_source: LengthsType, num_target: LengthsType) -> bool | Bool[np.ndarray, "..."]:
+        """Return whether a source and a target of these lengths can be divided into such chunks.
 
         Args:
-            num_source: S, number of source symbols.
-            num_target: T, number of target symbols.
+            num_source: S, number of source symbols, or an array of such numbers.
+            num_target: T, number of target symbols, or an array of such numbers.
         """
-        fits_target = self.insertions or num_target <= num_source * self.max_target
-        return fits_target and (self.deletions or num_source <= num_target * self.max_source)
+        fits_target = self.insertions | (num_target <= num_source * self.max_target)
+        return fits_target & (self.deletions | (num_source <= num_target * self.max_source))
+
+    def can_align(self, num_source: LengthsType, num_target: LengthsType) -> bool | Bool[np.ndarray, "..."]:
+        """Return whether a source and a target of these lengths are aligned.
+
+        They are if the source is not empty, the chunks allow it (`allow`), and the lattice has at most `MAX_PAIR_EDGES`
+        edges (`count_edges`). `no_alignment_reason` names the reason if not.
+
+        Args:
+            num_source: S, number of source symbols, or an array of such numbers.
+            num_target: T, number of target symbols, or an array of such numbers.
+        """
+        is_short = self.count_edges(num_source, num_target) <= MAX_PAIR_EDGES
+        return (num_source > 0) & self.allow(num_source, num_target) & is_short
 
     def describe(self) -> str:
         """Return the limits for messages: "chunks of at most 2-1 or 1-2 symbols, with insertions, with deletions"."""
@@ -223,11 +236,11 @@ def no_alignment_reason(num_source: int, num_target: int, limits: ChunkLimits) -
         num_target: T, number of target symbols.
         limits: Sizes that a chunk may have.
     """
+    if limits.can_align(num_source, num_target):
+        return ""
     lengths = f"{num_source:,} source and {num_target:,} target symbols"
     if not num_source:
         return "the source has no symbol"
     if not limits.allow(num_source, num_target):
         return f"{lengths} cannot be divided into {limits.describe()}"
-    if limits.count_edges(num_source, num_target) > MAX_PAIR_EDGES:
-        return f"{lengths} are too long: at most {MAX_PAIR_EDGES // limits.num_sizes:,} pairs of positions are compared"
-    return ""
+    return f"{lengths} are too long: at most {MAX_PAIR_EDGES // limits.num_sizes:,} pairs of positions are compared"

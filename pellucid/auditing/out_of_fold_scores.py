@@ -30,7 +30,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError
 from pellucid.kernels.dispatch import will_compile
 from pellucid.kernels.kernel_loader import load_kernels
-from pellucid.pair_ngram.pair_ngram import PairNgram
+from pellucid.pair_ngram.model import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.run_folder.predictor_loader import load_unwarned
 from pellucid.training.session import train_run
@@ -213,7 +213,7 @@ def _has_seen(model: PairNgram, source: list[int], target: list[int], is_output:
     """
     if UNK in source:
         return False
-    return (is_output and model.knows_symbols(source)) or model.has_seen(source, target)
+    return (is_output and model.covers_source(source)) or model.has_known_alignment(source, target)
 
 
 def train_network(examples: Sequence[Example], config: Config, folder: Path) -> Predictor:
@@ -359,12 +359,12 @@ def align_outputs(
         if not output or output == example.target:
             found.append(())
             continue
-        sizes = predictor.model.align(encoded.source.row(row), encoded.target.row(row)[:-1])
+        aligned = predictor.model.align(encoded.source.row(row), encoded.target.row(row)[:-1])
         starts = (
             _symbol_starts(predictor.tokenizers.source, example.source),
             _symbol_starts(predictor.tokenizers.target, output),
         )
-        found.append(_chunk_spans(sizes or [], *starts))
+        found.append(_chunk_spans(aligned.sizes if aligned else [], *starts))
     return found
 
 

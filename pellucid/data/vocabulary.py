@@ -145,6 +145,14 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         table[list(known)] = list(known.values())
         return table
 
+    def decode(self, ids: Iterable[int]) -> tuple[str, ...]:
+        """Return the symbols of ids, which are not checked.
+
+        Args:
+            ids: Ids of symbols, none of them special.
+        """
+        return tuple(self.symbols[symbol_id - NUM_SPECIAL] for symbol_id in ids)
+
     def symbol(self, symbol_id: int, special_names: Sequence[str]) -> str:
         """Return the symbol of an id.
 

@@ -880,7 +880,7 @@ class BasePredictor(ABC):
             top_log_probabilities=output.top_log_probabilities,
             rank=rank,
             search_score=None if is_log_probability or hypothesis is None else hypothesis.score,
-            pair_ngram_score=None if pair_ngram_score is None or np.isinf(pair_ngram_score) else pair_ngram_score,
+            pair_ngram_score=pair_ngram_score,
             forced=tuple(range(min(prefix_length, len(symbols)))),
             forced_attention=tuple(
                 sorted(row.step for row in self.options.forced_attention if row.step < len(symbols))

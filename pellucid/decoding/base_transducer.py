@@ -16,7 +16,7 @@ from pellucid.argument_checks import convert_argument
 from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_sequence_examples
-from pellucid.data.vocabulary import EOS, NUM_SPECIAL
+from pellucid.data.vocabulary import EOS
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
@@ -28,8 +28,7 @@ from pellucid.decoding.pair_ngram_member import (
     NetworkIds,
     PairNgramMember,
     TargetIds,
-    missing_outputs,
-    output_ids,
+    propose_outputs,
     rank_by_both,
 )
 from pellucid.decoding.preprocessing import (
@@ -59,8 +58,8 @@ class BaseTransducer(BasePredictor):
     """
 
     pair_ngram: PairNgramMember | None = None
-    """Pair n-gram model whose outputs and scores take part in searches, by the ids of one network; None for none.
-    Scores of given targets and samples are those of the network alone."""
+    """Pair n-gram model whose outputs and scores take part in searches, by the ids of one network, unless its weight is
+    0; None for none. Scores of given targets and samples are those of the network alone."""
 
     decodes_by_symbol: ClassVar[bool] = True
 
@@ -190,15 +189,18 @@ class BaseTransducer(BasePredictor):
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
-        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest)
+        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest, self._ranks_by_both)
 
     def _search_for_margins(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example; at least two if a pair n-gram model ranks them."""
         beam_size = max(nbest, self.config.search.beam_size)
-        return self._search(chunk, beam_size, max(nbest, 2) if self._ranks_by_both else nbest)
+        ranks_by_both = self._ranks_by_both
+        return self._search(chunk, beam_size, max(nbest, 2) if ranks_by_both else nbest, ranks_by_both)
 
     def candidates(self, examples: Sequence[Example]) -> list[list[Trace]]:
         """Return all outputs of the search and of the pair n-gram model, if there is one, ranked by their scores.
+
+        With the weight 0 of the pair n-gram model, those of the search are first, in its order.
 
         Args:
             examples: Examples; their targets are ignored.
@@ -206,23 +208,28 @@ class BaseTransducer(BasePredictor):
         Raises:
             InputError: As in `predict_examples`.
         """
-        beam_size = self.config.search.beam_size
-        return list(self._check_and_decode(lambda chunk: self._search(chunk, beam_size, sys.maxsize), examples))
+        beam_size, adds_outputs = self.config.search.beam_size, self._allows_pair_ngram
+        return list(
+            self._check_and_decode(lambda chunk: self._search(chunk, beam_size, sys.maxsize, adds_outputs), examples)
+        )
 
-    def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int) -> list[list[Trace]]:
-        """Return at most `nbest` outputs of each example, from a beam of the given size."""
+    def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int, ranks_by_both: bool) -> list[list[Trace]]:
+        """Return at most `nbest` outputs of each example, from a beam of the given size.
+
+        `ranks_by_both` adds those of the pair n-gram model, whatever its weight is.
+        """
         constraints, search = self._constraints(chunk), self.config.search
         # All constraints of the chunk decide, so that the composition of a batch changes nothing.
         fits_kernel = fits_search_kernel(search_properties(search, self.options, constraints, self.is_ensemble))
         score = hypothesis_scorer(search)
-        num_kept = beam_size if self._ranks_by_both else min(nbest, beam_size)
+        num_kept = beam_size if ranks_by_both else min(nbest, beam_size)
         prepared = self._encode_chunk(chunk, ChunkConfig(beam_size, nbest, constraints))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 batch_constraints = constraints.take(batch.rows)
                 config = BeamConfig(batch.limits, beam_size, num_kept, score, batch_constraints, self.options.lattice)
                 hypotheses = self._run_search(batch, config, fits_kernel)
-                if self._ranks_by_both:
+                if ranks_by_both:
                     # Ranking needs numbers. `_add_traces` checks again: the added outputs have new scores.
                     checked = check_finite_outputs(hypotheses, self.name, self.config)
                     hypotheses = self._rank_by_both(batch, checked, batch_constraints, nbest)
@@ -236,38 +243,33 @@ class BaseTransducer(BasePredictor):
 
     @property
     def _ranks_by_both(self) -> bool:
-        """True if a pair n-gram model takes part in searches.
+        """True if a pair n-gram model takes part in searches: one of a weight above 0."""
+        return self.pair_ngram is not None and self.pair_ngram.weight > 0 and self._allows_pair_ngram
 
-        It does not if the search settings exclude it (`ranks_with_pair_ngram`), or if options change attention, which
+    @property
+    def _allows_pair_ngram(self) -> bool:
+        """True if there is a pair n-gram model, of any weight, and searches may rank by it.
+
+        They do not if the search settings exclude it (`ranks_with_pair_ngram`), or if options change attention, which
         shows an effect on the network.
         """
         changes_attention = self.options.attention_options != NO_OPTIONS
         return self.pair_ngram is not None and ranks_with_pair_ngram(self.config.search) and not changes_attention
 
     def _rank_by_both(
-        self, batch: SourceBatch, found: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
+        self, batch: SourceBatch, hypotheses: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
     ) -> list[list[Hypothesis]]:
         """Return the best outputs of each source by the network and by the pair n-gram model.
 
-        `found` are those of the network's search. The network scores those outputs of the pair n-gram model that
-        satisfy the constraints; they are candidates as well.
+        `hypotheses` are those of the network's search. The network scores those that the pair n-gram model adds.
         """
         assert self.pair_ngram is not None
-        model, weight, network = self.pair_ngram
-        network_ids, sources, lengths = self._network_ids(network), batch.source.tolist(), batch.lengths.tolist()
-        candidates, scores, added = list(map(list, found)), list[list[float]](), list[tuple[int, TargetIds]]()
-        for row, hypotheses in enumerate(found):
-            source = network_ids.map_source(sources[row][: lengths[row]])
-            source = [symbol for symbol in source if symbol < model.numbering.source_size]
-            targets = [network_ids.map_target(output_ids(hypothesis)) for hypothesis in hypotheses]
-            for target in missing_outputs(model, source, targets, batch.limits.of_source(row)):
-                output = network_ids.unmap_target(target)
-                if constraints.allows(row, output):
-                    added.append((row, output))
-                    targets.append(target)
-            scores.append([model.log_probability(source, target) for target in targets])
+        ids = self._network_ids(self.pair_ngram.network)
+        added, scores = propose_outputs(self.pair_ngram, ids, batch, hypotheses, constraints)
+        candidates = list(map(list, hypotheses))
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
-            candidates[row].append(hypothesis._replace(tree=found[row][0].tree))
+            candidates[row].append(hypothesis._replace(tree=hypotheses[row][0].tree))
+        weight = self.pair_ngram.weight
         return [rank_by_both(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]
 
     def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[Hypothesis]:
@@ -292,15 +294,14 @@ class BaseTransducer(BasePredictor):
             ConfigError: There is no pair n-gram model.
         """
         if self.pair_ngram is None:
-            raise ConfigError("the predictor has no pair n-gram model with a weight above 0")
+            raise ConfigError("the predictor has no pair n-gram model")
         model, _, network = self.pair_ngram
-        network_ids, symbols = self._network_ids(network), self.vocabularies.target.symbols
-        outputs = list[tuple[str, ...]]()
+        network_ids, outputs = self._network_ids(network), list[tuple[str, ...]]()
         for example in convert_argument("examples", examples, Sequence[Example]):
             ids = self.vocabularies.source.encode(self.tokenizers.source.split(example.source))
-            found = model.search(network_ids.map_source(ids), 1) if ids else []
+            found = model.search(network_ids.map_source(ids, model.numbering.source_size), 1) if ids else []
             target = network_ids.unmap_target(found[0].target) if found else ()
-            outputs.append(tuple(symbols[identity - NUM_SPECIAL] for identity in target))
+            outputs.append(self.vocabularies.target.decode(target))
         return outputs
 
     def align_by_pair_ngram(self, pairs: Sequence[Example]) -> list[Alignment | None]:
@@ -326,9 +327,7 @@ class BaseTransducer(BasePredictor):
     def check_pair_ngram_alignment(self) -> None:
         """Raise `ConfigError` if there is no pair n-gram model."""
         if self.pair_ngram is None:
-            raise ConfigError(
-                "the run has no pair n-gram model with a weight above 0; align the pairs by attention, or without a run"
-            )
+            raise ConfigError("the run has no pair n-gram model; align the pairs by attention, or without a run")
 
     def _align_by_pair_ngram(self, example: Example) -> Alignment | None:
         """Return the most probable alignment of a pair."""
@@ -338,11 +337,11 @@ class BaseTransducer(BasePredictor):
         network_ids = self._network_ids(network)
         symbols = [tuple(tokenizer.split(text)) for (tokenizer, _), text in zip(sides, example[:2], strict=True)]
         source, target = (vocabulary.encode(side) for (_, vocabulary), side in zip(sides, symbols, strict=True))
-        ids = network_ids.map_source(source), network_ids.map_target(target)
-        sizes = model.align(*ids) if ids[0] else None
-        if sizes is None:
+        ids = network_ids.map_source(source, model.numbering.source_size), network_ids.map_target(target)
+        found = model.align(*ids) if ids[0] else None
+        if found is None:
             return None
-        return Alignment(symbols[0], symbols[1], chunks_of_sizes(sizes), min(0.0, model.log_probability(*ids)))
+        return Alignment(symbols[0], symbols[1], chunks_of_sizes(found.sizes), min(0.0, found.log_probability))
 
     def _refuse_lattice(self, operation: str) -> None:
         """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""

@@ -25,8 +25,8 @@ class Hypothesis(NamedTuple):
     """Node of the search tree in which it ends; −1 without a tree, for an output of no symbols, and for one that the
     search did not find."""
     pair_ngram_score: float | None = None
-    """Joint log-probability of source and output by the pair n-gram model; −∞ without an alignment. None if no such
-    model ranked it."""
+    """Joint log-probability of source and output by the pair n-gram model (`PairNgram.score`). None if no such model
+    ranked it."""
 
 
 def hypothesis_of(output: DecodedOutput) -> Hypothesis:

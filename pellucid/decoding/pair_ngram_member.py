@@ -4,28 +4,32 @@ For a source x, the candidates y are the outputs of the network's search and of 
 
     s(y) = (1 − w) log p_network(y|x) + w log p_pair(x, y),
 
-where w is the weight of the pair n-gram model, chosen on the validation set at the end of the training. Outputs that
-were truncated at the maximum length follow the finished ones. With the weight 0, the outputs of the network keep the
-order of its search, and precede the others: the first ones are those without a pair n-gram model.
+where w is the weight of the pair n-gram model, chosen on the validation set at the end of the training. For an output
+without an alignment, log p_pair is the score of unseen graphones (`PairNgram.score`), so that s(y) never depends on
+the other candidates. Outputs that were truncated at the maximum length follow the finished ones. With the weight 0,
+the outputs of the network keep the order of its search, and precede the others: the first ones are those without a
+pair n-gram model.
 
 B sources, K candidates.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
+from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
-from pellucid.pair_ngram.pair_ngram import PairNgram
+from pellucid.decoding.preprocessing import SourceBatch
+from pellucid.pair_ngram.model import PairNgram
 from pellucid.shapes import Bool, Float, Int
 
 NUM_OUTPUTS = 5
 """Number of outputs of the pair n-gram model that are candidates."""
-ALIGNMENT_PENALTY = 10.0
-"""Difference between the score of an output without an alignment and the lowest score of the others, in nats."""
 WEIGHTS = tuple(round(0.05 * step, 2) for step in range(21))
 """Weights from which the best is chosen: 0 to 1. After a short training, the network may be much the worse model."""
 
@@ -45,7 +49,8 @@ class PairNgramMember(NamedTuple):
     name other symbols, so there is no default."""
 
 
-class NetworkIds(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class NetworkIds:
     """Ids of a network of an ensemble."""
 
     source: Int[np.ndarray, " U"] | None = None
@@ -53,17 +58,17 @@ class NetworkIds(NamedTuple):
     target: Int[np.ndarray, " V"] | None = None
     """The network's id of each target id of the ensemble; None if they are equal."""
 
-    def map_source(self, ids: Sequence[int]) -> list[int]:
-        """Return the network's ids of source ids of the ensemble, without ids of copied symbols.
+    def map_source(self, ids: Sequence[int], num_ids: int) -> list[int]:
+        """Return the network's ids of source ids of the ensemble, without those of copied symbols and of features.
 
         Args:
             ids: Source ids.
+            num_ids: Number of source ids of the network without features.
         """
-        if self.source is None:
-            return list(ids)
-        known = np.array([identity for identity in ids if 0 <= identity < len(self.source)], np.int64)
-        mapped: list[int] = self.source[known].tolist()
-        return mapped
+        if self.source is not None:
+            known = [identity for identity in ids if 0 <= identity < len(self.source)]
+            ids = self.source[np.array(known, np.int64)].tolist()
+        return [identity for identity in ids if 0 <= identity < num_ids]
 
     def map_target(self, ids: Sequence[int]) -> TargetIds:
         """Return the network's ids of target ids of the ensemble.
@@ -79,9 +84,13 @@ class NetworkIds(NamedTuple):
         Args:
             ids: Target ids.
         """
-        if self.target is None:
-            return tuple(ids)
-        return tuple(np.argsort(self.target)[np.array(ids, np.int64)].tolist())
+        inverse = self._inverse_target
+        return tuple(ids) if inverse is None else tuple(inverse[np.array(ids, np.int64)].tolist())
+
+    @cached_property
+    def _inverse_target(self) -> Int[np.ndarray, " V"] | None:
+        """The ensemble's id of each target id of the network; None if they are equal."""
+        return None if self.target is None else np.argsort(self.target)
 
 
 class CandidateScores(NamedTuple):
@@ -90,7 +99,7 @@ class CandidateScores(NamedTuple):
     network: Float[np.ndarray, " K"]
     """Log-probability of each candidate by the network."""
     pair_ngram: Float[np.ndarray, " K"]
-    """Joint log-probability of source and candidate by the pair n-gram model; finite (`finite_scores`)."""
+    """Joint log-probability of source and candidate by the pair n-gram model; finite (`PairNgram.score`)."""
     finished: Bool[np.ndarray, " K"]
     """False for a candidate that was truncated at the maximum length."""
 
@@ -120,22 +129,11 @@ def interpolate(
 
     Args:
         network: Log-probabilities by the network; −∞ is one.
-        pair_ngram: Log-probabilities by the pair n-gram model; finite.
+        pair_ngram: Scores by the pair n-gram model; finite.
         weight: Weight w of the pair n-gram model.
     """
     finite = np.where(np.isneginf(network), 0.0, network)
     return np.where(np.isneginf(network), -np.inf, (1 - weight) * finite + weight * pair_ngram)
-
-
-def finite_scores(scores: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
-    """Return log-probabilities in which −∞, of outputs without an alignment, is `ALIGNMENT_PENALTY` below the lowest.
-
-    Args:
-        scores: Log-probabilities of the candidates of one source by the pair n-gram model.
-    """
-    finite = scores[np.isfinite(scores)]
-    lowest = float(finite.min()) - ALIGNMENT_PENALTY if len(finite) else 0.0
-    return np.where(np.isfinite(scores), scores, lowest)
 
 
 def output_ids(hypothesis: Hypothesis) -> TargetIds:
@@ -148,21 +146,53 @@ def output_ids(hypothesis: Hypothesis) -> TargetIds:
     return tuple(ids[:-1] if hypothesis.decoded.is_finished else ids)
 
 
-def missing_outputs(
-    model: PairNgram, source: Sequence[int], found: Collection[TargetIds], limits: LengthLimits
-) -> list[TargetIds]:
-    """Return the best outputs of a pair n-gram model that a search has not found.
+class ProposedOutputs(NamedTuple):
+    """Outputs that a pair n-gram model adds to those of a search, and its scores of all."""
+
+    added: list[tuple[int, TargetIds]]
+    """Row of the source and target ids of each added output, by row."""
+    scores: list[list[float]]
+    """For each source, the scores of the outputs of the search, then of the added ones (`PairNgram.score`)."""
+
+
+def propose_outputs(
+    member: PairNgramMember,
+    ids: NetworkIds,
+    batch: SourceBatch,
+    hypotheses: Sequence[Sequence[Hypothesis]],
+    constraints: Constraints,
+) -> ProposedOutputs:
+    """Return outputs of a pair n-gram model that a search has not found, and its scores of all outputs.
 
     Args:
-        model: Pair n-gram model.
-        source: Source ids.
-        found: Outputs of the search.
-        limits: Minimum and maximum output length.
+        member: The model.
+        ids: Ids of the network to which the model was fitted, for those of the predictor.
+        batch: Sources of the search, with the limits of output lengths.
+        hypotheses: Outputs of the search, of each source.
+        constraints: Constraints of the sources, which added outputs satisfy.
     """
+    model, sources, lengths = member.model, batch.source.tolist(), batch.lengths.tolist()
+    proposed = ProposedOutputs([], [])
+    for row, of_source in enumerate(hypotheses):
+        source = ids.map_source(sources[row][: lengths[row]], model.numbering.source_size)
+        targets = [ids.map_target(output_ids(hypothesis)) for hypothesis in of_source]
+        for target in _missing_outputs(model, source, targets, batch.limits.of_source(row)):
+            output = ids.unmap_target(target)
+            if constraints.allows(row, output):
+                proposed.added.append((row, output))
+                targets.append(target)
+        proposed.scores.append([model.score(source, target) for target in targets])
+    return proposed
+
+
+def _missing_outputs(
+    model: PairNgram, source: Sequence[int], known: Collection[TargetIds], limits: LengthLimits
+) -> list[TargetIds]:
+    """Return the best outputs of a pair n-gram model, of an allowed length, that are not among the known ones."""
     return [
         output.target
         for output in model.search(source, NUM_OUTPUTS)
-        if output.target not in found and limits.minimum <= len(output.target) <= limits.maximum
+        if output.target not in known and limits.minimum <= len(output.target) <= limits.maximum
     ]
 
 
@@ -174,13 +204,13 @@ def rank_by_both(
     Args:
         hypotheses: Candidates, with their log-probabilities as scores: those of the network's search first, in its
             order, which they keep with the weight 0.
-        pair_ngram: Their log-probabilities by the pair n-gram model.
+        pair_ngram: Their scores by the pair n-gram model; finite (`PairNgram.score`).
         weight: Weight of the pair n-gram model.
         nbest: Maximum number of hypotheses to return.
     """
     candidates = CandidateScores(
         np.array([hypothesis.score for hypothesis in hypotheses]),
-        finite_scores(np.array(pair_ngram)),
+        np.array(pair_ngram),
         np.array([hypothesis.decoded.is_finished for hypothesis in hypotheses], np.bool_),
     )
     scores = interpolate(candidates.network, candidates.pair_ngram, weight)
@@ -204,13 +234,20 @@ def edits_of_best(candidates: Sequence[CandidateScores], edits: Sequence[Sequenc
 def choose_weight(candidates: Sequence[CandidateScores], edits: Sequence[Sequence[int]]) -> float:
     """Return the weight in `WEIGHTS` with the most correct best candidates, and of these the fewest edits.
 
-    Both are means over the neighbors in `WEIGHTS`, which makes the choice less dependent on single examples. Among
-    equal weights it is the smallest. The weight is 0 unless its own best candidates are better than those of the
-    network alone: more of them are correct, or as many with fewer edits, which decides if few sources were decoded.
+    With the pair q(w) = (number of correct outputs, −edits) of the best candidates by the weight w, it is
+
+        w* = argmax_w q(w⁻) + q(w) + q(w⁺),
+
+    where w⁻ and w⁺ are the neighbors of w in `WEIGHTS`, or w itself at an end; pairs are compared by their first
+    number, then by their second. The sums make the choice less dependent on single examples.
 
     Args:
         candidates: Candidates of each validation source; without a source the weight is 0.
         edits: For each candidate, the edits to the nearest reference.
+
+    Returns:
+        w*, the smallest of equally good weights, if q(w*) > q(0): more outputs are correct than by the network alone,
+        or as many with fewer edits, which decides if few sources were decoded. Otherwise 0.
     """
     counts = [edits_of_best(candidates, edits, weight) for weight in WEIGHTS]
     scores = np.array([(sum(count == 0 for count in row), -sum(row)) for row in counts])

@@ -131,8 +131,8 @@ class Trace:
     """Score that ranked the output, if the settings normalize it by length or by coverage, or if a pair n-gram model
     took part; else None."""
     pair_ngram_score: float | None = None
-    """Joint log-probability of source and output by the pair n-gram model; None if none took part, or if it has no
-    alignment of them."""
+    """Joint log-probability of source and output by the pair n-gram model; without an alignment of them, that of unseen
+    graphones. None if no such model took part."""
     confidence: float | None = None
     """Estimated probability that the output is correct, fitted on the validation set (`ConfidenceModel`): of the best
     output of a search like that of the fit; else None (`Predictor.no_confidence_reason`)."""

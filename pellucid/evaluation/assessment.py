@@ -225,8 +225,8 @@ class Assessment:
     custom_metrics: tuple[MetricName, ...] = ()
     """Names of metrics of other packages that are computed too."""
     pair_ngram_outputs: tuple[ScoredExample, ...] = ()
-    """Output of each example by the pair n-gram model of the run alone, with its references: a baseline. Empty if no
-    such model takes part in the outputs of the run."""
+    """Output of each example by the pair n-gram model of the run alone, with its references: a baseline. Empty if the
+    run has no such model."""
 
     @cached_property
     def scored(self) -> list[ScoredExample]:

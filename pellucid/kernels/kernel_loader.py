@@ -126,7 +126,7 @@ def _call_all_kernels() -> None:
     from pellucid.kernels import adam, arithmetic, attention, cross_entropy, decoder_step, recurrence, search, unroll
 
     # By name: their packages follow this one in the order of imports, and their kernels are stored with those here.
-    outside = import_module("pellucid.alignment.lattice"), import_module("pellucid.pair_ngram.search")
+    outside = import_module("pellucid.alignment.lattice"), import_module("pellucid.pair_ngram.numba_search")
     for module in (arithmetic, recurrence, attention, unroll, decoder_step, search, cross_entropy, adam, *outside):
         module.warm_up()
 

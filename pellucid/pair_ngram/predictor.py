@@ -9,16 +9,17 @@ from pellucid.alignment.types import SymbolPairs
 from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples, encode_sources
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
-from pellucid.data.vocabulary import NUM_SPECIAL, UNK, Vocabularies
-from pellucid.pair_ngram.pair_ngram import PairNgram, drop_examples, fit_pair_ngram
+from pellucid.data.vocabulary import UNK, Vocabularies
+from pellucid.pair_ngram.model import PairNgram, fit_pair_ngram
 from pellucid.pair_ngram.types import chunk_limits
-from pellucid.shapes import Int
+from pellucid.shapes import Bool, Int
 
 COUNTED_EXAMPLES = 1 << 16
 """Number of examples whose cells are counted at once."""
 MAX_CELLS = 200_000_000
-"""Maximum sum of source length times target length over the examples of a model, which bounds time and memory; that of
-one example is bounded by `MAX_PAIR_EDGES` of alignment/types.py."""
+"""Maximum sum of source length times target length over the examples of a model, which bounds the time of the
+alignment; that of one example is bounded by `MAX_PAIR_EDGES` of alignment/types.py. Memory grows with the graphones:
+counting their n-grams took 140 bytes for each of 1 million in random sequences of 10, and 85 in sequences of 5."""
 
 
 class PairNgramPredictor(NamedTuple):
@@ -34,8 +35,7 @@ class PairNgramPredictor(NamedTuple):
         Args:
             ids: Ids of symbols, none of them special.
         """
-        symbols = self.vocabularies.target.symbols
-        return self.tokenizers.target.join([symbols[identity - NUM_SPECIAL] for identity in ids])
+        return self.tokenizers.target.join(self.vocabularies.target.decode(ids))
 
     def nbest(self, examples: Sequence[Example], count: int) -> list[list[tuple[str, ...]]]:
         """Return the most probable outputs of each example, as symbols, the best first.
@@ -48,12 +48,9 @@ class PairNgramPredictor(NamedTuple):
             One list for each example, of at most `count` outputs; an output is never repeated.
         """
         sources = encode_sources(examples, self.tokenizers, self.vocabularies)
-        symbols = self.vocabularies.target.symbols
+        decode = self.vocabularies.target.decode
         return [
-            [
-                tuple(symbols[identity - NUM_SPECIAL] for identity in output.target)
-                for output in self.model.search(sources.row(row), count)
-            ]
+            [decode(output.target) for output in self.model.search(sources.row(row), count)]
             for row in range(sources.num_sequences)
         ]
 
@@ -71,16 +68,28 @@ def fit_pair_ngram_predictor(
     Returns:
         The predictor; None if no model can be fitted (`fit_pair_ngram`).
     """
-    model, _ = fit_encoded_examples(encode_examples(examples, tokenizers, vocabularies), vocabularies)
+    model = fit_encoded_examples(encode_examples(examples, tokenizers, vocabularies), vocabularies).model
     return PairNgramPredictor(tokenizers, vocabularies, model) if model is not None else None
+
+
+class PairNgramFit(NamedTuple):
+    """Result of fitting a pair n-gram model to encoded examples."""
+
+    model: PairNgram | None
+    """None if no model can be fitted (`fit_pair_ngram`)."""
+    num_fitted: int
+    """Number of examples to which it was fitted, without those that have no alignment; 0 without a model."""
+    num_chosen: int
+    """Number of examples within the limit of cells, with those that have no alignment."""
 
 
 def fit_encoded_examples(
     examples: EncodedExamples, vocabularies: Vocabularies, max_cells: int = MAX_CELLS, context_size: int = 0
-) -> tuple[PairNgram | None, int]:
+) -> PairNgramFit:
     """Fit a pair n-gram model to encoded training examples: to evenly spaced ones, if all exceed `max_cells`.
 
-    Contexts are not read. Examples with other features are left out: the copied targets of augmentation have one.
+    Contexts are not read. Examples with other features are left out: the copied targets of augmentation have one. So
+    are those with an unknown target symbol.
 
     Args:
         examples: Source ids, and target ids that end with EOS.
@@ -88,10 +97,6 @@ def fit_encoded_examples(
         max_cells: Maximum sum of source length times target length; `MAX_CELLS` by default.
         context_size: Number of features of an example that are the words around its source; 0, the default, without
             contexts.
-
-    Returns:
-        The model, None if no model can be fitted (`fit_pair_ngram`); and the number of examples to which it was fitted,
-        without those that have no alignment. Without a model, it is the number of examples with at most `max_cells`.
     """
     from pellucid.alignment.lattice import alignable_rows  # Numba takes a second to import
 
@@ -105,12 +110,12 @@ def fit_encoded_examples(
     pairs = SymbolPairs(
         source.values.astype(np.int64), source.offsets.copy(), target.values.astype(np.int64), target.offsets.copy()
     )
-    pairs = drop_examples(pairs, pairs.source >= len(vocabularies.source), pairs.source_offsets)
-    pairs = drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
+    pairs = _drop_examples(pairs, pairs.source >= len(vocabularies.source), pairs.source_offsets)
+    pairs = _drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
     model = fit_pair_ngram(pairs, len(vocabularies.source), len(vocabularies.target))
     if model is None:
-        return None, len(rows)
-    return model, len(alignable_rows(pairs, chunk_limits(model.numbering.target_chunk)))
+        return PairNgramFit(None, 0, len(rows))
+    return PairNgramFit(model, len(alignable_rows(pairs, chunk_limits(model.numbering.target_chunk))), len(rows))
 
 
 def count_plain_examples(examples: EncodedExamples, vocabularies: Vocabularies, context_size: int = 0) -> int:
@@ -121,19 +126,40 @@ def count_plain_examples(examples: EncodedExamples, vocabularies: Vocabularies, 
         vocabularies: Vocabularies of the run.
         context_size: As for `fit_encoded_examples`; 0, the default, without contexts.
     """
-    is_feature = examples.source.values >= len(vocabularies.source)
-    counts = np.diff(np.concatenate([[0], np.cumsum(is_feature)])[examples.source.offsets])
+    _, counts = _find_features(examples.source, len(vocabularies.source))
     return int(np.count_nonzero((counts == 0) | (counts == context_size)))
 
 
 def _without_contexts(sources: Ragged, context_size: int, num_symbols: int) -> Ragged:
-    """Return sources without the features of those that have `context_size` of them; features have the greater ids."""
-    is_feature = sources.values >= num_symbols
-    counts = np.diff(np.concatenate([[0], np.cumsum(is_feature)])[sources.offsets])
+    """Return sources without the features of those that have `context_size` of them."""
+    is_feature, counts = _find_features(sources, num_symbols)
     has_context = counts == context_size
     kept = ~(is_feature & np.repeat(has_context, sources.lengths))
     lengths = sources.lengths - np.where(has_context, context_size, 0)
     return Ragged(sources.values[kept], np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _drop_examples(
+    pairs: SymbolPairs, marks: Bool[np.ndarray, " n"], offsets: Int[np.ndarray, " offsets"]
+) -> SymbolPairs:
+    """Return the examples without a marked symbol; the pairs themselves if no symbol is marked.
+
+    `marks` are those of all source ids or of all target ids, in which `offsets` are the offsets of the examples.
+    """
+    if not marks.any():
+        return pairs
+    kept = np.diff(np.concatenate([[0], np.cumsum(marks)])[offsets]) == 0
+    columns = list[Int[np.ndarray, " n"]]()
+    for ids, offsets in ((pairs.source, pairs.source_offsets), (pairs.target, pairs.target_offsets)):
+        lengths = np.diff(offsets)
+        columns += [ids[np.repeat(kept, lengths)], np.concatenate([[0], np.cumsum(lengths[kept])])]
+    return SymbolPairs(*columns)
+
+
+def _find_features(sources: Ragged, num_symbols: int) -> tuple[Bool[np.ndarray, " ids"], Int[np.ndarray, " N"]]:
+    """Return which ids are features, which have ids from the number of symbols on, and their number in each source."""
+    is_feature = sources.values >= num_symbols
+    return is_feature, np.diff(np.concatenate([[0], np.cumsum(is_feature)])[sources.offsets])
 
 
 def _choose_rows(examples: EncodedExamples, max_cells: int) -> Int[np.ndarray, " n"]:

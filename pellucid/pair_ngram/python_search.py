@@ -1,4 +1,4 @@
-"""The search of `pair_ngram.search` in Python: for a few sources, in a process that has not loaded Numba.
+"""The search of `pair_ngram.numba_search` in Python: for a few sources, in a process that has not loaded Numba.
 
 Hypotheses at one source position are a dict, so that equal ones are found by their key. Arrays of the model are read as
 memoryviews, whose numbers are Python's.
@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.pair_ngram.ngram_model import NgramModel
+from pellucid.pair_ngram.kneser_ney import NgramModel
 from pellucid.pair_ngram.types import (
     INCREMENT,
     MAX_EXTENSIONS,
     MULTIPLIER,
     SCORE_STEPS,
-    SKIP,
     SOURCE_CHUNK,
     TIE,
+    UNSEEN_GRAPHONE,
     GraphoneTable,
     SearchSettings,
 )
@@ -90,7 +90,7 @@ class PythonSearch:
             for (node, output), hypothesis in _ranked(rows[place])[:beam_size]:
                 if hypothesis.total < best[place] - settings.margin:
                     break
-                for extension in self._guesses(hypothesis.total, output, sizes[0] >= 0, target):
+                for extension in self._unseen_extensions(hypothesis.total, output, sizes[0] >= 0, target):
                     _add(rows[place + 1], extension, hypothesis.path, best, place + 1)
                 for size, chunk in enumerate(sizes, 1):
                     if chunk >= 0:
@@ -118,28 +118,33 @@ class PythonSearch:
         extensions = max([1, *counts]) + int(self.table.target.shape[1]) + 2
         return max(1, min(settings.beam_size, MAX_EXTENSIONS // extensions))
 
-    def _guesses(self, total: float, output: int, is_known: bool, target: list[int] | None) -> Iterator[_Extension]:
-        """Yield the extensions without a graphone of the table, at the cost of an unseen one (see `search._guess`)."""
+    def _unseen_extensions(
+        self, total: float, output: int, is_known: bool, target: list[int] | None
+    ) -> Iterator[_Extension]:
+        """Yield the extensions without a graphone of the table, at the cost of an unseen one.
+
+        They are those of `numba_search._extend_by_unseen`.
+        """
         if target is None:
             if not is_known:
-                yield _Extension(total + self.table.unseen, 0, output, SKIP)
+                yield _Extension(total + self.table.unseen, 0, output, UNSEEN_GRAPHONE)
             return
         for length in range(min(self.table.target.shape[1], len(target) - output) + 1):
-            yield _Extension(total + self.table.unseen, 0, output + length, SKIP)
+            yield _Extension(total + self.table.unseen, 0, output + length, UNSEEN_GRAPHONE)
 
     def _extensions(
         self, total: float, node: int, output: int, chunk: int, minimum: float, target: list[int] | None
     ) -> Iterator[_Extension]:
         """Yield the extensions by the graphones of a source chunk, each after the longest history that it follows."""
         first, last = int(self.table.first[chunk]), int(self.table.first[chunk + 1])
-        seen: set[int] = set()
+        extended_by: set[int] = set()
         while True:
             end = self.first_child[node + 1]
             child = bisect_left(self.token, first, self.first_child[node], end)
             while child < end and (graphone := self.token[child]) < last:
                 score = total + self.log_probability[child]
-                if graphone not in seen:
-                    seen.add(graphone)
+                if graphone not in extended_by:
+                    extended_by.add(graphone)
                     extended = self._extended_output(graphone, output, target) if score > minimum else None
                     if extended is not None:
                         yield _Extension(score, self._longest_history(child), extended, graphone)
@@ -186,7 +191,7 @@ class PythonSearch:
                 end, key = self._end_score(node), (0, output if target is None else 0)
                 ended[key] = _merged(ended.get(key), _Hypothesis(total + end, best + end, path))
         ranked = [hypothesis for _, hypothesis in _ranked(ended)[:count]]
-        outputs = np.full((len(ranked), length), SKIP, np.int32)
+        outputs = np.full((len(ranked), length), UNSEEN_GRAPHONE, np.int32)
         for rank, (_, _, path) in enumerate(ranked):
             place = 0
             while path is not None:
@@ -201,7 +206,7 @@ def _as_int64(number: int) -> int:
 
 
 def _ranked(hypotheses: dict[Key, _Hypothesis]) -> list[tuple[Key, _Hypothesis]]:
-    """Return hypotheses, the best first; of equally good ones, the one with the smaller key (`search._merge`)."""
+    """Return hypotheses, the best first; of equally good ones, the one with the smaller key (`numba_search._merge`)."""
 
     def _rank(item: tuple[Key, _Hypothesis]) -> tuple[int, int]:
         """Return the negative rounded score, and the key as a number."""
@@ -220,7 +225,7 @@ def _add(row: dict[Key, _Hypothesis], extension: _Extension, path: GraphonePath,
 
 
 def _is_better(other: _Hypothesis, best: _Hypothesis) -> bool:
-    """Return whether a hypothesis is better than another, or as good with smaller graphones (`search._is_better`)."""
+    """Return whether a hypothesis is better than another, or as good with smaller graphones, as in Numba."""
     difference = other.best - best.best
     if abs(difference) > TIE:
         return difference > 0
@@ -232,10 +237,10 @@ def _is_better(other: _Hypothesis, best: _Hypothesis) -> bool:
     return False
 
 
-def _merged(found: _Hypothesis | None, other: _Hypothesis) -> _Hypothesis:
+def _merged(known: _Hypothesis | None, other: _Hypothesis) -> _Hypothesis:
     """Return equal hypotheses as one: the sum of their probabilities, and the path of the best of them."""
-    if found is None:
+    if known is None:
         return other
-    high, low = max(found.total, other.total), min(found.total, other.total)
-    better = other if _is_better(other, found) else found
+    high, low = max(known.total, other.total), min(known.total, other.total)
+    better = other if _is_better(other, known) else known
     return better._replace(total=high + math.log1p(math.exp(low - high)))

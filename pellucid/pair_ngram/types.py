@@ -3,6 +3,7 @@
 G graphones, M maximum number of target symbols of a graphone, K outputs.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +13,11 @@ from pellucid.shapes import Int
 
 MAX_EXTENSIONS = 2**17
 """Maximum number of extensions by the graphones of one source chunk; the beam is smaller where they would be more."""
-SKIP = -1
-"""In place of a graphone that is not in the table."""
+UNSEEN_GRAPHONE = -1
+"""In place of a graphone that is not in the table, which writes none or several target symbols."""
 TIE = 1e-9
-"""Difference of log-probabilities up to which two paths are equally good: the one with the smaller graphones,
-from the last to the first, is kept."""
+"""Paths whose log-probabilities differ by at most this are tied. Of tied paths, the one whose graphone numbers,
+compared from the last to the first, are smaller is kept."""
 SCORE_STEPS = 2.0**30
 """Hypotheses are ranked by scores that are rounded down to multiples of 1 / SCORE_STEPS, then by their keys. The
 last bits of a score depend on the order in which probabilities were added, which differs between the backends."""
@@ -55,6 +56,24 @@ class GraphoneTable(NamedTuple):
     unseen: float
     """Log-probability of a graphone that is not in the table, after the shortest history: for given targets, for source
     symbols that are no chunk by themselves, and for an end that no history has."""
+
+
+class GivenTarget(NamedTuple):
+    """Target of a search, if it is given (`given_target`)."""
+
+    exists: bool
+    """False for a search of all outputs."""
+    ids: Int[np.ndarray, " T"]
+    """Target ids; none if `exists` is False."""
+
+
+def given_target(ids: Sequence[int] | None) -> GivenTarget:
+    """Return a given target as the search in Numba reads it.
+
+    Args:
+        ids: Target ids; None for a search of all outputs.
+    """
+    return GivenTarget(ids is not None, np.array(() if ids is None else ids, np.int64))
 
 
 class SearchSettings(NamedTuple):

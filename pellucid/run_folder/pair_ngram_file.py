@@ -14,8 +14,8 @@ from pellucid.alignment.types import GraphoneKeys
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import ArgumentError, RunError, abbreviate
 from pellucid.files import file_exists, write_atomic
-from pellucid.pair_ngram.ngram_model import NgramModel
-from pellucid.pair_ngram.pair_ngram import TARGET_CHUNKS, PairNgram
+from pellucid.pair_ngram.kneser_ney import NgramModel
+from pellucid.pair_ngram.model import TARGET_CHUNKS, PairNgram
 from pellucid.pair_ngram.types import SOURCE_CHUNK
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT, add_advice
 from pellucid.run_folder.tensor_file import (

@@ -29,7 +29,6 @@ from pellucid.run_folder.run_parts import (
     with_confidence,
     with_ensemble_parts,
     with_pair_ngram,
-    without_unused_pair_ngram,
 )
 from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, get_task
 
@@ -110,11 +109,11 @@ def load_unwarned(
         if not isinstance(paths, list):
             ensemble = replace(ensemble, folder=str(paths))
             ensemble = with_ensemble_parts(ensemble, paths, combine_fingerprints(identity for _, identity in members))
-        return without_unused_pair_ngram(ensemble)
+        return ensemble
 
 
 def load_members(folders: Sequence[Path], device: Device) -> Predictor:
-    """Load run folders as one ensemble, which has a pair n-gram model if any member has one, also if its weight is 0.
+    """Load run folders as one ensemble, which has a pair n-gram model if any member has one.
 
     Args:
         folders: Run folders.
@@ -138,7 +137,7 @@ def _load_members(
     """
     places = [os.path.realpath(folder) for folder in folders]
     first = dict(zip(reversed(places), reversed(folders), strict=True))
-    loaded = {place: _load(first[place], device, is_member=True) for place in dict.fromkeys(places)}
+    loaded = {place: _load(first[place], device) for place in dict.fromkeys(places)}
     ensemble = build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
     return ensemble, [(loaded[place][0].config, loaded[place][1]) for place in places]
 
@@ -171,13 +170,8 @@ def _loading_to(device: Device) -> Iterator[torch.device]:
         yield torch_device
 
 
-def _load(
-    folder: Path, device: torch.device, log: RunLog | None = None, is_member: bool = False
-) -> tuple[Predictor, ModelIdentity]:
-    """Return the predictor and the identity of one run folder; its log is read if it is needed and not given.
-
-    A member of an ensemble has a pair n-gram model of any weight (`with_pair_ngram`).
-    """
+def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tuple[Predictor, ModelIdentity]:
+    """Return the predictor and the identity of one run folder; its log is read if it is needed and not given."""
     config, vocabularies, identity = read_run_settings(folder, log, check_task_vocabularies)
     # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
@@ -189,4 +183,4 @@ def _load(
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
     predictor = replace(predictor, folder=str(folder))
-    return with_confidence(with_pair_ngram(predictor, identity, log, is_member), identity), identity
+    return with_confidence(with_pair_ngram(predictor, identity, log), identity), identity

@@ -40,7 +40,7 @@ def save(predictor: Predictor, folder: str | Path) -> None:
     if foreign := unexpected_files(path, ()):
         raise RunError(f"{path} is not empty ({', '.join(foreign[:3])}); name a new folder")
     config, pair_ngram = model.config, model.pair_ngram if isinstance(model, Transducer) else None
-    if pair_ngram is None and uses_pair_ngram(config):  # the search of the run gave it no weight
+    if pair_ngram is None and uses_pair_ngram(config):  # no model could be fitted, or its file was lost
         config = msgspec.structs.replace(config, search=msgspec.structs.replace(config.search, pair_ngram=False))
     with wrap_os_errors("write", path):
         path.mkdir(parents=True, exist_ok=True)

@@ -181,30 +181,16 @@ def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -
     return replace(predictor, confidence=saved.model)
 
 
-def without_unused_pair_ngram(predictor: PredictorT) -> PredictorT:
-    """Return the predictor without a pair n-gram model whose weight is 0.
+def with_pair_ngram(predictor: PredictorT, identity: ModelIdentity, log: RunLog | None = None) -> PredictorT:
+    """Return the predictor with the pair n-gram model of its run, whatever its weight is.
 
-    Args:
-        predictor: Predictor of an ensemble.
-    """
-    if not isinstance(predictor, BaseTransducer) or predictor.pair_ngram is None or predictor.pair_ngram.weight:
-        return predictor
-    return replace(predictor, pair_ngram=None)
-
-
-def with_pair_ngram(
-    predictor: PredictorT, identity: ModelIdentity, log: RunLog | None = None, is_member: bool = False
-) -> PredictorT:
-    """Return the predictor with the pair n-gram model of its run, unless its weight is 0.
-
-    Until the training has chosen the weight, it is `PROVISIONAL_WEIGHT`.
+    With the weight 0 it takes no part in searches. Until the training has chosen the weight, it is
+    `PROVISIONAL_WEIGHT`.
 
     Args:
         predictor: Predictor of the run.
         identity: Identity of its model.
         log: Log of the run; None to read it if it is needed.
-        is_member: True for a member of an ensemble, which has the model with any weight: the weight of the ensemble may
-            be another.
 
     Raises:
         RunError: The file is missing, damaged or of another run.
@@ -231,7 +217,7 @@ def with_pair_ngram(
     saved = load_pair_ngram(path, predictor.vocabularies)
     identity.check_training(path, saved.fingerprint)
     member = PairNgramMember(saved.model, saved.prediction_weight, network=0)
-    return replace(predictor, pair_ngram=member if member.weight or is_member else None)
+    return replace(predictor, pair_ngram=member)
 
 
 def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:

@@ -17,7 +17,6 @@ from pellucid.run_folder.run_parts import (
     with_confidence,
     with_ensemble_parts,
     with_pair_ngram,
-    without_unused_pair_ngram,
 )
 from pellucid.runtime.inference import RuntimeNetwork
 from pellucid.runtime.predictor import RuntimePredictor, join_predictors
@@ -79,12 +78,12 @@ def load_unwarned(run: Runs, device: Device = "cpu") -> RuntimePredictor:
     is_single_run = isinstance(run, str | Path) and folders == paths  # one path, that of a run, not of an ensemble
     if is_single_run:
         return _predictor(runs[real_paths[0]])
-    members = [_predictor(runs[path], is_member=True) for path in real_paths]
+    members = [_predictor(runs[path]) for path in real_paths]
     ensemble = join_predictors(members, [str(folder) for folder in folders])
     if len(paths) == 1 and isinstance(run, str | Path):
         fingerprint = combine_fingerprints(runs[path].identity for path in real_paths)
         ensemble = with_ensemble_parts(replace(ensemble, folder=str(paths[0])), paths[0], fingerprint)
-    return without_unused_pair_ngram(ensemble)
+    return ensemble
 
 
 def _paths(run: Runs) -> list[Path]:
@@ -95,8 +94,8 @@ def _paths(run: Runs) -> list[Path]:
     return paths if isinstance(paths, list) else [paths]
 
 
-def _predictor(run: RunArrays, is_member: bool = False) -> RuntimePredictor:
+def _predictor(run: RunArrays) -> RuntimePredictor:
     """Return the predictor of one run, with its pair n-gram model and its fitted confidence."""
     networks = (RuntimeNetwork(run.config, run.network),)
     predictor = RuntimePredictor(run.config, run.vocabularies, networks, name=str(run.folder), folder=str(run.folder))
-    return with_confidence(with_pair_ngram(predictor, run.identity, is_member=is_member), run.identity)
+    return with_confidence(with_pair_ngram(predictor, run.identity), run.identity)

@@ -17,13 +17,12 @@ from pellucid.decoding.pair_ngram_member import (
     PairNgramMember,
     choose_weight,
     edits_of_best,
-    finite_scores,
 )
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import RunError
 from pellucid.files import file_exists
-from pellucid.pair_ngram.pair_ngram import PairNgram
+from pellucid.pair_ngram.model import PairNgram
 from pellucid.pair_ngram.predictor import (
     MAX_CELLS,
     PairNgramPredictor,
@@ -32,7 +31,6 @@ from pellucid.pair_ngram.predictor import (
 )
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.run_files import PAIR_NGRAM
-from pellucid.run_folder.run_parts import without_unused_pair_ngram
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
 from pellucid.training.loop import TrainingState
 from pellucid.training.validation_sample import MAX_WEIGHTING_SOURCES, decode_in_time, shuffled_sample
@@ -83,10 +81,10 @@ def fit_training_pair_ngram(state: TrainingState) -> FittedPairNgram:
     limit = state.time_limit
     max_cells = int(min(MAX_CELLS, FITTING_SHARE * limit * CELLS_PER_SECOND))
     context_size = 2 * predictor.config.data.context_words
-    model, count = fit_encoded_examples(training, vocabularies, max_cells, context_size)
+    model, num_fitted, num_chosen = fit_encoded_examples(training, vocabularies, max_cells, context_size)
     available = count_plain_examples(training, vocabularies, context_size)
     if model is None:
-        return FittedPairNgram(None, PairNgramFitted(0, available, 0.0, 0, are_all_too_long=not count))
+        return FittedPairNgram(None, PairNgramFitted(0, available, 0.0, 0, are_all_too_long=not num_chosen))
     references = _references(state.validation_examples, predictor.tokenizers.target)
     pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
     sources = [Example(example.source, "") for example in references]
@@ -96,7 +94,7 @@ def fit_training_pair_ngram(state: TrainingState) -> FittedPairNgram:
     correct = [
         bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)
     ]
-    return FittedPairNgram(model, PairNgramFitted(count, available, _percentage(correct), len(correct)))
+    return FittedPairNgram(model, PairNgramFitted(num_fitted, available, _percentage(correct), len(correct)))
 
 
 class WeightedPairNgram(NamedTuple):
@@ -123,7 +121,7 @@ def weight_pair_ngram(
     member = PairNgramMember(saved.model, 0.0, network=0)
     event = choose_pair_ngram_weight(predictor, member, validation, seconds)
     weighted = replace(predictor, pair_ngram=member._replace(weight=event.weight))
-    return WeightedPairNgram(saved._replace(weight=event.weight), without_unused_pair_ngram(weighted), event)
+    return WeightedPairNgram(saved._replace(weight=event.weight), weighted, event)
 
 
 def choose_pair_ngram_weight(
@@ -161,10 +159,11 @@ def choose_pair_ngram_weight(
 
 def _scores(traces: Sequence[Trace]) -> CandidateScores:
     """Return the scores of the candidates of one source."""
-    scores = [-np.inf if trace.pair_ngram_score is None else trace.pair_ngram_score for trace in traces]
+    # The only output of a text without symbols has no score by the pair n-gram model.
+    scores = [0.0 if trace.pair_ngram_score is None else trace.pair_ngram_score for trace in traces]
     return CandidateScores(
         np.array([trace.score for trace in traces]),
-        finite_scores(np.array(scores)),
+        np.array(scores),
         np.array([trace.finished for trace in traces], np.bool_),
     )
 

@@ -3,6 +3,14 @@
 A hypothesis has read the first source positions and written the beginning of an output. Hypotheses at one source
 position that have the same node of the n-gram model and the same output are one: their probabilities are added. So
 the score of an output is the logarithm of its joint probability with the source, over the alignments in the beam.
+With the score α(j, h, y) of the hypothesis at the source position j with the node h and the output y,
+
+    α(j, h, y) = log Σ exp(α(j′, h′, y′) + log p(g | h′)),    score(y) = log Σ_h exp(α(S, h, y) + log p(end | h)),
+
+where the first sum is over hypotheses (j′, h′, y′) in the beam and graphones g whose source symbols are those from j′
+to j, that continue y′ to y and h′ to h, the longest history of h′ with g that the model has. Scores α that are lower
+than the best at their position by more than the margin are left out.
+
 The beam has the requested size, or a smaller one where a source chunk has thousands of graphones (`MAX_EXTENSIONS`).
 
 S source positions, T target positions, G graphones, M maximum number of target symbols of a graphone, K outputs.
@@ -14,17 +22,19 @@ import numpy as np
 
 from pellucid.alignment.lattice import chunk_key
 from pellucid.kernels.compilation import njit
-from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
+from pellucid.pair_ngram.kneser_ney import NgramModel, fit_ngram_model
 from pellucid.pair_ngram.types import (
     INCREMENT,
     MAX_EXTENSIONS,
     MULTIPLIER,
     SCORE_STEPS,
-    SKIP,
     SOURCE_CHUNK,
     TIE,
+    UNSEEN_GRAPHONE,
+    GivenTarget,
     GraphoneTable,
     SearchSettings,
+    given_target,
 )
 from pellucid.shapes import Float, Int
 
@@ -35,13 +45,10 @@ class _Search(NamedTuple):
     model: NgramModel
     table: GraphoneTable
     source: Int[np.ndarray, " S"]
-    target: Int[np.ndarray, " T"]
-    """Given target; empty for a free search."""
-    is_free: bool
-    """True if there is no given target."""
+    given: GivenTarget
     settings: SearchSettings
-    stamps: Int[np.ndarray, " tokens"]
-    """Number of the extension in which each graphone was found last; in the last place, the number of extensions."""
+    last_extension: Int[np.ndarray, " tokens"]
+    """Number of the last call of `_extend` that tried each graphone; in the last place, the number of calls."""
 
 
 class _Paths(NamedTuple):
@@ -120,18 +127,18 @@ def _add_logarithms(first: float, second: float) -> float:
 
 
 @njit
-def _is_better(found: _Hypotheses, paths: _Paths, other: int, best: int) -> bool:
+def _is_better(hypotheses: _Hypotheses, paths: _Paths, other: int, best: int) -> bool:
     """Return whether a hypothesis has a better score than another; of equally good ones, whether it has the smaller
     graphones, from the last to the first.
 
     Only ties compare graphones. Without that rule the order of hypotheses, which differs between the backends, would
     decide.
     """
-    difference = found.score[other] - found.score[best]
+    difference = hypotheses.score[other] - hypotheses.score[best]
     if abs(difference) > TIE:
         return bool(difference > 0)
-    step, best_step = found.step[other], found.step[best]
-    graphone, best_graphone = found.graphone[other], found.graphone[best]
+    step, best_step = hypotheses.step[other], hypotheses.step[best]
+    graphone, best_graphone = hypotheses.graphone[other], hypotheses.graphone[best]
     while graphone == best_graphone and step != best_step and step > 0 and best_step > 0:
         graphone, step = paths.graphone[step], paths.step[step]
         best_graphone, best_step = paths.graphone[best_step], paths.step[best_step]
@@ -139,40 +146,40 @@ def _is_better(found: _Hypotheses, paths: _Paths, other: int, best: int) -> bool
 
 
 @njit
-def _merge(found: _Hypotheses, paths: _Paths) -> Int[np.ndarray, " n"]:
+def _merge(hypotheses: _Hypotheses, paths: _Paths) -> Int[np.ndarray, " n"]:
     """Add the probabilities of equal hypotheses to the best of them; return their numbers, the best first.
 
     Of equally good hypotheses (`SCORE_STEPS`), the one with the smaller key is first.
     """
-    count = found.size[0]
-    keys = found.output[:count] * MULTIPLIER + found.node[:count]
+    count = hypotheses.size[0]
+    keys = hypotheses.output[:count] * MULTIPLIER + hypotheses.node[:count]
     order = np.argsort(keys)
     kept, num_kept, first = np.empty(count, np.int64), 0, 0
     while first < count:
-        best, total, end = order[first], found.score[order[first]], first + 1
+        best, total, end = order[first], hypotheses.score[order[first]], first + 1
         while end < count and keys[order[end]] == keys[order[first]]:
-            total = _add_logarithms(total, found.score[order[end]])
-            if _is_better(found, paths, order[end], best):
+            total = _add_logarithms(total, hypotheses.score[order[end]])
+            if _is_better(hypotheses, paths, order[end], best):
                 best = order[end]
             end += 1
-        kept[num_kept], found.score[best] = best, total
+        kept[num_kept], hypotheses.score[best] = best, total
         num_kept, first = num_kept + 1, end
     kept = kept[:num_kept]  # in the order of their keys, which a stable sort keeps
-    return kept[np.argsort(-np.floor(found.score[kept] * SCORE_STEPS), kind="mergesort")]
+    return kept[np.argsort(-np.floor(hypotheses.score[kept] * SCORE_STEPS), kind="mergesort")]
 
 
 @njit
 def _extended_output(search: _Search, graphone: int, output: int) -> int:
     """Return the output with the target symbols of a graphone; −1 if it leaves the given target."""
     symbols = search.table.target[graphone, : search.table.target_length[graphone]]
-    if search.is_free:
+    if not search.given.exists:
         for symbol in symbols:
             output = output * MULTIPLIER + symbol + INCREMENT
         return output
-    if output + symbols.shape[0] > search.target.shape[0]:
+    if output + symbols.shape[0] > search.given.ids.shape[0]:
         return -1
     for symbol in symbols:
-        if search.target[output] != symbol:
+        if search.given.ids[output] != symbol:
             return -1
         output += 1
     return output
@@ -188,16 +195,16 @@ def _extend(
     """
     model, first, last = search.model, search.table.first[chunk], search.table.first[chunk + 1]
     score, history, output, step = hypothesis
-    search.stamps[-1] += 1
+    search.last_extension[-1] += 1
     best = -np.inf
     while True:
         child = _find_child(model, history, first)
         while child < model.first_child[history + 1] and model.token[child] < last:
             graphone, total = model.token[child], score + model.log_probability[child]
-            is_new = search.stamps[graphone] != search.stamps[-1]
-            search.stamps[graphone] = search.stamps[-1]
+            is_new = search.last_extension[graphone] != search.last_extension[-1]
+            search.last_extension[graphone] = search.last_extension[-1]
             extended = _extended_output(search, graphone, output) if is_new and total > minimum else -1
-            if is_new and total > minimum and (search.is_free or extended >= 0):
+            if is_new and total > minimum and (not search.given.exists or extended >= 0):
                 _append(to, total, _longest_history(model, child), extended, step, graphone)
                 best = max(best, total)
             child += 1
@@ -207,26 +214,30 @@ def _extend(
 
 
 @njit
-def _guess(search: _Search, is_known: bool, hypothesis: tuple[float, int, int, int], to: _Hypotheses) -> float:
+def _extend_by_unseen(
+    search: _Search, is_known: bool, hypothesis: tuple[float, int, int, int], to: _Hypotheses
+) -> float:
     """Append extensions without a graphone of the table, at the cost of an unseen one; return their score.
 
     A source symbol that is no chunk by itself (`is_known` is False) writes nothing. If a target is given, every source
     symbol may also write any 0 to M symbols of it.
     """
-    if search.is_free and is_known:
+    if not search.given.exists and is_known:
         return -np.inf
     score, output, step = hypothesis[0] + search.table.unseen, hypothesis[2], hypothesis[3]
-    longest = 0 if search.is_free else min(search.table.target.shape[1], search.target.shape[0] - output)
+    longest = 0
+    if search.given.exists:
+        longest = min(search.table.target.shape[1], search.given.ids.shape[0] - output)
     for length in range(longest + 1):
-        _append(to, score, 0, output + length, step, SKIP)
+        _append(to, score, 0, output + length, step, UNSEEN_GRAPHONE)
     return score
 
 
 @njit
-def _end_scores(model: NgramModel, table: GraphoneTable, found: _Hypotheses) -> None:
+def _end_scores(model: NgramModel, table: GraphoneTable, hypotheses: _Hypotheses) -> None:
     """Add the log-probability of the end to each hypothesis, after which all have the same node."""
-    for number in range(found.size[0]):
-        node, score = found.node[number], found.score[number]
+    for number in range(hypotheses.size[0]):
+        node, score = hypotheses.node[number], hypotheses.score[number]
         while True:
             child = _find_child(model, node, table.end)
             if child < model.first_child[node + 1] and model.token[child] == table.end:
@@ -236,7 +247,7 @@ def _end_scores(model: NgramModel, table: GraphoneTable, found: _Hypotheses) -> 
                 score += table.unseen
                 break
             score, node = score + model.backoff[node], model.suffix[node]
-        found.score[number], found.node[number] = score, 0
+        hypotheses.score[number], hypotheses.node[number] = score, 0
 
 
 @njit
@@ -251,13 +262,13 @@ def _find_chunk(table: GraphoneTable, symbols: Int[np.ndarray, " n"]) -> int:
 @njit
 def _max_extensions(table: GraphoneTable, source: Int[np.ndarray, " S"]) -> int:
     """Return the maximum number of extensions of a hypothesis by one source chunk."""
-    most: int = 1
+    maximum: int = 1
     for position in range(source.shape[0]):
         for size in range(1, SOURCE_CHUNK + 1):
             chunk = _find_chunk(table, source[position : position + size])
             if chunk >= 0:
-                most = max(most, int(table.first[chunk + 1] - table.first[chunk]))
-    return most + int(table.target.shape[1]) + 2
+                maximum = max(maximum, int(table.first[chunk + 1] - table.first[chunk]))
+    return maximum + int(table.target.shape[1]) + 2
 
 
 @njit
@@ -265,8 +276,7 @@ def search_outputs(
     model: NgramModel,
     table: GraphoneTable,
     source: Int[np.ndarray, " S"],
-    target: Int[np.ndarray, " T"],
-    is_free: bool,
+    given: GivenTarget,
     settings: SearchSettings,
 ) -> tuple[Int[np.ndarray, "K S"], Float[np.ndarray, " K"]]:
     """Return the best outputs of a source, the best first.
@@ -275,8 +285,7 @@ def search_outputs(
         model: N-gram model over graphones.
         table: The graphones.
         source: Source ids.
-        target: Given target ids; empty if `is_free`.
-        is_free: True for a search of all outputs, False for the given target alone.
+        given: Given target, the only output; or none, for a search of all outputs.
         settings: Settings of the search.
 
     Returns:
@@ -286,26 +295,24 @@ def search_outputs(
     beam_size = max(1, min(settings.beam_size, MAX_EXTENSIONS // extensions))
     settings = SearchSettings(beam_size, settings.margin, settings.num_outputs)
     capacity = SOURCE_CHUNK * beam_size * extensions
-    search = _Search(
-        model, table, source, target, is_free, settings, np.zeros(table.target_length.shape[0] + 1, np.int64)
-    )
-    most = length * settings.beam_size + 1
-    paths = _Paths(np.empty(most, np.int32), np.empty(most, np.int32), np.ones(1, np.int64))
-    paths.step[0], paths.graphone[0] = -1, SKIP
+    search = _Search(model, table, source, given, settings, np.zeros(table.target_length.shape[0] + 1, np.int64))
+    max_steps = length * settings.beam_size + 1
+    paths = _Paths(np.empty(max_steps, np.int32), np.empty(max_steps, np.int32), np.ones(1, np.int64))
+    paths.step[0], paths.graphone[0] = -1, UNSEEN_GRAPHONE
     rows = (_allocate(capacity), _allocate(capacity), _allocate(capacity))  # of successive positions, in a ring
     best = np.full(length + 1, -np.inf)
-    _append(rows[0], 0.0, table.begin, 0, -1, SKIP)
+    _append(rows[0], 0.0, table.begin, 0, -1, UNSEEN_GRAPHONE)
     best[0] = 0.0
     for position in range(length):
-        here = rows[position % (SOURCE_CHUNK + 1)]
-        after = (rows[(position + 1) % (SOURCE_CHUNK + 1)], rows[(position + 2) % (SOURCE_CHUNK + 1)])
-        _extend_position(search, position, here, after, best, paths)
+        current_row = rows[position % (SOURCE_CHUNK + 1)]
+        next_rows = (rows[(position + 1) % (SOURCE_CHUNK + 1)], rows[(position + 2) % (SOURCE_CHUNK + 1)])
+        _extend_position(search, position, current_row, next_rows, best, paths)
     last = rows[length % (SOURCE_CHUNK + 1)]
-    if not is_free:
-        _drop_incomplete(last, target.shape[0])
+    if given.exists:
+        _drop_incomplete(last, given.ids.shape[0])
     _end_scores(model, table, last)
     numbers = _merge(last, paths)[: settings.num_outputs]
-    outputs = np.full((numbers.shape[0], length), SKIP, np.int32)
+    outputs = np.full((numbers.shape[0], length), UNSEEN_GRAPHONE, np.int32)
     for rank in range(numbers.shape[0]):
         graphone, step = last.graphone[numbers[rank]], last.step[numbers[rank]]
         for place in range(length):
@@ -320,8 +327,8 @@ def search_outputs(
 def _extend_position(
     search: _Search,
     position: int,
-    here: _Hypotheses,
-    after: tuple[_Hypotheses, _Hypotheses],
+    current_row: _Hypotheses,
+    next_rows: tuple[_Hypotheses, _Hypotheses],
     best: Float[np.ndarray, " S+1"],
     paths: _Paths,
 ) -> None:
@@ -329,44 +336,45 @@ def _extend_position(
     chunks = np.full(SOURCE_CHUNK, -1)
     for size in range(1, min(SOURCE_CHUNK, search.source.shape[0] - position) + 1):
         chunks[size - 1] = _find_chunk(search.table, search.source[position : position + size])
-    for number in _merge(here, paths)[: search.settings.beam_size]:
-        if here.score[number] < best[position] - search.settings.margin:
+    for number in _merge(current_row, paths)[: search.settings.beam_size]:
+        if current_row.score[number] < best[position] - search.settings.margin:
             break
         step = 0
         if position > 0:
             step = paths.size[0]
-            paths.step[step], paths.graphone[step] = here.step[number], here.graphone[number]
+            paths.step[step], paths.graphone[step] = current_row.step[number], current_row.graphone[number]
             paths.size[0] = step + 1
-        hypothesis = (here.score[number], here.node[number], here.output[number], step)
-        guessed = _guess(search, chunks[0] >= 0, hypothesis, after[0])
-        best[position + 1] = max(best[position + 1], guessed)
+        hypothesis = (current_row.score[number], current_row.node[number], current_row.output[number], step)
+        unseen_score = _extend_by_unseen(search, chunks[0] >= 0, hypothesis, next_rows[0])
+        best[position + 1] = max(best[position + 1], unseen_score)
         for size in range(1, SOURCE_CHUNK + 1):
             if chunks[size - 1] >= 0:
                 end = position + size
-                found = _extend(
-                    search, chunks[size - 1], hypothesis, best[end] - search.settings.margin, after[size - 1]
+                extended = _extend(
+                    search, chunks[size - 1], hypothesis, best[end] - search.settings.margin, next_rows[size - 1]
                 )
-                best[end] = max(best[end], found)
-    here.size[0] = 0
+                best[end] = max(best[end], extended)
+    current_row.size[0] = 0
 
 
 @njit
-def _drop_incomplete(found: _Hypotheses, target_length: int) -> None:
+def _drop_incomplete(hypotheses: _Hypotheses, target_length: int) -> None:
     """Keep the hypotheses that have written the whole target."""
     count = 0
-    for number in range(found.size[0]):
-        if found.output[number] == target_length:
-            found.score[count], found.node[count], found.output[count] = found.score[number], found.node[number], 0
-            found.step[count], found.graphone[count] = found.step[number], found.graphone[number]
+    for number in range(hypotheses.size[0]):
+        if hypotheses.output[number] == target_length:
+            for values in (hypotheses.node, hypotheses.step, hypotheses.graphone):
+                values[count] = values[number]
+            hypotheses.score[count], hypotheses.output[count] = hypotheses.score[number], 0
             count += 1
-    found.size[0] = count
+    hypotheses.size[0] = count
 
 
 def warm_up() -> None:
     """Call every kernel of this module with small arguments, at which Numba loads it from the disk or compiles it."""
     graphone, begin, end = 0, 1, 2
     model = fit_ngram_model(np.array([begin, graphone, end]), np.array([True, False, False]), 3, 2)
-    source, empty = np.array([4], np.int64), np.zeros(0, np.int64)
+    source = np.array([4], np.int64)
     keys, first, length = np.array([5], np.int64), np.array([0, 1], np.int64), np.array([1], np.int64)
     table = GraphoneTable(keys, first, np.full((1, 2), 5, np.int64), length, 6, 1 + begin, end, -1.0)
-    search_outputs(model, table, source, empty, True, SearchSettings(1, 1.0, 1))
+    search_outputs(model, table, source, given_target(None), SearchSettings(1, 1.0, 1))

@@ -54,12 +54,12 @@ class _Order(NamedTuple):
     """Number of the n-gram without its last token, among those of the order below."""
     token: Int[np.ndarray, " n"]
     """Last token."""
-    place: Int[np.ndarray, " n"]
-    """A position in the text at which it ends."""
+    suffix: Int[np.ndarray, " n"]
+    """Number of the n-gram without its first token, among those of the order below."""
     frequency: Int[np.ndarray, " n"]
     """Number of its occurrences."""
-    numbers: Int[np.ndarray, " tokens"]
-    """Number of the n-gram that ends at each position; −1 where none does."""
+    is_first: Bool[np.ndarray, " n"]
+    """True for an n-gram that begins a sequence."""
 
 
 def fit_ngram_model(
@@ -71,26 +71,26 @@ def fit_ngram_model(
         tokens: Tokens of all sequences, one after the other. Each sequence begins with a token that occurs nowhere
             else, and is never predicted.
         begins: True for the first token of each sequence.
-        num_tokens: Number of different tokens.
+        num_tokens: Number of different tokens, which are 0 to num_tokens − 1; some may occur nowhere.
         order: Highest order, at least 1.
+
+    Returns:
+        The model. Its unigrams are the tokens that occur. That of the first token of the sequences, which is never
+        predicted, has the probability of a token that occurs nowhere: γ / (num_tokens − 1) with the γ of the empty
+        history.
 
     References:
         Chen and Goodman 1999, An empirical study of smoothing techniques for language modeling, sections 3 and 4.
     """
-    lengths = np.arange(len(tokens)) - np.maximum.accumulate(np.where(begins, np.arange(len(tokens)), 0)) + 1
-    orders = list[_Order]()
-    for n in range(1, order + 1):
-        found = _count_ngrams(tokens, lengths, n, num_tokens, orders[-1].numbers if orders else None)
-        if not len(found.token):
-            break
-        orders.append(found)
+    orders = _count_orders(tokens, begins, num_tokens, order)
     # An n-gram occurs at most as often as its prefix and its suffix, so these are kept with it.
-    prunes = sum(len(found.token) for found in orders) > MAX_NODES
+    prunes = sum(len(counted.token) for counted in orders) > MAX_NODES
     kept = [np.ones(1, bool)]
     kept += [
-        found.frequency > 1 if prunes and n > NEVER_PRUNED else found.frequency > 0 for n, found in enumerate(orders, 1)
+        counted.frequency > 1 if prunes and n > NEVER_PRUNED else counted.frequency > 0
+        for n, counted in enumerate(orders, 1)
     ]
-    numbers = [np.cumsum(mask) - 1 for mask in kept]
+    numbers = [np.cumsum(mask, dtype=np.int32) - 1 for mask in kept]
     offsets = np.cumsum([0, *(mask.sum() for mask in kept)])
     model = NgramModel(
         np.zeros(offsets[-1], np.int32),
@@ -100,21 +100,39 @@ def fit_ngram_model(
         np.full(offsets[-1] + 1, offsets[-1], np.int32),
     )
     lower = np.array([1 / max(num_tokens - 1, 1)])
-    for n, found in enumerate(orders, 1):
-        suffixes = orders[n - 2].numbers[found.place] if n > 1 else np.zeros(len(found.token), np.int64)
-        counts = _adjusted_counts(orders, n, lengths)
+    for n, counted in enumerate(orders, 1):
+        counts = _adjusted_counts(orders, n)
         if n == 1:
-            counts[tokens[np.flatnonzero(begins)[:1]]] = 0
-        probabilities, weights = _smooth(found, counts, kept[n], lower[suffixes], len(kept[n - 1]))
-        here, below = slice(offsets[n], offsets[n + 1]), slice(offsets[n - 1], offsets[n])
-        model.token[here] = found.token[kept[n]]
-        model.log_probability[here] = np.log(np.maximum(probabilities[kept[n]], LOWEST))
-        model.suffix[here] = offsets[n - 1] + numbers[n - 1][suffixes[kept[n]]]
-        model.backoff[below] = np.log(np.maximum(weights[kept[n - 1]], LOWEST))
+            counts[counted.is_first] = 0
+        probabilities, weights = _smooth(counted, counts, kept[n], lower[counted.suffix], len(kept[n - 1]))
+        nodes, parent_nodes = slice(offsets[n], offsets[n + 1]), slice(offsets[n - 1], offsets[n])
+        model.token[nodes] = counted.token[kept[n]]
+        model.log_probability[nodes] = np.log(np.maximum(probabilities[kept[n]], LOWEST))
+        model.suffix[nodes] = offsets[n - 1] + numbers[n - 1][counted.suffix[kept[n]]]
+        model.backoff[parent_nodes] = np.log(np.maximum(weights[kept[n - 1]], LOWEST))
         parents = np.flatnonzero(kept[n - 1])
-        model.first_child[below] = offsets[n] + np.searchsorted(found.parent[kept[n]], parents)
+        model.first_child[parent_nodes] = offsets[n] + np.searchsorted(counted.parent[kept[n]], parents)
         lower = probabilities
     return model
+
+
+def _count_orders(
+    tokens: Int[np.ndarray, " tokens"], begins: Bool[np.ndarray, " tokens"], num_tokens: int, order: int
+) -> list[_Order]:
+    """Count the n-grams of each order up to the highest that occurs.
+
+    Memory is proportional to the number of tokens, with a part for each order: only the distinct n-grams of an order
+    are kept when the next one has been counted, with numbers of 32 bits.
+    """
+    places = np.arange(len(tokens))
+    lengths = places - np.maximum.accumulate(np.where(begins, places, 0)) + 1
+    orders, shorter = list[_Order](), np.zeros(len(tokens), np.int32)
+    for n in range(1, order + 1):
+        counted, shorter = _count_ngrams(tokens, lengths, n, num_tokens, shorter)
+        if not len(counted.token):
+            break
+        orders.append(counted)
+    return orders
 
 
 def _count_ngrams(
@@ -122,33 +140,39 @@ def _count_ngrams(
     lengths: Int[np.ndarray, " tokens"],
     n: int,
     num_tokens: int,
-    shorter: Int[np.ndarray, " tokens"] | None,
-) -> _Order:
-    """Count the n-grams of one order; `shorter` numbers those of the order below."""
+    shorter: Int[np.ndarray, " tokens"],
+) -> tuple[_Order, Int[np.ndarray, " tokens"]]:
+    """Count the n-grams of one order; return them, and the number of the n-gram that ends at each token, else −1.
+
+    `lengths` are the numbers of tokens from the first one of a sequence; `shorter` numbers the n-grams of the order
+    below, as the second result those of this one.
+    """
     places = np.flatnonzero(lengths >= n)
-    parents = np.zeros(len(places), np.int64) if shorter is None else shorter[places - 1]
+    parents = shorter[places - 1].astype(np.int64) if n > 1 else np.zeros(len(places), np.int64)
     keys, first, numbers, counts = np.unique(
         parents * num_tokens + tokens[places], return_index=True, return_inverse=True, return_counts=True
     )
-    at_position = np.full(len(tokens), -1, np.int64)
+    at_position = np.full(len(tokens), -1, np.int32)
     at_position[places] = numbers
-    return _Order(keys // num_tokens, keys % num_tokens, places[first], counts, at_position)
+    ends = places[first]
+    parent, token = (column.astype(np.int32) for column in (keys // num_tokens, keys % num_tokens))
+    return _Order(parent, token, shorter[ends], counts.astype(np.int32), lengths[ends] == n), at_position
 
 
-def _adjusted_counts(orders: list[_Order], n: int, lengths: Int[np.ndarray, " tokens"]) -> Int[np.ndarray, " n"]:
+def _adjusted_counts(orders: list[_Order], n: int) -> Int[np.ndarray, " n"]:
     """Return the count of each n-gram of an order as smoothing uses it.
 
-    It is the number of occurrences at the highest order and at the begin of a sequence, else of preceding tokens.
+    It is the number of occurrences at the highest order and at the start of a sequence, else of preceding tokens.
     """
-    found = orders[n - 1]
+    counted = orders[n - 1]
     if n == len(orders):
-        return found.frequency.copy()
-    preceding = np.bincount(found.numbers[orders[n].place], minlength=len(found.token))
-    return np.where(lengths[found.place] == n, found.frequency, preceding)
+        return counted.frequency.copy()
+    preceding = np.bincount(orders[n].suffix, minlength=len(counted.token))
+    return np.where(counted.is_first, counted.frequency, preceding)
 
 
 def _smooth(
-    found: _Order,
+    counted: _Order,
     counts: Int[np.ndarray, " n"],
     kept: Bool[np.ndarray, " n"],
     lower: Float[np.ndarray, " n"],
@@ -156,10 +180,10 @@ def _smooth(
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " parents"]]:
     """Return the interpolated probabilities of one order, and the weight γ of each history."""
     discounts = np.where(kept, _discounts(counts)[np.minimum(counts, 3)], counts)
-    totals = np.maximum(np.bincount(found.parent, counts, num_parents), LOWEST)
-    removed = np.bincount(found.parent, discounts, num_parents)
+    totals = np.maximum(np.bincount(counted.parent, counts, num_parents), LOWEST)
+    removed = np.bincount(counted.parent, discounts, num_parents)
     weights = np.where(totals > LOWEST, removed / totals, 1.0)
-    probabilities = (counts - discounts) / totals[found.parent] + weights[found.parent] * lower
+    probabilities = (counts - discounts) / totals[counted.parent] + weights[counted.parent] * lower
     return probabilities, weights
 
 

@@ -19,22 +19,22 @@ import numpy as np
 
 from pellucid.alignment.types import MAX_PAIR_EDGES, ChunkLimits, GraphoneKeys, SymbolPairs
 from pellucid.argument_checks import argument_error, convert_argument
-from pellucid.data.vocabulary import NUM_SPECIAL, UNK
+from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.dependencies import has_package
 from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
-from pellucid.pair_ngram.ngram_model import LOWEST, NgramModel, fit_ngram_model
+from pellucid.pair_ngram.kneser_ney import LOWEST, NgramModel, fit_ngram_model
 from pellucid.pair_ngram.python_search import PythonSearch
-from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits
-from pellucid.shapes import Bool, Float, Int
+from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits, given_target
+from pellucid.shapes import Float, Int
 
 ORDER = 8
 """Default order of the n-gram model, in graphones."""
 TARGET_CHUNKS = (2, 3, 4)
 """Candidates for the maximum number of target symbols of a graphone."""
 MIN_ALIGNED = 0.99
-"""Share of the examples, without too long ones (`MAX_PAIR_EDGES`), that must have an alignment for a candidate to be
-chosen, unless it is the last."""
+"""The smallest candidate with which this share of the examples has an alignment is chosen, else the largest. Examples
+beyond `MAX_PAIR_EDGES` do not count."""
 MAX_CHUNK_GRAPHONES = 20_000
 """Maximum number of graphones with the same source symbols, which bounds time and memory of a search."""
 MAX_ORDER = 16
@@ -52,6 +52,15 @@ class PairOutput(NamedTuple):
     """Target ids, without the end symbol."""
     score: float
     """Natural logarithm of its joint probability with the source."""
+
+
+class ChunkedPair(NamedTuple):
+    """The most probable alignment of a source with a target."""
+
+    sizes: list[tuple[int, int]]
+    """Number of source and of target symbols of each chunk, in order."""
+    log_probability: float
+    """Joint log-probability of source and target, over their alignments in the beam."""
 
 
 MAX_PYTHON_WORK = 500 * 8**2
@@ -140,6 +149,10 @@ class PairNgram:
     def search(self, source: Sequence[int], count: int, beam_size: int = BEAM_SIZE) -> list[PairOutput]:
         """Return the most probable outputs of a source, the best first; fewer than `count` if the beam holds fewer.
 
+        The score of an output y is log p(x, y) = log Σ_a Π_k p(g_k | g_1 … g_(k−1)), where a are the alignments of the
+        source x with y into graphones g_1, g_2, …, the last of which is the end. Alignments outside the beam, and those
+        of which a part is less probable than the best one there by more than `MARGIN`, are left out.
+
         The arguments are not checked: that takes as long as the search.
 
         Args:
@@ -161,11 +174,11 @@ class PairNgram:
         """
         if not _use_numba(len(source)):
             return self._python_search.search_outputs(list(source), None if target is None else list(target), settings)
-        from pellucid.pair_ngram.search import search_outputs  # Numba takes a second to import
+        from pellucid.pair_ngram.numba_search import search_outputs  # Numba takes a second to import
 
-        ids, given = np.array(source, np.int64), np.array(target or (), np.int64)
+        ids, given = np.array(source, np.int64), given_target(target)
         with defer_signals():
-            return search_outputs(self.model, self.table, ids, given, target is None, settings)
+            return search_outputs(self.model, self.table, ids, given, settings)
 
     @cached_property
     def _python_search(self) -> PythonSearch:
@@ -184,20 +197,36 @@ class PairNgram:
         _, scores = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
         return float(scores[0]) if len(scores) else -np.inf
 
-    def align(self, source: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]] | None:
-        """Return the number of source and target symbols of each chunk of the most probable alignment.
+    def score(self, source: Sequence[int], target: Sequence[int]) -> float:
+        """Return the log-probability of a source with a target; without an alignment, a lower finite number.
+
+        It is (max(S, T) + 1) log p(unseen graphone) for S source and T target symbols, as if each of them were an
+        unseen graphone, and the end unseen as well: no more than the sum over all alignments, if there is a source.
+
+        Args:
+            source: Source ids.
+            target: Target ids, without the end symbol.
+        """
+        log_probability = self.log_probability(source, target)
+        lowest = self.table.unseen * (max(len(source), len(target)) + 1)
+        return log_probability if np.isfinite(log_probability) else lowest
+
+    def align(self, source: Sequence[int], target: Sequence[int]) -> ChunkedPair | None:
+        """Return the most probable alignment of a source with a target, and their log-probability, from one search.
 
         Args:
             source: Source ids.
             target: Target ids, without the end symbol.
 
         Returns:
-            The sizes of the chunks, in order; None without an alignment (`chunk_limits`).
+            The sizes of the chunks, with what `log_probability` returns; None without an alignment (`chunk_limits`).
         """
-        outputs, _ = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
-        return self._chunk_sizes(outputs[0].tolist(), len(source), list(target)) if len(outputs) else None
+        outputs, scores = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
+        if not len(outputs):
+            return None
+        return ChunkedPair(self._chunk_sizes(outputs[0].tolist(), len(source), list(target)), float(scores[0]))
 
-    def knows_symbols(self, source: Sequence[int]) -> bool:
+    def covers_source(self, source: Sequence[int]) -> bool:
         """Return whether each symbol of a source is a chunk by itself, so that `search` skips none.
 
         Args:
@@ -205,10 +234,10 @@ class PairNgram:
         """
         return bool(np.isin(np.array(source, np.int64) + 1, self.table.chunks).all())
 
-    def has_seen(self, source: Sequence[int], target: Sequence[int]) -> bool:
+    def has_known_alignment(self, source: Sequence[int], target: Sequence[int]) -> bool:
         """Return whether the most probable alignment of a source with a target has graphones of training pairs only.
 
-        Other chunks have the same cost whatever they write: the probability of such a target says nothing of it.
+        An unseen graphone has the same probability for any target symbols, so such a score cannot compare targets.
 
         Args:
             source: Source ids.
@@ -271,10 +300,10 @@ class PairNgram:
 
 
 def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order: int = ORDER) -> PairNgram | None:
-    """Fit a model to examples; examples without an alignment, or with an unknown target symbol, are left out.
+    """Fit a model to examples; examples without an alignment are left out.
 
     Args:
-        pairs: Sources and targets, without end symbols.
+        pairs: Sources and targets, without end symbols and without unknown target symbols.
         source_size: Number of source ids.
         target_size: Number of target ids.
         order: Order of the n-gram model.
@@ -285,7 +314,6 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
     """
     from pellucid.alignment.lattice import align_pairs, alignable_rows, estimate_graphones
 
-    pairs = drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
     fitting = [GraphoneKeys(source_size, target_size, SOURCE_CHUNK, chunk) for chunk in TARGET_CHUNKS]
     fitting = [numbering for numbering in fitting if numbering.fits]
     enough = [numbering for numbering in fitting if _has_enough_alignments(pairs, chunk_limits(numbering.target_chunk))]
@@ -319,26 +347,6 @@ def _has_enough_alignments(pairs: SymbolPairs, limits: ChunkLimits) -> bool:
     edges = limits.count_edges(np.diff(pairs.source_offsets), np.diff(pairs.target_offsets))
     num_short = int(np.count_nonzero(edges <= MAX_PAIR_EDGES))
     return len(alignable_rows(pairs, limits)) >= MIN_ALIGNED * num_short
-
-
-def drop_examples(
-    pairs: SymbolPairs, marks: Bool[np.ndarray, " n"], offsets: Int[np.ndarray, " offsets"]
-) -> SymbolPairs:
-    """Return the examples without a marked symbol; the pairs themselves if no symbol is marked.
-
-    Args:
-        pairs: Sources and targets.
-        marks: For each source id of all examples, or for each target id, whether it is marked.
-        offsets: Offsets of the examples in the marks: those of the sources or of the targets.
-    """
-    if not marks.any():
-        return pairs
-    kept = np.diff(np.concatenate([[0], np.cumsum(marks)])[offsets]) == 0
-    columns = list[Int[np.ndarray, " n"]]()
-    for ids, offsets in ((pairs.source, pairs.source_offsets), (pairs.target, pairs.target_offsets)):
-        lengths = np.diff(offsets)
-        columns += [ids[np.repeat(kept, lengths)], np.concatenate([[0], np.cumsum(lengths[kept])])]
-    return SymbolPairs(*columns)
 
 
 def _split_keys(
@@ -417,7 +425,7 @@ def _table_error(ngram: PairNgram) -> str:
     """Return what is wrong with the table of graphones, which the search reads."""
     table, tokens = ngram.table, ngram.model.token
     if table.begin >= len(tokens) or tokens[table.begin] != len(ngram.graphones):
-        return "token: expected the begin of a sequence among the n-grams of one token"
+        return "token: expected the start of a sequence among the n-grams of one token"
     if np.diff(table.first).max() > MAX_CHUNK_GRAPHONES:
         return f"graphones: expected at most {MAX_CHUNK_GRAPHONES:,} with the same source symbols"
     is_used = np.arange(table.target.shape[1]) < table.target_length[:, None]

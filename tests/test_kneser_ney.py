@@ -1,5 +1,6 @@
-"""pair_ngram/ngram_model.py: probabilities compared with an implementation over dictionaries, from the definition."""
+"""pair_ngram/kneser_ney.py: probabilities compared with an implementation over dictionaries, from the definition."""
 
+import tracemalloc
 from collections import Counter, defaultdict
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pellucid.pair_ngram import ngram_model
-from pellucid.pair_ngram.ngram_model import NgramModel, fit_ngram_model
+from pellucid.pair_ngram import kneser_ney
+from pellucid.pair_ngram.kneser_ney import NgramModel, fit_ngram_model
 
 BEGIN, END = 4, 5
 SEQUENCES = st.lists(st.lists(st.integers(0, 3), max_size=6), min_size=1, max_size=8)
@@ -19,7 +20,7 @@ def fit(sequences: list[list[int]], order: int) -> NgramModel:
     """Fit the model to sequences of the tokens 0 to 3, with begin and end."""
     tokens = [token for sequence in sequences for token in (BEGIN, *sequence, END)]
     begins = [is_begin for sequence in sequences for is_begin in (True, *[False] * (len(sequence) + 1))]
-    # The tokens that occur are numbered without gaps, as the model expects.
+    # The tokens that occur are numbered without gaps, as in `DictionaryModel`.
     names = sorted(set(tokens))
     return fit_ngram_model(np.array([names.index(token) for token in tokens]), np.array(begins), len(names), order)
 
@@ -111,6 +112,45 @@ def test_probabilities_equal_those_of_the_definition(sequences: list[list[int]],
             assert value == pytest.approx(expected.probability(token, history), rel=1e-5)
 
 
+@pytest.mark.parametrize("names", [[0, 2, 5], [2, 3, 5], [5, 0, 2]])
+def test_numbers_of_tokens_may_have_gaps(names: list[int]) -> None:
+    """Regression test: the count of another token was removed instead of that of the first token, or an index error."""
+    tokens, begins = np.array([2, 0, 1, 2, 1, 1, 2, 0, 0]), np.array([1, 0, 0, 1, 0, 0, 1, 0, 0], bool)
+    # Numbers in the same order without gaps, and a seventh that occurs nowhere.
+    order = np.argsort(np.argsort(names))
+    without_gaps = fit_ngram_model(order[tokens], begins, 7, 3)
+    with_gaps = fit_ngram_model(np.array(names)[tokens], begins, 7, 3)
+    assert with_gaps.token[1:].tolist() == np.array(sorted(names))[without_gaps.token[1:]].tolist()
+    for values, expected in list(zip(with_gaps, without_gaps, strict=True))[1:]:
+        assert values.tolist() == expected.tolist()
+
+
+def test_memory_does_not_hold_the_text_of_each_order() -> None:
+    """Regression test: fitting took 265 bytes a token, since each order kept a number for every token of the text."""
+    tokens = np.random.default_rng(1).integers(0, 30, (10_000, 10))
+    tokens[:, 0], tokens[:, -1] = 30, 31
+    begins = np.zeros(tokens.shape, bool)
+    begins[:, 0] = True
+    tracemalloc.start()
+    fit_ngram_model(tokens.reshape(-1), begins.reshape(-1), 32, 8)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 170 * tokens.size
+
+
+@given(SEQUENCES, st.integers(1, 4))
+def test_the_first_token_has_the_probability_of_a_token_that_occurs_nowhere(
+    sequences: list[list[int]], order: int
+) -> None:
+    model = fit(sequences, order)
+    unigrams, size = (
+        model.token[1 : model.first_child[1]],
+        len({token for sequence in sequences for token in sequence}) + 1,
+    )
+    begin = 1 + int(np.flatnonzero(unigrams == unigrams.max() - 1)[0])
+    assert model.log_probability[begin] == pytest.approx(model.backoff[0] - np.log(size), abs=1e-5)
+
+
 @given(SEQUENCES, st.integers(1, 4))
 def test_children_are_sorted_and_suffixes_are_shorter(sequences: list[list[int]], order: int) -> None:
     model = fit(sequences, order)
@@ -127,7 +167,7 @@ def test_children_are_sorted_and_suffixes_are_shorter(sequences: list[list[int]]
 def test_a_pruned_model_keeps_repeated_ngrams_and_sums_to_one(sequences: list[list[int]], order: int) -> None:
     whole = fit(sequences, order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngram_model, "MAX_NODES", 0)
+        patch.setattr(kneser_ney, "MAX_NODES", 0)
         pruned = fit(sequences, order)
     names = sorted({token for sequence in sequences for token in sequence} | {BEGIN, END})
     assert pruned.first_child[-1] == len(pruned.token) <= len(whole.token)
