@@ -1308,6 +1308,17 @@ def has_known_suffix(path: str | Path) -> bool:
     return _format_from_name(path, "auto") != "auto"
 
 
+def divide_name(path: Path) -> tuple[str, str]:
+    """Return the name of a file without .gz as two parts: its beginning, and its ending, which may be empty.
+
+    Args:
+        path: The file. Endings may be in capital letters.
+    """
+    name = path.name[: -len(".gz")] if path.name.lower().endswith(".gz") else path.name
+    ending = next((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), Path(name).suffix)
+    return name[: len(name) - len(ending)], name[len(name) - len(ending) :]
+
+
 def read_records(path: Path, format: Format, columns: ColumnSelection) -> Records:
     """Return the records of a file. It is opened, and errors are raised, when they are iterated.
 
