@@ -13,10 +13,12 @@ from pellucid.data.in_memory import InMemoryTable
 from pellucid.data.validation_split import validation_file_config
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
-from pellucid.files import file_exists, open_regular_file, remove_file, write_json
+from pellucid.errors import RunError
+from pellucid.files import digest_file, file_exists, open_regular_file, remove_file, write_json
 from pellucid.run_folder.confidence_file import save_confidence
 from pellucid.run_folder.identity import combine_fingerprints, read_identity
 from pellucid.run_folder.lock import FolderLock
+from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.predictor_loader import load, load_members
 from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, VALIDATION, load_run_config, read_ensemble_record
 from pellucid.training.confidence_training import fit_predictor_confidence, has_confidence
@@ -95,9 +97,17 @@ def _choose_weight(predictor: Predictor, validation: Sequence[Example], seconds:
 
 
 def _read_validation(files: TrainingInputs, member: Path) -> list[Example]:
-    """Return the validation examples of the training of a member."""
+    """Return the validation examples of the training of a member; raise `RunError` if their file has changed."""
     data, held_out = load_run_config(member).data, member / VALIDATION
     if file_exists(held_out) or files.valid is None or isinstance(files.valid, InMemoryTable):
         open_regular_file(held_out).close()  # a pipe in the folder of another user would be waited for
         return read_examples(held_out, validation_file_config(data)).examples
+    records = [*load_run_log(member).all("read"), {}, {}]
+    for path, key in ((files.valid, "sha256"), (files.valid_target, "target_sha256")):
+        digest = None if path is None else digest_file(path)
+        if digest is not None and records[1].get(key) not in (None, digest.sha256):
+            raise RunError(
+                f"{path} has changed since {member} was trained: restore it, and give the same command again, which "
+                "fits the ensemble"
+            )
     return read_examples(files.valid, data, files.valid_target).examples
