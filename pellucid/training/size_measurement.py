@@ -37,6 +37,7 @@ from pellucid.training.training_data import (
     TrainingInputs,
     check_validation_set,
     find_stream,
+    input_paths,
     learn_symbols,
     prepared_folder,
     read_prepared_data,
@@ -100,7 +101,7 @@ def config_within_time(
         members = plan_ensemble(files, folder, config, num_members)
         check_ensemble_folder(folder, [member.folder.name for member in members])
     else:
-        check_training_folder(folder)
+        check_training_folder(folder, input_paths(files, config))
     stream = find_stream([files.train, files.train_target])
     if stream is not None:
         report(SizeMeasurementSkipped(config.size, stream))
