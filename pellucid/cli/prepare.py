@@ -12,9 +12,10 @@ import tyro
 
 from pellucid.cli.arguments import default_settings, given_settings, parse_arguments
 from pellucid.cli.messages import print_message
+from pellucid.cli.output_files import check_output_folder
 from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName
 from pellucid.config.toml import build_config
-from pellucid.data.prepared_data import BAD_LINES_FILE
+from pellucid.data.prepared_data import BAD_LINES_FILE, PREPARED_FILES
 from pellucid.errors import count_noun
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def main(arguments: list[str]) -> int:
     """
     args = _parse(arguments)
     config = args.build_config()
+    check_output_folder(args, "out", PREPARED_FILES)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.training.preparation import DataPrepared, prepare_data
     from pellucid.training.training_data import TrainingFiles
