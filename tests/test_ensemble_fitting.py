@@ -194,14 +194,17 @@ def test_an_ensemble_without_a_pair_ngram_model_reads_the_validation_set_that_wa
     assert len(events) == 1 and load(tmp_path / "run").pair_ngram_weight == 0
 
 
-def test_a_changed_validation_set_is_refused(fitted: Path, files: DataFiles, tmp_path: Path) -> None:
+def test_a_changed_validation_set_is_refused(tmp_path: Path) -> None:
     """Regression test: the weight and the confidence were fitted to whatever the file held at the end."""
-    folder, valid = copy_run_folder(fitted, tmp_path / "run"), tmp_path / "valid.tsv"
-    (folder / CONFIDENCE).unlink()
-    valid.write_text("".join(files.valid.read_text("utf-8").splitlines(keepends=True)[:-1]), "utf-8")
-    with pytest.raises(RunError, match=r"valid\.tsv has changed since .* was trained: restore it"):
-        fit_folder(TrainingFiles(files.train, valid), folder, CONFIG)
+    files, config, folder = write_copy_files(tmp_path), make_small_config({"epochs": 1}), tmp_path / "run"
+    train_members(folder, files, config)
+    content = files.valid.read_text("utf-8")
+    files.valid.write_text("".join(content.splitlines(keepends=True)[:-1]), "utf-8")
+    with pytest.raises(RunError, match=r"dev\.tsv has changed since .* was trained: restore it"):
+        fit_folder(files, folder, config)
     assert not (folder / CONFIDENCE).exists()
+    files.valid.write_text(content, "utf-8")
+    assert [type(event) for event in fit_folder(files, folder, config)] == [ConfidenceFitted]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")
