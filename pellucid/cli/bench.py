@@ -24,6 +24,7 @@ from pellucid.bench.machine import describe_machine
 from pellucid.bench.results import BenchResult, ScalingPoint, StageTime
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.output_files import check_output_files
+from pellucid.cli.sources import print_result
 from pellucid.config.settings import Precision, Threads
 from pellucid.error_messages import describe_suffix, escape_json
 from pellucid.errors import InputError, quote
@@ -295,7 +296,7 @@ def _measure_scaling(args: BenchArguments, requests: Sequence[BenchRequest], pat
     else:
         _print_table(_curve_table(curves))
         _print_machine(machine, requests[0].threads)
-        print(path)
+        print_result(str(path))
 
 
 def _curve_table(curves: Sequence[ScalingPoint]) -> Table:

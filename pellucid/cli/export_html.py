@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pellucid.cli.messages import print_message
+from pellucid.cli.sources import print_result
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import InputError
 from pellucid.export.stored_parameters import Precision
@@ -34,7 +35,7 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
     features = runs[0].loaded_predictor.tokenizers.features.split(example.features)
     page = render_model_page(build_model_page(runs, precision, example.source, features))
     write_text(follow_links(file), page)
-    print(f"{file}: {len(page.encode('utf-8')) / 1e6:.2f} MB, parameters in {precision}")
+    print_result(f"{file}: {len(page.encode('utf-8')) / 1e6:.2f} MB, parameters in {precision}")
     for run in runs:
         if has_pair_ngram(run):
             print_message(

@@ -16,7 +16,7 @@ from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config, given_columns
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_file, check_output_files
-from pellucid.cli.sources import check_path_order, standard_input
+from pellucid.cli.sources import check_path_order, print_result, standard_input
 from pellucid.config.settings import DataConfig, Device, Limit
 from pellucid.data.examples import SKIP_HINT, STANDARD_INPUT, Example, InputFormat, parse_sources, read_sources
 from pellucid.data.readers import BadLine, has_known_suffix
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
     if args.export is not None:
         _export(args, args.export)
         _report_unfinished(args.runs)
-        print(args.export)
+        print_result(str(args.export))
     elif args.terminal or args.file == STDIN_PATH:
         _print_traces(args)
     else:

@@ -271,6 +271,15 @@ def escape_text(text: str, tabs: bool = True) -> str:
     return text.translate(ESCAPES if tabs else ESCAPES_EXCEPT_TABS)
 
 
+def print_result(*lines: str) -> None:
+    """Write lines that name files on standard output, and flush it.
+
+    Args:
+        *lines: Lines, whose control characters are escaped: a name of a file may have any.
+    """
+    print("\n".join(map(escape_text, lines)), flush=True)
+
+
 class LineChunk(NamedTuple):
     """Lines of an input that are decoded together."""
 

@@ -13,6 +13,7 @@ import tyro
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import ColumnFlag, check_delimiter_format
 from pellucid.cli.messages import print_message
+from pellucid.cli.sources import print_result
 from pellucid.config.settings import DataConfig, Delimiter, Format, Header, Seed
 from pellucid.config.task_settings import TAG_AND_CLASSIFY
 from pellucid.data.examples import describe_used_columns, empty_text_error, first_cells
@@ -108,11 +109,11 @@ def main(arguments: list[str]) -> int:
     width = max(len(str(path)) for path in paths.values())
     for part, path in paths.items():
         ending = " without a target" if part == "unlabeled" else ""
-        print(f"{path!s:<{width}}  {split.num_rows[part]:>9,} rows{ending}")
+        print_result(f"{path!s:<{width}}  {split.num_rows[part]:>9,} rows{ending}")
     print("\nNext, for example:")
     is_fillable = all(line.reason == empty_text_error("source") for line in split.bad_lines)
     for command in _next_commands(args, paths, split.spaced_sides, is_fillable):
-        print(f"  {command}")
+        print_result(f"  {command}")
     return 0
 
 

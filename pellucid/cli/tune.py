@@ -15,6 +15,7 @@ from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_fro
 from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
 from pellucid.cli.messages import handle_sigint, print_message
 from pellucid.cli.output_files import check_output_folder
+from pellucid.cli.sources import print_result
 from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
 from pellucid.config.toml import flatten_config, size_preset
@@ -225,8 +226,10 @@ def _print_results(finished: "StudyFinished", request: "StudyRequest") -> int:
         print(f"{count_noun(finished.num_elsewhere, 'trial')} running in other commands")
     if results.best is None:
         return _report_no_result(results.ended)
-    print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
-    print(f"the best settings: pellucid train … --config {request.out / 'best.toml'}")
+    print_result(
+        f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}",
+        f"the best settings: pellucid train … --config {request.out / 'best.toml'}",
+    )
     return 0
 
 

@@ -745,6 +745,11 @@ def parquet_column_names(path: Path) -> Sequence[str]:
         return list(table.schema_arrow.names)
 
 
+MAX_PARQUET_COLUMNS = 10_000
+"""Maximum number of columns of a Parquet file. The description of a column in a file takes 150 times its size in
+memory."""
+
+
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[tuple[Any, io.BufferedIOBase]]:
     """Open a Parquet file, and its content, for a block; `DataError` for errors of pyarrow at its opening and in it."""
@@ -755,7 +760,13 @@ def _open_parquet(path: Path) -> Iterator[tuple[Any, io.BufferedIOBase]]:
     with open_data_file(path) as file:
         content = _seekable_content(file, path)
         try:
-            yield ParquetFile(content, page_checksum_verification=True), content
+            table = ParquetFile(content, page_checksum_verification=True)
+            if table.metadata.num_columns > MAX_PARQUET_COLUMNS:
+                raise DataError(
+                    f"{path} has {table.metadata.num_columns:,} columns, and at most {MAX_PARQUET_COLUMNS:,} are read "
+                    "from Parquet: write a file with those that are needed"
+                )
+            yield table, content
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
