@@ -7,8 +7,8 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from errno import EINVAL, EISDIR, ELOOP, ENOTSUP, ENXIO
 from functools import partial
 from pathlib import Path
@@ -114,6 +114,27 @@ def write_atomic(path: Path, content: bytes, durable: bool = True) -> None:
         file.write(content)
 
 
+def write_together(contents: Mapping[Path, bytes], mark: Path | None = None) -> None:
+    """Write files of which none is of use without the others: all are on disk before the first one gets its name.
+
+    Args:
+        contents: The new content of each file.
+        mark: One of the files, without which the others are not used. The old one is removed before the first file gets
+            its name, and the new one gets it last, so that a killed process leaves no mixture of old and new files.
+
+    Raises:
+        RunError: A file cannot be written. Unless a name cannot be given, the old files are unchanged.
+    """
+    with ExitStack() as stack:  # the file that is opened first gets its name last
+        for path in sorted(contents, key=lambda path: path != mark):
+            file = stack.enter_context(open_atomic(path))
+            file.write(contents[path])
+            file.flush()
+            os.fsync(file.fileno())
+        if mark is not None:
+            unlink_file(mark)
+
+
 def check_writable(path: Path) -> None:
     """Check that a file can be written, before a long computation: create a temporary file beside it and remove it.
 
@@ -178,6 +199,18 @@ def follow_links(path: Path) -> Path:
         path: Path that the user names.
     """
     return Path(os.path.realpath(path)) if os.path.islink(path) else path
+
+
+def is_same_file(path: Path, other: Path) -> bool:
+    """Return whether two paths lead to one file or folder that exists; symbolic links are followed.
+
+    Args:
+        path: A path.
+        other: Another path.
+    """
+    with suppress(OSError):
+        return path.samefile(other)
+    return False
 
 
 def copy_regular(path: Path, copy: Path) -> None:
@@ -577,14 +610,25 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
         ValueError: The text is malformed or does not match the struct (the message names the field), or as in
             `parse_json`.
     """
+    repeated = _json_error(content)  # first: its values are released before those of the struct take memory
     try:
         decoded = msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise ValueError(abbreviate_reason(error)) from None
     except RecursionError:
         raise ValueError(NESTING_ERROR) from None
-    parse_json(content)  # msgspec silently takes the last value of a repeated key
+    if repeated is not None:  # msgspec silently takes the last value of a repeated key
+        raise repeated
     return decoded
+
+
+def _json_error(content: bytes) -> ValueError | None:
+    """Return the error of `parse_json` for a text; None without one."""
+    try:
+        parse_json(content)
+    except ValueError as error:
+        return error
+    return None
 
 
 def repeated_key(content: bytes) -> str | None:

@@ -28,9 +28,9 @@ import pellucid.viewer.server
 from pellucid.cli import main
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.errors import InputError
-from pellucid.kernels.kernel_loader import load_kernels
+from pellucid.kernels.dispatch import load_enabled_kernels
 
-load_kernels()
+load_enabled_kernels()
 for subcommand in SUBCOMMANDS:
     with suppress(InputError):
         import_module(f"pellucid.cli.{subcommand}").main(["--no-such-flag"])  # builds the argument parser once

@@ -90,3 +90,11 @@ def test_the_printed_training_splits_symbols_between_spaces(tmp_path: Path) -> N
     flags = ("--source-column", "word", "--target-column", "phones")
     result = run_pellucid("split", path, "--out", tmp_path / "parts", *flags)
     assert result.code == 0 and "--target-symbols words" in result.out and "--source-symbols" not in result.out
+
+
+def test_control_characters_of_names_are_escaped(tmp_path: Path) -> None:
+    """Regression test: a name of a file, which may come from an archive of somebody else, acted on the terminal."""
+    name = "n\x1b[31mX"
+    (tmp_path / f"{name}.tsv").write_text("a\tb\nc\td\ne\tf\n")
+    result = run_pellucid("split", f"{name}.tsv", "--out", name, folder=tmp_path)
+    assert result.code == 0 and "\x1b" not in result.out and r"n\x1b[31mX/train.tsv" in result.out

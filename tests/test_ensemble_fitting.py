@@ -218,6 +218,19 @@ def test_an_ensemble_reads_the_validation_set_of_its_members(fitted: Path, tmp_p
     assert read_validation_examples(given, config.data, tmp_path / "run" / NAMES[0]) == validation
 
 
+def test_a_changed_validation_set_is_refused(tmp_path: Path) -> None:
+    """Regression test: the weight and the confidence were fitted to whatever the file held at the end."""
+    files, config, folder = write_copy_files(tmp_path), make_small_config({"epochs": 1}), tmp_path / "run"
+    train_members(folder, files, config)
+    content = files.valid.read_text("utf-8")
+    files.valid.write_text("".join(content.splitlines(keepends=True)[:-1]), "utf-8")
+    with pytest.raises(RunError, match=r"dev\.tsv has changed since .* was trained: restore it"):
+        fit_folder(files, folder, config)
+    assert not (folder / CONFIDENCE).exists()
+    files.valid.write_text(content, "utf-8")
+    assert [type(event) for event in fit_folder(files, folder, config)] == [ConfidenceFitted]
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")
 def test_a_pipe_in_place_of_the_validation_set_is_refused(fitted: Path, files: DataFiles, tmp_path: Path) -> None:
     folder = copy_run_folder(fitted, tmp_path / "run")

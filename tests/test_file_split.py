@@ -34,6 +34,28 @@ CELL = st.text('ab,;"\t\n é', max_size=4)
 ROWS = st.lists(st.tuples(st.sampled_from(["u", "v", "w", "x y", ""]), st.sampled_from(["A", "B", "", " "]), CELL))
 
 
+@pytest.mark.parametrize(
+    ("name", "ending"), [("d.csv", ".csv"), ("D.CSV.GZ", ".CSV"), ("d.tsv.Gz", ".tsv"), (".csv", ".csv"), ("d", "")]
+)
+def test_the_files_have_the_ending_of_the_format(name: str, ending: str, tmp_path: Path) -> None:
+    """Regression test: of D.CSV.GZ it was .GZ, though the files are not compressed, and of .csv there was none."""
+    content = b"a,b\nc,d\ne,f\n" if ".csv" in name.lower() else b"a\tb\nc\td\ne\tf\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.lower().endswith("gz") else content)
+    split = split_file(tmp_path / name, DataConfig(), SplitSizes(1), 1)
+    paths = write_split(split, tmp_path / "parts")
+    assert [path.name for path in paths.values()] == [f"train{ending}", f"test{ending}"]
+    assert [len(read_examples(path, DataConfig()).examples) for path in paths.values()] == [2, 1]
+
+
+def test_a_source_of_white_space_is_a_pair_as_in_a_training(tmp_path: Path) -> None:
+    """Regression test: it was reported as empty."""
+    path = tmp_path / "a.tsv"
+    path.write_text("\u2028\tc\n\u00a0\td\nb\tc\nc\td\n", "utf-8")
+    split = split_file(path, DataConfig(), SplitSizes(1), 1)
+    assert split.num_rows == {"train": 3, "test": 1} and not split.bad_lines
+    assert len(read_examples(path, DataConfig()).examples) == 4
+
+
 def write_csv(path: Path, rows: Sequence[Sequence[str]], delimiter: str = ",", end: str = "\n", bom: str = "") -> None:
     """Write a CSV file with a header."""
     text = io.StringIO()

@@ -20,6 +20,7 @@ from pellucid.files import (
     check_json_format,
     check_writable,
     copy_regular,
+    decode_json,
     digest_file,
     follow_links,
     has_content,
@@ -34,6 +35,7 @@ from pellucid.files import (
     wrap_os_errors,
     write_atomic,
     write_text,
+    write_together,
 )
 
 
@@ -434,3 +436,60 @@ def test_folder_with_very_many_parts_is_created(tmp_path: Path) -> None:
     assert len(make_folder(deep)) == 1500 and deep.is_dir() and make_folder(deep) == []
     for folder in (deep, *deep.parents[: 1500 - 1]):  # pytest's recursive removal would fail at this depth
         folder.rmdir()
+
+
+@pytest.mark.parametrize("killed_at", [1, 2, 3])
+def test_files_that_belong_together_are_never_a_mixture(killed_at: int, tmp_path: Path) -> None:
+    """Regression test: an export that failed left the encoder of one run with the decoder of another."""
+    names, replace, num_replaced = ("encoder", "decoder", "settings"), os.replace, 0
+    for name in names:
+        (tmp_path / name).write_bytes(b"old")
+
+    def end(source: Path, target: Path) -> None:
+        nonlocal num_replaced
+        num_replaced += 1
+        if num_replaced == killed_at:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    contents = {tmp_path / name: b"new" for name in names}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", end)
+        write_together(contents, mark=tmp_path / "settings")
+    assert not (tmp_path / "settings").exists()
+    write_together(contents, mark=tmp_path / "settings")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(names, b"new")
+
+
+def test_files_that_belong_together_are_written_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush, num_flushed = os.fsync, 0
+
+    def fill_disk(descriptor: int) -> None:
+        nonlocal num_flushed
+        num_flushed += 1
+        if num_flushed == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flush(descriptor)
+
+    names = ("encoder", "decoder", "settings")
+    for name in names:
+        (tmp_path / name).write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", fill_disk)
+    with pytest.raises(RunError, match="no space left on device"):
+        write_together({tmp_path / name: b"new" for name in names}, mark=tmp_path / "settings")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(names, b"old")
+
+
+def test_json_is_parsed_before_its_struct_takes_memory() -> None:
+    """Regression test: the values of both parses were held at once."""
+    content = b'{"names": [' + b",".join(b'"%07d"' % number for number in range(100_000)) + b"]}"
+    tracemalloc.start()
+    decode_json(content, dict[str, tuple[str, ...]])
+    one = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    files.parse_json(content)
+    other = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert one < 1.5 * other
+    with pytest.raises(ValueError, match="twice"):
+        decode_json(b'{"a": 1, "a": 2}', dict[str, int])

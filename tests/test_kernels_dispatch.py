@@ -1,5 +1,7 @@
 """Options that kernels compute, the loading and compiling of kernels, and the fallback to PyTorch."""
 
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -303,6 +305,52 @@ def test_a_failure_of_the_child_process_is_reported(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.warns(UserWarning, match="everything runs without compiled kernels, slower: exit code 1"):
         assert not kernel_loader.load_kernels.__wrapped__()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no signals that end a process at once")
+def test_the_compiling_process_ends_with_its_killed_parent(tmp_path: Path) -> None:
+    """Regression test: the compiler of a killed training or service went on for minutes."""
+    program = f"""
+from pellucid.kernels import kernel_loader
+beginning = kernel_loader.PROGRAM.partition("sys.path[:]")[0]
+path = {str(tmp_path / "child")!r}
+rest = f"import time; open({{path!r}}, 'w').write(str(os.getpid()) + '.'); time.sleep(600)"
+kernel_loader.PROGRAM = beginning + rest
+kernel_loader._compile_in_child()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program])
+    try:
+        pid = int(_wait_for(lambda: _read_pid(tmp_path / "child")))
+        assert _is_running(pid)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert _wait_for(lambda: "ended" if not _is_running(pid) else "")
+
+
+def _wait_for(read: Callable[[], str]) -> str:
+    """Return the text of a function, as soon as there is one."""
+    for _ in range(1200):
+        if text := read():
+            return text
+        sleep(0.1)
+    raise AssertionError("nothing happened in two minutes")
+
+
+def _read_pid(path: Path) -> str:
+    """Return the process identifier in a file that is written to its end."""
+    text = path.read_text() if path.exists() else ""
+    return text.removesuffix(".") if text.endswith(".") else ""
+
+
+def _is_running(pid: int) -> bool:
+    """Return whether a process runs; one that has ended may not be collected yet."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_disabled_kernels_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,6 +286,36 @@ def test_a_folder_that_another_process_has_completed_meanwhile_is_kept(
     prepare(files, tmp_path / "prepared", config)
 
 
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("stage", ["counted", "encoded"])
+def test_a_preparation_that_has_begun_at_the_same_path_is_left_alone(stage: str, tmp_path: Path) -> None:
+    """Regression test: a preparation whose folder was moved took the ids of another one that had begun at its path,
+    removed its parts, and ended with success."""
+    config, folder = make_config({}), tmp_path / "out"
+    one = TrainingFiles(write_pairs(tmp_path / "one.tsv"), None)
+    (tmp_path / "other.tsv").write_text(one.train.read_text("utf-8").replace("w", "v"))
+    other = TrainingFiles(tmp_path / "other.tsv", None)
+
+    def begin(files: TrainingFiles) -> Iterator[PreparationProgress | DataPrepared]:
+        events = prepare_data(files, folder, config)
+        reached = (event for event in events if isinstance(event, PreparationProgress) and event.stage == stage)
+        assert all(next(reached).num_examples <= 60 for _ in range(9))  # all blocks of seven examples
+        return events
+
+    events = begin(one)
+    folder.rename(tmp_path / "moved")
+    others = begin(other)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(
+        RunError, match="out was removed, moved or replaced during preparation; nothing more is written"
+    ):
+        list(events)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert isinstance(list(others)[-1], DataPrepared)
+    resolved = msgspec.structs.replace(config, data=resolve_auto_settings(other, config.data))
+    assert "v" in read_prepared(folder, resolved).corpus.vocabularies.source.symbols
+
+
 def test_parts_that_a_killed_preparation_has_left_are_removed(tmp_path: Path) -> None:
     config, files = make_config({}), TrainingFiles(write_pairs(tmp_path / "train.tsv"), None)
     prepare(files, tmp_path / "prepared", config)

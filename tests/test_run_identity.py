@@ -18,7 +18,7 @@ from trained_runs import (
     write_old_model,
 )
 
-from pellucid.config.toml import override_settings
+from pellucid.config.toml import override_settings, to_toml
 from pellucid.errors import RunError
 from pellucid.run_folder import identity
 from pellucid.run_folder.log import load_run_log
@@ -104,6 +104,7 @@ def test_a_training_without_a_pair_ngram_model_removes_that_of_an_earlier_attemp
     run.mkdir()
     shutil.copy(runs[0].run / "pair_ngram.safetensors", run)
     config = override_settings(runs[0].config, {"training": {"pair_ngram": False}})
+    (run / "config.toml").write_text(to_toml(config), "utf-8")
     train_to_end(runs[0].files, run, config)
     train_to_end(runs[0].files, run, config)
     load(run)

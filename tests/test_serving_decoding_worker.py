@@ -12,6 +12,7 @@ from trained_runs import copy_task_run
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.errors import DataError
+from pellucid.kernels import dispatch
 from pellucid.run_folder.predictor_loader import load_unwarned
 from pellucid.serving import decoding_worker
 from pellucid.serving.decoding_worker import BatchJob, ModelRunner, OptionsError, Row
@@ -35,6 +36,17 @@ CHANNEL = WorkerChannel(Pipe()[0], 0, None)
 @pytest.fixture(scope="module")
 def state() -> ModelRunner:
     return ModelRunner(load_unwarned(copy_task_run().run), 10)
+
+
+def test_disabled_kernels_are_not_compiled_for_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: with PELLUCID_PLAIN=1, on a computer without compiled kernels, the worker compiled them, and a
+    service did not start within its limit on a busy one."""
+    monkeypatch.setenv("PELLUCID_PLAIN", "1")
+    monkeypatch.setattr(dispatch, "is_cache_complete", lambda: False)
+    monkeypatch.setattr(dispatch, "load_kernels", lambda: pytest.fail("the kernels are loaded or compiled"))
+    monkeypatch.setattr(decoding_worker.signal, "signal", lambda *_: None)
+    job = decoding_worker.LoadJob(copy_task_run().run, 1, 10)
+    assert ModelRunner()(job, CHANNEL) == "transduce"
 
 
 def decode_pairs(state: ModelRunner, rows: Sequence[Row]) -> list[Any]:

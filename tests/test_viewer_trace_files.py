@@ -43,6 +43,14 @@ def test_each_suffix_has_its_format(tmp_path: Path) -> None:
     assert r"\begin{tikzpicture}" in (tmp_path / "a.tex").read_text("utf-8")
 
 
+def test_a_symbolic_link_is_followed(tmp_path: Path) -> None:
+    """Regression test: look --export LINK.svg replaced the link, and the file to which it leads stayed as it was."""
+    for suffix in TRACE_SUFFIXES:
+        (tmp_path / f"b{suffix}").symlink_to(tmp_path / f"a{suffix}")
+        make_small_trace().save(tmp_path / f"b{suffix}")
+        assert (tmp_path / f"b{suffix}").is_symlink() and (tmp_path / f"a{suffix}").stat().st_size
+
+
 @pytest.mark.parametrize(
     ("name", "ending"), [("a.pdf", r"'\.pdf'"), ("a", "a name without an ending"), ("a.html.txt", r"'\.txt'")]
 )

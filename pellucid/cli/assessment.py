@@ -1,13 +1,11 @@
 """Assessment of runs on files of pairs, for the subcommand evaluate."""
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +13,13 @@ from pellucid.cli.evaluation_blocks import EvaluationCluster, decode_examples
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.search_flags import SearchFlags, apply_search_flags, read_lexicon
-from pellucid.cli.sources import lexicon_count_message, open_standard_input
+from pellucid.cli.sources import (
+    PLACEHOLDER,
+    fill_placeholder,
+    lexicon_count_message,
+    matching_names,
+    open_standard_input,
+)
 from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks
@@ -42,9 +46,6 @@ if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon
     from pellucid.decoding.predictor import Predictor
     from pellucid.decoding.sampling_config import SamplingConfig
-
-PLACEHOLDER = "{}"
-"""Placeholder for the name of a group in the path of a file or run."""
 
 
 class LexiconCache(dict[tuple["DataConfig", int], "Lexicon | None"]):
@@ -143,10 +144,10 @@ def _inputs_by_group(runs: Sequence[Path], file: Path, target: Path | None) -> I
             raise InputError(f"{path_with_placeholder} contains the placeholder {PLACEHOLDER}, but {file} does not")
         yield AssessmentInputs("", tuple(runs), file, target)
         return
-    names = _matching_names(str(file))
+    names = matching_names(file)
     if not names:
         raise DataError(f"no file matches {file} ({PLACEHOLDER} is a placeholder for a name)")
-    missing = {name: path for name in names for path in runs if not _fill_placeholder(path, name).is_dir()}
+    missing = {name: path for name in names for path in runs if not fill_placeholder(path, name).is_dir()}
     if len(missing) == len(names):
         raise DataError(f"{len(names)} files match {file}, but no run folder matches {runs[0]}")
     if missing:
@@ -154,23 +155,10 @@ def _inputs_by_group(runs: Sequence[Path], file: Path, target: Path | None) -> I
         print_message(f"note: no run for {len(missing)} of {len(names)} files, which are skipped: {skipped}")
     for name in names:
         if name not in missing:
-            paths = tuple(_fill_placeholder(path, name) for path in runs)
+            paths = tuple(fill_placeholder(path, name) for path in runs)
             yield AssessmentInputs(
-                name, paths, _fill_placeholder(file, name), _fill_placeholder(target, name) if target else None
+                name, paths, fill_placeholder(file, name), fill_placeholder(target, name) if target else None
             )
-
-
-def _matching_names(pattern: str) -> list[str]:
-    """Return the sorted names for which a file matches the pattern."""
-    first, *rest = (re.escape(piece) for piece in pattern.split(PLACEHOLDER))
-    matching = re.compile(first + "([^/]+)" + r"\1".join(rest))
-    paths = glob("*".join(escape(piece) for piece in pattern.split(PLACEHOLDER)))
-    return sorted(match[1] for match in map(matching.fullmatch, paths) if match)
-
-
-def _fill_placeholder(path: Path, name: str) -> Path:
-    """Return a path with a name in place of the placeholder."""
-    return Path(str(path).replace(PLACEHOLDER, name))
 
 
 def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons: LexiconCache) -> list[RunEvaluation]:

@@ -23,7 +23,7 @@ from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
 from pellucid.cli.csv_output import byte_order_mark, line_end
 from pellucid.cli.messages import print_message
-from pellucid.cli.output_files import check_output_file
+from pellucid.cli.output_files import check_output_files
 from pellucid.config.settings import Config, DataConfig, Device, Epochs, Seed, Size
 from pellucid.config.toml import build_config
 from pellucid.data.examples import (
@@ -165,11 +165,7 @@ def _check_files(args: AuditArguments) -> None:
 
     With --apply, --output may be FILE itself.
     """
-    inputs = [*args.apply, args.unlabeled, *args.compare, *args.decided, *([] if args.apply else [args.file])]
-    check_output_file("--output", args.output, inputs)
-    check_output_file("--html", args.html, inputs, ending=".html")
-    if args.html is not None and args.output is not None and args.html.resolve() == args.output.resolve():
-        raise InputError(f"--output and --html are one file, {args.html}: name another file for the page")
+    check_output_files(args, {"output": "", "html": ".html"}, replaced=["file"] if args.apply else [])
     is_worklist = not (args.apply or args.next or args.symbols)
     if is_worklist and args.output is not None and args.output.exists() and args.output.stat().st_size:
         _check_decisions(args.output)

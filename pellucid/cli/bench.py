@@ -23,7 +23,8 @@ from pellucid.bench.child import run_measurement, run_profile
 from pellucid.bench.machine import describe_machine
 from pellucid.bench.results import BenchResult, ScalingPoint, StageTime
 from pellucid.cli.arguments import parse_arguments
-from pellucid.cli.output_files import check_output_file
+from pellucid.cli.output_files import check_output_files
+from pellucid.cli.sources import print_result
 from pellucid.config.settings import Precision, Threads
 from pellucid.error_messages import describe_suffix, escape_json
 from pellucid.errors import InputError, quote
@@ -170,7 +171,7 @@ def _plan_scaling(args: BenchArguments, path: Path, selection: BenchSelection) -
     """Return the one measurement around which curves are plotted; default: small GRU."""
     if path.suffix not in FIGURE_SUFFIXES:
         raise InputError(f"--scaling takes a file that ends with .png or .svg, got {describe_suffix(path.suffix)}")
-    check_output_file("--scaling", path)
+    check_output_files(args, {"scaling": ""})
     if len(selection.tasks) > 1 or len(args.case) > 1 or len(args.cell) > 1 or args.plain or args.profile:
         raise InputError("--scaling requires one task, one case and one cell, and excludes --plain and --profile")
     return BenchSelection(selection.tasks, args.case or ("small",), selection.cells if args.cell else ("gru",))
@@ -295,7 +296,7 @@ def _measure_scaling(args: BenchArguments, requests: Sequence[BenchRequest], pat
     else:
         _print_table(_curve_table(curves))
         _print_machine(machine, requests[0].threads)
-        print(path)
+        print_result(str(path))
 
 
 def _curve_table(curves: Sequence[ScalingPoint]) -> Table:

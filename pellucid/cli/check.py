@@ -8,6 +8,7 @@ from tyro.conf import Positional, arg
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
+from pellucid.cli.sources import print_result
 from pellucid.errors import ConfigError, RunError, quote
 
 
@@ -65,5 +66,5 @@ def main(arguments: list[str]) -> int:
         print(format_checksums(found), end="")
         print_message(f"checksum of the folder, for --expect: {total}")
     else:
-        print(f"{args.run}: all {len(found):,} files agree")
+        print_result(f"{args.run}: all {len(found):,} files agree")
     return 0

@@ -14,6 +14,7 @@ from tyro.conf import Positional, arg
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
+from pellucid.cli.sources import print_result
 from pellucid.errors import DataError, InputError, count_noun
 from pellucid.recipes.published_data import (
     PublishedDataSet,
@@ -75,7 +76,7 @@ def main(arguments: list[str]) -> int:
 
 def _print_list(registry: Mapping[str, PublishedDataSet], folder: Path) -> None:
     """Print each data set with its size, status, license and source."""
-    print(f"folder: {folder}")
+    print_result(f"folder: {folder}")
     for name, data_set in registry.items():
         status = str(examine_data_set(data_set, folder / name))
         how = " (by hand)" if data_set.instructions and status == "missing" else ""
@@ -95,7 +96,7 @@ def _get(names: Sequence[str], registry: Mapping[str, PublishedDataSet], folder:
             )
     for name, data_set in data_sets.items():
         if data_set.instructions:
-            print(f"{name}: already in {folder / name}")
+            print_result(f"{name}: already in {folder / name}")
         else:
             _download(name, data_set, folder)
 
@@ -106,7 +107,7 @@ def _download(name: str, data_set: PublishedDataSet, folder: Path) -> None:
 
     missing = missing_files(data_set, folder / name)
     if not missing:
-        print(f"{name}: already complete in {folder / name}")
+        print_result(f"{name}: already complete in {folder / name}")
         return
     print(f"{name}: {data_set.title}\n  license: {data_set.license}\n  source: {data_set.source}")
     print(f"  cite: {data_set.citation}", flush=True)
@@ -114,7 +115,7 @@ def _download(name: str, data_set: PublishedDataSet, folder: Path) -> None:
     with _progress(name, total) as advance:
         wait = f"{name}: another process downloads this data set; waiting for it"
         count = fetch_data_set(name, data_set, folder, DownloadEvents(advance, lambda: print_message(wait)))
-    print(f"{name}: {count_noun(count, 'file')} downloaded and checked, in {folder / name}", flush=True)
+    print_result(f"{name}: {count_noun(count, 'file')} downloaded and checked, in {folder / name}")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from tyro.conf import Positional, arg
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
+from pellucid.cli.sources import print_result
 from pellucid.errors import ConfigError
 
 
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
         raise missing_revision_error(args.repository, "--revision ")
     downloaded = download_to_folder(RepositoryRevision(args.repository, args.revision), args.out)
     size = sum(file.size for file in downloaded.manifest.files.values())
-    print(f"{args.out}: {args.repository} at commit {downloaded.commit}, {size / 1e6:.2f} MB")
+    print_result(f"{args.out}: {args.repository} at commit {downloaded.commit}, {size / 1e6:.2f} MB")
     for name, version in downloaded.manifest.extensions.items():
         print_message(f"this model needs the package {name} (trained with {version}), which has to be installed here")
     return 0

@@ -16,7 +16,7 @@ from pellucid.cli.cluster_flags import ClusterFlags, FolderFlag, absolute_paths,
 from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
 from pellucid.cli.messages import print_message
-from pellucid.cli.output_files import check_output_file
+from pellucid.cli.output_files import check_output_files
 from pellucid.cli.search_flags import PathFlag, SearchFlags, check_nbest, sampling_config
 from pellucid.cli.sources import check_path_order, is_run
 from pellucid.config.settings import Delimiter, Device, Format, MetricName
@@ -310,6 +310,4 @@ def _check_arguments(args: EvaluateArguments) -> None:
     check_nbest(args)
     check_blocks_flag(args, args.blocks, args.more[-1] if args.more else args.file)
     check_columns_of_pairs(args, args.target)
-    inputs = [args.run, args.file, *args.more, args.target]
-    check_output_file("--html", args.html, inputs, ending=".html")
-    check_output_file("--errors", args.errors, inputs, ending=".csv")
+    check_output_files(args, {"html": ".html", "errors": ".csv"})

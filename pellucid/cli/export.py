@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import PairFileFlags
+from pellucid.cli.output_files import check_output_files, check_output_folder
 from pellucid.cli.search_flags import PathFlag
 from pellucid.errors import ConfigError
 
@@ -83,10 +84,14 @@ def main(arguments: list[str]) -> int:
     _check_formats(args)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     if args.onnx is not None:
+        from pellucid.export.onnx_export import EXPORT_FILES
+
+        check_output_folder(args, "onnx", EXPORT_FILES)
         from pellucid.cli.export_onnx import OnnxExportRequest, export_onnx
 
         export_onnx(OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, args.max_loss, args))
     if args.html is not None:
+        check_output_files(args, {"html": ""})
         from pellucid.cli.export_html import export_html
 
         folders = [args.run] if args.run2 is None else [args.run, args.run2]

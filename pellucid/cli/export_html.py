@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pellucid.cli.messages import print_message
-from pellucid.cli.output_files import check_output_file
+from pellucid.cli.sources import print_result
 from pellucid.data.examples import Example, read_examples
 from pellucid.errors import InputError
 from pellucid.export.stored_parameters import Precision
@@ -21,7 +21,7 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
 
     Args:
         folders: Run folders.
-        file: HTML file.
+        file: HTML file, which the command line has checked (`check_output_files`).
         precision: Number format of the stored parameters.
         source: First source that the page decodes; None for the first of the validation file.
 
@@ -35,7 +35,7 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
     features = runs[0].loaded_predictor.tokenizers.features.split(example.features)
     page = render_model_page(build_model_page(runs, precision, example.source, features))
     write_text(follow_links(file), page)
-    print(f"{file}: {len(page.encode('utf-8')) / 1e6:.2f} MB, parameters in {precision}")
+    print_result(f"{file}: {len(page.encode('utf-8')) / 1e6:.2f} MB, parameters in {precision}")
     for run in runs:
         if has_pair_ngram(run):
             print_message(
@@ -45,8 +45,7 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
 
 
 def _check_file(file: Path) -> None:
-    """Raise `InputError` if the page cannot be written to a file, or would replace one that is no web page."""
-    check_output_file("--html", file)
+    """Raise `InputError` if the page would replace a file that is no web page."""
     if file_exists(file):
         with open_regular(file, InputError) as stream:
             start = stream.read(len(HTML_START)) or b""

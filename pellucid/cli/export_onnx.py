@@ -1,13 +1,12 @@
 """The export of a run to ONNX graphs: messages, measurement, and the refusal of a lossy export."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
-from pellucid.cli.sources import is_run
+from pellucid.cli.sources import is_run, print_result
 from pellucid.data.examples import Example, pair_config
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import InputError, count_noun
@@ -102,7 +101,7 @@ def export_onnx(request: OnnxExportRequest) -> None:
     files = list(exports.values())[-1]
     write_export(request.folder, files)
     print_message(f"wrote {request.folder}: {', '.join(files)}")
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    print_result(*lines)
 
 
 def _check_folder(folder: Path) -> None:

@@ -15,8 +15,8 @@ import tyro
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config, given_columns
 from pellucid.cli.messages import print_message
-from pellucid.cli.output_files import check_output_file
-from pellucid.cli.sources import check_path_order, standard_input
+from pellucid.cli.output_files import check_output_file, check_output_files
+from pellucid.cli.sources import check_path_order, print_result, standard_input
 from pellucid.config.settings import DataConfig, Device, Limit
 from pellucid.data.examples import SKIP_HINT, STANDARD_INPUT, Example, InputFormat, parse_sources, read_sources
 from pellucid.data.readers import BadLine, has_known_suffix
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
     if args.export is not None:
         _export(args, args.export)
         _report_unfinished(args.runs)
-        print(args.export)
+        print_result(str(args.export))
     elif args.terminal or args.file == STDIN_PATH:
         _print_traces(args)
     else:
@@ -131,7 +131,7 @@ def _check_arguments(args: LookArguments) -> None:
     if args.export is not None and args.export.suffix not in EXPORT_SUFFIXES:
         endings = f"{', '.join(EXPORT_SUFFIXES[:-1])} or {EXPORT_SUFFIXES[-1]}"
         raise InputError(f"--export takes a file that ends with {endings}, got {describe_suffix(args.export.suffix)}")
-    check_output_file("--export", args.export, [*args.paths, args.target])
+    check_output_files(args, {"export": ""})
 
 
 def _report_unfinished(runs: Sequence[Path]) -> None:
@@ -243,6 +243,7 @@ def _read_examples(args: LookArguments, model: "ViewedRun", served: bool) -> "li
             raise
         print_message(f"the page has no examples: {error}")
         return []
+    check_output_file("--export", args.export, [file.path, file.target])  # without FILE, the log names it
     return [read_example_file(file.path, file.data, file.target)]
 
 
@@ -327,6 +328,7 @@ def _read_pairs(args: LookArguments, data: DataConfig, log: "RunLog | None") -> 
 
     if args.file is None:
         file, target, data = find_validation_file(args.runs[0], data, log)
+        check_output_file("--export", args.export, [file, target])
         return read_example_file(file, data, target)
     if not args.file.is_file() or (args.target is None and has_only_sources(args.file, data)):
         return None

@@ -11,7 +11,7 @@ from pellucid.cli.cluster_flags import OUTPUT_INDEPENDENT, absolute_paths, check
 from pellucid.cli.csv_output import CsvOutput, byte_order_mark
 from pellucid.cli.input_flags import file_data_config
 from pellucid.cli.messages import print_message
-from pellucid.cli.output_files import check_output_file
+from pellucid.cli.output_files import check_output_files
 from pellucid.cli.predict_arguments import PredictArguments, check_arguments, configure_predictor
 from pellucid.cli.predict_fill import FilledTable, FillOptions, RowReader, check_rows, write_filled_table
 from pellucid.cli.predict_lines import SourceDecoder, SourceInput, read_acceptance, result_columns
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
 
     runs, file = split_paths(args.run, args.more, "predict")
     check_output_flags(args, file)
-    check_output_file("--output", args.output, [file, args.lexicon, args.prefixes])
+    check_output_files(args, {"output": ""})
     needed_by = _option_of_pytorch(args, file)
     device = args.device if args.on is None else "cpu"  # of this process, which decodes nothing
     backend = PredictionBackend(runs, device, lambda each: configure_predictor(each, args), needed_by)

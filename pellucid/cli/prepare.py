@@ -12,9 +12,11 @@ import tyro
 
 from pellucid.cli.arguments import default_settings, given_settings, parse_arguments
 from pellucid.cli.messages import print_message
+from pellucid.cli.output_files import check_output_folder
+from pellucid.cli.sources import print_result
 from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName
 from pellucid.config.toml import build_config
-from pellucid.data.prepared_data import BAD_LINES_FILE
+from pellucid.data.prepared_data import BAD_LINES_FILE, PREPARED_FILES
 from pellucid.errors import count_noun
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ def main(arguments: list[str]) -> int:
     """
     args = _parse(arguments)
     config = args.build_config()
+    check_output_folder(args, "out", PREPARED_FILES)
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.training.preparation import DataPrepared, prepare_data
     from pellucid.training.training_data import TrainingFiles
@@ -125,11 +128,13 @@ def _report(folder: Path, event: "DataPrepared") -> None:
         source, target = len(vocabularies.source.symbols), len(vocabularies.target.symbols)
         print_message(f"{count_noun(source, 'source symbol')}, {count_noun(target, 'target symbol')}")
     held_out = "held out" if description.valid is None else description.valid.path
-    print(
+    print_result(
         f"{folder}: {count_noun(description.num_examples, 'training pair')}, "
-        f"{count_noun(description.num_validation_examples, 'validation pair')} ({held_out})"
+        f"{count_noun(description.num_validation_examples, 'validation pair')} ({held_out})",
+        "",
+        "Next, for example:",
+        f"  {_next_command(folder)}",
     )
-    print(f"\nNext, for example:\n  {_next_command(folder)}")
 
 
 def _next_command(folder: Path) -> str:

@@ -14,11 +14,15 @@ import tyro
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
 from pellucid.cli.messages import print_message
+from pellucid.cli.output_files import check_output_folder
 from pellucid.config.toml import check_settings
 from pellucid.errors import ConfigError, InputError, quote
 from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, RECIPES_WITH_SETTINGS, find_recipe
 from pellucid.recipes.published_data import data_folder
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError
+
+RECIPE_FILES = ("data", "runs", "report.json", "report.html")
+"""Files and folders that recipes write."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def main(arguments: list[str]) -> int:
     args = parse_arguments(RecipeArguments, "recipe", arguments)
     if args.name == "list":
         raise InputError("recipe list takes no options: pellucid recipe list")
+    check_output_folder(args, "run", RECIPE_FILES)
     run_recipe, only = find_recipe(args.name), [name for name in args.only.split(",") if name]
     settings = _parse_settings(args.set)
     _check_arguments(args, only, settings)

@@ -11,7 +11,7 @@ from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_flags import OUTPUT_INDEPENDENT, OutputFlags, check_output_flags, output_to_file
 from pellucid.cli.csv_output import CsvOutput, byte_order_mark
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
-from pellucid.cli.output_files import check_output_file
+from pellucid.cli.output_files import check_output_files
 from pellucid.cli.search_flags import MoreRuns, RunFolder
 from pellucid.cli.sources import (
     Acceptance,
@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
 
     runs, file = split_paths(args.run, args.more, "score")
     check_output_flags(args, file)
-    check_output_file("--output", args.output, [file])
+    check_output_files(args, {"output": ""})
     device = args.device if args.on is None else "cpu"  # of this process, which scores nothing
     backend = PredictionBackend(runs, device, lambda predictor: predictor)
     pairs = PairInput(backend.predictor, args, file)

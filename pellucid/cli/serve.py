@@ -15,6 +15,7 @@ import tyro
 
 from pellucid.argument_checks import replace_surrogates
 from pellucid.cli.arguments import parse_arguments
+from pellucid.cli.sources import print_result
 from pellucid.errors import InputError, quote
 from pellucid.files import read_bytes
 from pellucid.serving.options import ServiceOptions
@@ -246,7 +247,7 @@ def _open_socket(args: ServeArguments) -> Iterator[socket.socket]:
     with open_unix_socket(args.unix_socket) as server_socket:
         identity = FileIdentity.of(args.unix_socket)
         try:
-            print(args.unix_socket, flush=True)
+            print_result(str(args.unix_socket))
             yield server_socket
         finally:
             server_socket.close()

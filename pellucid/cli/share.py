@@ -8,6 +8,7 @@ from tyro.conf import Positional, arg
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
+from pellucid.cli.sources import print_result
 from pellucid.decoding.pretrained import CardOptions, HubRequest
 from pellucid.errors import ArgumentError, ConfigError, count_noun
 from pellucid.files import read_bytes
@@ -130,7 +131,7 @@ def _write(run: Path, folder: Path, card: CardOptions) -> None:
     manifest = write_shared_folder(ShareRequest(run, folder.resolve().name, card), folder)
     size = sum(file.size for file in manifest.files.values())
     files = count_noun(len(manifest.files), "file")
-    print(f"{folder}: {files} of the model, {size / 1e6:.2f} MB, with README.md and {MANIFEST}")
+    print_result(f"{folder}: {files} of the model, {size / 1e6:.2f} MB, with README.md and {MANIFEST}")
 
 
 def _push(run: Path, request: HubRequest, card: CardOptions) -> None:

@@ -3,9 +3,12 @@
 Also the paths of run folders and texts for the terminal, which other subcommands use as well.
 """
 
+import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from glob import escape, glob
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard, cast
@@ -36,6 +39,8 @@ ESCAPES = {code: ascii(chr(code))[1:-1] for code in (*range(0x20), *range(0x7F, 
 ESCAPES_EXCEPT_TABS = {code: escape for code, escape in ESCAPES.items() if chr(code) != "\t"}
 RUN_FILES = ("config.toml", "ensemble.json")
 """Files that identify the folder of a run or an ensemble."""
+PLACEHOLDER = "{}"
+"""Placeholder for the name of a group in the path of a file or run."""
 InputLine = Example | BadLine
 FileReader = Callable[[Path, DataConfig, InputFormat], Iterator[InputLine]]
 """Function that reads a file (`read_sources`, `read_pairs`)."""
@@ -170,7 +175,39 @@ def is_run(path: Path) -> bool:
     Returns:
         True if it contains one of `RUN_FILES`.
     """
-    return any((path / mark).is_file() for mark in RUN_FILES)
+    return any(os.path.isfile(path / mark) for mark in RUN_FILES)  # Path.is_file raises for a long name
+
+
+def matching_names(path: Path) -> list[str]:
+    """Return the sorted names that fill the placeholder of a path so that it exists.
+
+    Args:
+        path: Path of the command line with `PLACEHOLDER`, which stands for one name.
+    """
+    first, *rest = (re.escape(piece) for piece in str(path).split(PLACEHOLDER))
+    matching = re.compile(first + "([^/]+)" + r"\1".join(rest))
+    paths = glob("*".join(escape(piece) for piece in str(path).split(PLACEHOLDER)))
+    return sorted(match[1] for match in map(matching.fullmatch, paths) if match)
+
+
+def fill_placeholder(path: Path, name: str) -> Path:
+    """Return a path with a name in place of the placeholder.
+
+    Args:
+        path: Path of the command line.
+        name: The name.
+    """
+    return Path(str(path).replace(PLACEHOLDER, name))
+
+
+def expand_placeholder(path: Path) -> list[Path]:
+    """Return the paths that a path of the command line stands for: itself, and those of `matching_names`.
+
+    Args:
+        path: Path of the command line.
+    """
+    names = matching_names(path) if PLACEHOLDER in str(path) else []
+    return [path, *(fill_placeholder(path, name) for name in names)]
 
 
 def check_path_order(paths: Sequence[Path], verb: str) -> None:
@@ -232,6 +269,15 @@ def escape_text(text: str, tabs: bool = True) -> str:
     if text.isprintable():
         return text
     return text.translate(ESCAPES if tabs else ESCAPES_EXCEPT_TABS)
+
+
+def print_result(*lines: str) -> None:
+    """Write lines that name files on standard output, and flush it.
+
+    Args:
+        *lines: Lines, whose control characters are escaped: a name of a file may have any.
+    """
+    print("\n".join(map(escape_text, lines)), flush=True)
 
 
 class LineChunk(NamedTuple):

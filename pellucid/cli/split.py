@@ -13,10 +13,12 @@ import tyro
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.input_flags import ColumnFlag, check_delimiter_format
 from pellucid.cli.messages import print_message
+from pellucid.cli.sources import print_result
 from pellucid.config.settings import DataConfig, Delimiter, Format, Header, Seed
 from pellucid.config.task_settings import TAG_AND_CLASSIFY
 from pellucid.data.examples import describe_used_columns, empty_text_error, first_cells
 from pellucid.data.file_split import SplitPart, SplitSizes, split_file, write_split
+from pellucid.data.readers import divide_name
 from pellucid.errors import ConfigError, count_noun
 
 SizeFlag = Annotated[float, tyro.conf.arg(metavar="SIZE")]
@@ -48,8 +50,8 @@ class SplitArguments:
     source_column: ColumnFlag = DataConfig().source_column
     """Column of the sources: its name in the header, or its number from 1."""
     target_column: ColumnFlag = DataConfig().target_column
-    """Column of the targets: its name in the header, or its number from 1. Rows in which it is empty, or null, are
-    unlabeled."""
+    """Column of the targets: its name in the header, or its number from 1. Rows in which it is empty, white space
+    or null are unlabeled."""
     features_column: ColumnFlag = ""
     """Column of the features, which has no effect on the split, for the commands that are printed."""
     class_column: ColumnFlag = ""
@@ -107,11 +109,11 @@ def main(arguments: list[str]) -> int:
     width = max(len(str(path)) for path in paths.values())
     for part, path in paths.items():
         ending = " without a target" if part == "unlabeled" else ""
-        print(f"{path!s:<{width}}  {split.num_rows[part]:>9,} rows{ending}")
+        print_result(f"{path!s:<{width}}  {split.num_rows[part]:>9,} rows{ending}")
     print("\nNext, for example:")
     is_fillable = all(line.reason == empty_text_error("source") for line in split.bad_lines)
     for command in _next_commands(args, paths, split.spaced_sides, is_fillable):
-        print(f"  {command}")
+        print_result(f"  {command}")
     return 0
 
 
@@ -138,8 +140,7 @@ def _next_commands(
         spaced_sides: Sides whose texts are symbols between spaces.
         is_fillable: Whether `predict --fill` can read every row of the file that was split.
     """
-    stem = args.file.name.removesuffix(".gz").removesuffix(Path(args.file.name.removesuffix(".gz")).suffix)
-    run = f"runs/{stem}"
+    run = f"runs/{divide_name(args.file)[0] or 'model'}"
     valid = ["--valid", str(paths["valid"])] if "valid" in paths else []
     symbols = [part for side in spaced_sides for part in (f"--{side}-symbols", "words")]
     flags = [*_training_flags(args, has_valid=bool(valid)), *symbols]

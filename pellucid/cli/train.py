@@ -13,6 +13,7 @@ from msgspec import Meta
 from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_from_flags
 from pellucid.cli.cluster_jobs import OnFlag, connected_cluster, job_resources, run_jobs_on
 from pellucid.cli.messages import InterruptHandler, handle_sigint, print_message
+from pellucid.cli.output_files import RUN_FOLDER_FILES, check_output_folder
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.config.settings import Config, Limit
 from pellucid.config.task_settings import PAIR_NGRAM_REQUIREMENT, uses_pair_ngram
@@ -20,6 +21,7 @@ from pellucid.config.validation import reject_unused
 from pellucid.dependencies import require_package
 from pellucid.errors import ConfigError, RunError
 from pellucid.launched_workers import launched_workers, worker_rank
+from pellucid.run_folder.run_files import CHECKPOINT, MEMBER_PREFIX
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import ProgressReporter
@@ -71,6 +73,7 @@ def main(arguments: list[str]) -> int:
     reject_unused(config)
     if parser.is_flag_given("--training.pair-ngram") and config.training.pair_ngram and not uses_pair_ngram(config):
         raise ConfigError(f"training.pair_ngram (--pair-ngram) needs {PAIR_NGRAM_REQUIREMENT}")
+    _check_inputs(args)
     if args.jobs and not args.ensemble:
         raise ConfigError("--jobs requires --ensemble")
     if args.workers > 1 and args.ensemble:
@@ -85,6 +88,16 @@ def main(arguments: list[str]) -> int:
     if config.training.time_limit and not parser.is_size_given:
         config = _config_within_time(args, parser, config)
     return _train_ensemble(args, config) if args.ensemble else _train_single(args, config, started_at)
+
+
+def _check_inputs(args: TrainArguments) -> None:
+    """Raise `RunError` if the training would replace or remove a file that it reads.
+
+    The settings of a run that is resumed may be those of --config.
+    """
+    others = ["config"] if (args.run / CHECKPOINT).exists() else []
+    members = [each.name for each in args.run.glob(f"{MEMBER_PREFIX}*")] if args.ensemble else []
+    check_output_folder(args, "run", (*RUN_FOLDER_FILES, *members), others)
 
 
 def _train_in_workers(args: TrainArguments, arguments: list[str]) -> int:

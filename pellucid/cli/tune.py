@@ -14,12 +14,15 @@ from tyro.conf import arg
 from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_from_flags
 from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
 from pellucid.cli.messages import handle_sigint, print_message
+from pellucid.cli.output_files import check_output_folder
+from pellucid.cli.sources import print_result
 from pellucid.cli.train import report_interruption
 from pellucid.config.settings import Amount, Config, Count, Limit
 from pellucid.config.toml import flatten_config, size_preset
 from pellucid.config.validation import unused_settings
 from pellucid.dependencies import require_package
 from pellucid.errors import ConfigError, count_noun, quote
+from pellucid.tuning.journal import STUDY_FILES
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import MultiProgress
@@ -89,6 +92,7 @@ def main(arguments: list[str]) -> int:
     """
     args = TrainingFlagParser(TuneArguments, "tune", arguments).parse()
     config = config_from_flags(args)
+    check_output_folder(args, "run", STUDY_FILES)
     require_package("optuna", "tune", "pellucid tune")
     storage = _open_storage(args)
     from pellucid.reporting.progress import multi_progress
@@ -222,8 +226,10 @@ def _print_results(finished: "StudyFinished", request: "StudyRequest") -> int:
         print(f"{count_noun(finished.num_elsewhere, 'trial')} running in other commands")
     if results.best is None:
         return _report_no_result(results.ended)
-    print(f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}")
-    print(f"the best settings: pellucid train … --config {request.out / 'best.toml'}")
+    print_result(
+        f"all trials: {request.out / 'report.html'}, {request.out / 'trials.json'}",
+        f"the best settings: pellucid train … --config {request.out / 'best.toml'}",
+    )
     return 0
 
 

@@ -7,6 +7,7 @@ The string below a field is its help on the command line and its comment in TOML
 the value 0 has a meaning, as "0 = off" or "0 derives it from ..." (see `config_differences`).
 """
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -439,6 +440,21 @@ class Config(Settings, frozen=True, kw_only=True):
     decoder: DecoderConfig
     training: TrainingConfig
     search: SearchConfig
+
+
+PATH_SETTINGS = {"encoder": ("pretrained",), "decoder": ("pretrained",), "training": ("initial_run", "mix_in")}
+"""Settings by section that hold the path of a file or of a run folder, which a training reads."""
+
+
+def setting_paths(settings: object) -> list[Path]:
+    """Return the files and run folders that settings name.
+
+    Args:
+        settings: Configuration, or flags, of which some may be sections of a configuration.
+    """
+    sections = [(getattr(settings, section, None), names) for section, names in PATH_SETTINGS.items()]
+    paths = [getattr(section, name, "") for section, names in sections for name in names]
+    return [Path(path) for path in paths if path]
 
 
 @check_arguments

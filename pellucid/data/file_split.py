@@ -3,11 +3,9 @@
 All rows of a source are in one part, and all rows of a group if groups are given. Rows without a target are apart.
 """
 
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,6 +18,7 @@ from pellucid.data.readers import (
     TABLE_FORMATS,
     BadLine,
     Records,
+    divide_name,
     divide_parquet_rows,
     line_records,
     parquet_records,
@@ -28,7 +27,7 @@ from pellucid.data.readers import (
 from pellucid.data.tokenizers import build_tokenizers, find_spaced_symbols
 from pellucid.data.validation_split import choose_groups
 from pellucid.errors import BadLineError, ConfigError, DataError
-from pellucid.files import file_exists, has_content, make_folder, open_atomic
+from pellucid.files import file_exists, has_content, make_folder, write_together
 
 SplitPart = Literal["train", "valid", "test", "unlabeled"]
 SIDES: tuple[Literal["source", "target"], ...] = ("source", "target")
@@ -96,7 +95,7 @@ def split_file(path: Path, config: DataConfig, sizes: SplitSizes, seed: int) -> 
     Args:
         path: The file. It is read into memory.
         config: The data settings: format, columns, group column, and treatment of bad lines. Sources are equal if they
-            are after normalization. A target of white space only is empty.
+            are after normalization. A target of white space only is empty; a source is if it has no symbols.
         sizes: Sizes of the held-out parts.
         seed: Random seed. The test set does not depend on the size of the validation set.
 
@@ -125,7 +124,7 @@ def split_file(path: Path, config: DataConfig, sizes: SplitSizes, seed: int) -> 
         {part: counts[part] for part in names},
         content.bad_lines,
         sum(row.kind == "blank" for row in content.rows),
-        Path(path.name.removesuffix(".gz")).suffix,
+        divide_name(path)[1],
         (*notes, *_size_notes(wanted, counts)),
         tuple(side for side in SIDES if find_spaced_symbols([getattr(row, side) for row in pairs])),
     )
@@ -159,7 +158,7 @@ def _read_checked_lines(path: Path) -> tuple[list[bytes], bool]:
 
 def _read_rows(records: Records, config: DataConfig, name: str, bad_lines: list[BadLine]) -> Iterator[_Row]:
     """Yield the rows of records, and append the bad lines to a list; a bad line is an error unless they are skipped."""
-    normalize = build_tokenizers(config).source.normalize
+    tokenizer = build_tokenizers(config).source
     for record in records:
         if isinstance(record, BadLine):
             bad = record
@@ -168,9 +167,10 @@ def _read_rows(records: Records, config: DataConfig, name: str, bad_lines: list[
             continue
         else:
             source, target, *others = record.fields
-            if source.strip():
+            if source.strip() or tokenizer.count(source):  # white space may be symbols
                 kind: Literal["pair", "unlabeled"] = "pair" if target.strip() else "unlabeled"
-                yield _Row(record.line, kind, normalize(source), target, others[-1] if config.group_column else "")
+                group = others[-1] if config.group_column else ""
+                yield _Row(record.line, kind, tokenizer.normalize(source), target, group)
                 continue
             bad = BadLine(name, record.line, empty_text_error("source"))
         if config.on_bad_line == "stop":
@@ -298,10 +298,5 @@ def write_split(split: FileSplit, folder: Path) -> dict[SplitPart, Path]:
                 "files of the earlier split"
             )
     make_folder(folder)
-    with ExitStack() as stack:
-        for part, content in split.contents.items():
-            file = stack.enter_context(open_atomic(paths[part]))
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    write_together({paths[part]: content for part, content in split.contents.items()})
     return {part: paths[part] for part in split.contents}

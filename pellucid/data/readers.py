@@ -745,6 +745,11 @@ def parquet_column_names(path: Path) -> Sequence[str]:
         return list(table.schema_arrow.names)
 
 
+MAX_PARQUET_COLUMNS = 10_000
+"""Maximum number of columns of a Parquet file. The description of a column in a file takes 150 times its size in
+memory."""
+
+
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[tuple[Any, io.BufferedIOBase]]:
     """Open a Parquet file, and its content, for a block; `DataError` for errors of pyarrow at its opening and in it."""
@@ -755,7 +760,13 @@ def _open_parquet(path: Path) -> Iterator[tuple[Any, io.BufferedIOBase]]:
     with open_data_file(path) as file:
         content = _seekable_content(file, path)
         try:
-            yield ParquetFile(content, page_checksum_verification=True), content
+            table = ParquetFile(content, page_checksum_verification=True)
+            if table.metadata.num_columns > MAX_PARQUET_COLUMNS:
+                raise DataError(
+                    f"{path} has {table.metadata.num_columns:,} columns, and at most {MAX_PARQUET_COLUMNS:,} are read "
+                    "from Parquet: write a file with those that are needed"
+                )
+            yield table, content
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError, RuntimeError, MemoryError, OverflowError) as error:
             raise DataError(f"cannot read {path} as Parquet: {abbreviate_reason(error)}") from error
 
@@ -1306,6 +1317,17 @@ def has_known_suffix(path: str | Path) -> bool:
     """
     path = Path(path)
     return _format_from_name(path, "auto") != "auto"
+
+
+def divide_name(path: Path) -> tuple[str, str]:
+    """Return the name of a file without .gz as two parts: its beginning, and its ending, which may be empty.
+
+    Args:
+        path: The file. Endings may be in capital letters.
+    """
+    name = path.name[: -len(".gz")] if path.name.lower().endswith(".gz") else path.name
+    ending = next((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), Path(name).suffix)
+    return name[: len(name) - len(ending)], name[len(name) - len(ending) :]
 
 
 def read_records(path: Path, format: Format, columns: ColumnSelection) -> Records:

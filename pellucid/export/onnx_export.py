@@ -7,7 +7,7 @@ from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.export.onnx_settings import EXPORT_FORMAT, ExportedSettings, Weights, exported_settings
 from pellucid.export.readme import export_readme
-from pellucid.files import file_exists, make_folder, read_bytes, write_atomic
+from pellucid.files import file_exists, make_folder, read_bytes, write_together
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.runtime.run_reader import RunArrays
@@ -55,7 +55,7 @@ def _graphs(run: RunArrays, settings: ExportedSettings) -> dict[str, bytes]:
 
 
 def write_export(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files of an export; each is replaced as a whole.
+    """Write the files of an export. None is replaced unless all can be written, and the settings are complete last.
 
     Args:
         folder: Folder, created if it does not exist.
@@ -65,8 +65,7 @@ def write_export(folder: Path, files: Mapping[str, bytes]) -> None:
         RunError: The folder or a file cannot be written.
     """
     make_folder(folder)
-    for name, content in files.items():
-        write_atomic(folder / name, content)
+    write_together({folder / name: content for name, content in files.items()}, mark=folder / SETTINGS)
 
 
 def is_export(folder: Path) -> bool:

@@ -240,6 +240,11 @@ def are_kernels_disabled() -> bool:
     return _DISABLED.get() or os.environ.get("PELLUCID_PLAIN", "0") not in ("", "0")
 
 
+def load_enabled_kernels() -> bool:
+    """Load the kernels for the CPU, or compile them, unless they are disabled; return whether they are loaded."""
+    return not are_kernels_disabled() and load_kernels()
+
+
 _CHOSEN = ContextVar[bool | None]("kernels_chosen", default=None)
 
 

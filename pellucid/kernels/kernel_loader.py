@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -98,11 +99,16 @@ def _load_or_compile() -> None:
 
 
 PROGRAM = """
-import sys
+import os, sys, threading
+def end_with_parent():
+    os.read(0, 1)
+    os._exit(1)
+threading.Thread(target=end_with_parent, daemon=True).start()
 sys.path[:] = sys.argv[1:]
 from pellucid.kernels import kernel_loader
 kernel_loader._call_all_kernels()
 """
+"""Program of the child process. Its standard input ends with this process, also with a killed one: then it ends too."""
 
 
 def _compile_in_child() -> None:
@@ -115,9 +121,19 @@ def _compile_in_child() -> None:
         RuntimeError: The process failed; the message is the last line of its error output.
     """
     command = [sys.executable, "-c", PROGRAM, *sys.path]
-    completed = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
-    if completed.returncode:
-        raise RuntimeError((completed.stderr.strip().splitlines() or [f"exit code {completed.returncode}"])[-1])
+    with (
+        tempfile.TemporaryFile() as output,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=output) as child,
+    ):
+        try:
+            code = child.wait()
+        except BaseException:
+            child.kill()
+            raise
+        if code:
+            output.seek(0)
+            lines = output.read().decode("utf-8", "replace").strip().splitlines()
+            raise RuntimeError((lines or [f"exit code {code}"])[-1])
 
 
 def _call_all_kernels() -> None:

@@ -8,7 +8,7 @@ from pellucid.config.settings import Config, DataConfig
 from pellucid.config.toml import config_differences, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import RunError
-from pellucid.files import file_exists, remove_file, unexpected_files, write_text
+from pellucid.files import file_exists, is_same_file, remove_file, unexpected_files, write_text
 from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.run_files import (
     CARD,
@@ -60,18 +60,21 @@ def repair_config(folder: Path, config: Config) -> list[str]:
     return [f"{folder / CONFIG} lacked settings: it is written anew"]
 
 
-def check_training_folder(folder: Path) -> None:
+def check_training_folder(folder: Path, inputs: Iterable[Path] = ()) -> None:
     """Check that a training may write its files to a folder; nothing is changed.
 
     Args:
         folder: Run folder, which need not exist. It may hold a run that can be resumed, or be empty.
+        inputs: Files that the training reads; none by default.
 
     Raises:
         RunError: The lock, the log or the folder of snapshots is a symbolic link, or another file is a folder; the
-            folder holds both a checkpoint and the list of an ensemble; or there is no checkpoint, but a model or a
-            file that no training writes (hidden files are allowed).
+            folder holds both a checkpoint and the list of an ensemble; a file that the training reads would be
+            replaced or removed; or there is no checkpoint, but a model, or a file that no training has written, as
+            every file where `config.toml` is missing, the first file of a run (hidden files are allowed).
     """
     refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS, TENSORBOARD)])
+    refuse_inputs(folder, (*FILES, TENSORBOARD), inputs)
     for name in FILES:
         if name != SNAPSHOTS and (folder / name).is_dir():
             raise RunError(
@@ -84,11 +87,15 @@ def check_training_folder(folder: Path) -> None:
         )
     if not folder.is_dir() or file_exists(folder / CHECKPOINT):
         return
-    foreign = unexpected_files(folder, (*FILES, TENSORBOARD))
-    if foreign:
-        raise RunError(f"{folder} is not empty and holds no run ({', '.join(foreign[:3])}); name a new folder")
+    _refuse_other_files(folder, unexpected_files(folder, (*FILES, TENSORBOARD) if has_run(folder) else ()))
     if file_exists(folder / MODEL):
         raise RunError(f"{folder} holds a model but no {CHECKPOINT} to resume from; name a new folder")
+
+
+def _refuse_other_files(folder: Path, names: Sequence[str]) -> None:
+    """Raise an error if a folder without a checkpoint has files that no training has written."""
+    if names:
+        raise RunError(f"{folder} is not empty and holds no run ({', '.join(names[:3])}); name a new folder")
 
 
 def refuse_links(paths: Iterable[Path], writer: str = "a training") -> None:
@@ -109,8 +116,30 @@ def refuse_links(paths: Iterable[Path], writer: str = "a training") -> None:
             )
 
 
+def refuse_inputs(folder: Path, names: Iterable[str], inputs: Iterable[Path]) -> None:
+    """Raise an error for an input that a command would replace or remove in its folder; nothing is changed.
+
+    Args:
+        folder: Folder that the command writes to, which need not exist.
+        names: Names of the files and folders that it writes there.
+        inputs: Files and folders that it reads.
+
+    Raises:
+        RunError: An input is one of these files, or in one of these folders, by any name or symbolic link.
+    """
+    written = [folder / name for name in names]
+    for path in inputs:
+        place = path.resolve()
+        if any(place.is_relative_to(each.resolve()) or is_same_file(path, each) for each in written):
+            raise RunError(
+                f"{path} is a file that this command reads, and it would write to it in {folder}: name another folder"
+            )
+
+
 def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
     """Write the settings and vocabularies of a new run, and remove other files of an earlier attempt.
+
+    `config.toml` is the first file. Without it, `check_training_folder` accepts no other one.
 
     Args:
         folder: Run folder, which exists.
@@ -118,12 +147,14 @@ def initialize_run_folder(folder: Path, config: Config, vocabularies: Vocabulari
         vocabularies: Vocabularies of the run.
 
     Raises:
-        RunError: A file cannot be written or removed.
+        RunError: A file cannot be written or removed, or no training has written it.
     """
+    if not has_run(folder):  # files may have been copied to it since `check_training_folder`
+        _refuse_other_files(folder, [name for name in FILES if file_exists(folder / name)])
     for name in (LOG, CARD, PAIR_NGRAM, CONFIDENCE):
         remove_file(folder / name)
-    vocabularies.save(folder / VOCABULARY)
     write_text(folder / CONFIG, to_toml(config))
+    vocabularies.save(folder / VOCABULARY)
 
 
 def write_missing_settings(folder: Path, config: Config, vocabularies: Vocabularies) -> None:
@@ -151,8 +182,9 @@ def check_same_config(folder: Path, config: Config) -> None:
         config: Configuration of the training.
 
     Raises:
-        RunError: Settings differ (the message lists them), the folder holds a checkpoint without settings, or the run
-            is of another format version.
+        RunError: Settings differ (the message lists them), the folder holds a checkpoint without settings, settings are
+            missing and there is no checkpoint, so that no training has written the file, or the run is of another
+            format version.
         ConfigError: The saved configuration is not valid.
     """
     if not has_run(folder):
@@ -173,6 +205,8 @@ def check_same_config(folder: Path, config: Config) -> None:
             flag = f"with --time {limit}, of which only the rest is spent" if limit else "without --time"
             advice = f"resume it {flag}{': ' if has_other_length else ', or '}{advice}"
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, advice)
+    if not file_exists(folder / CHECKPOINT) and missing_settings(folder / CONFIG, config):
+        raise RunError(f"{folder / CONFIG} is a file of settings that no training has written; name a new folder")
 
 
 def _has_other_time_only(differences: Sequence[str]) -> bool:

@@ -26,6 +26,8 @@ class FolderLock(NamedTuple):
     folder: Path
     file: IO[bytes]
     """The open lock file."""
+    activity: str = "training"
+    """What the lock is held for, in messages."""
 
     def check(self) -> None:
         """Check that the path still leads to the locked folder; to be called before each write.
@@ -35,7 +37,7 @@ class FolderLock(NamedTuple):
         """
         if not is_at(self.file, self.folder / LOCK):
             raise RunError(
-                f"{self.folder} was removed, moved or replaced during training; nothing more is written to it"
+                f"{self.folder} was removed, moved or replaced during {self.activity}; nothing more is written to it"
             )
 
     @contextmanager
@@ -53,7 +55,9 @@ class FolderLock(NamedTuple):
 
 
 @contextmanager
-def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterator[FolderLock]:
+def lock_run_folder(
+    folder: Path, file_names: Container[str] = FILES, activity: str = "training"
+) -> Iterator[FolderLock]:
     """Lock a folder for one training within the block. The lock ends with the process, also with a killed one.
 
     The folder is created if it is missing, and temporary files of a killed process are removed. If the folder holds no
@@ -62,6 +66,7 @@ def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterato
     Args:
         folder: Run folder, or folder of an ensemble.
         file_names: Names of the files that the training writes, whose temporary files are removed.
+        activity: What the lock is held for, in messages.
 
     Yields:
         The lock.
@@ -76,7 +81,7 @@ def lock_run_folder(folder: Path, file_names: Container[str] = FILES) -> Iterato
     try:
         with opened as file, hold_lock(file, folder / LOCK, "another process"):
             remove_temporaries(folder, file_names.__contains__)
-            yield FolderLock(folder, file)
+            yield FolderLock(folder, file, activity)
     finally:
         remove_empty_folders(new_folders)
 

@@ -102,15 +102,14 @@ class ModelRunner:
     def _load(self, job: LoadJob) -> str:
         """Load a run folder and the kernels, and return the task. Signals that end the server do not end the worker."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        from pellucid.kernels.dispatch import will_compile
-        from pellucid.kernels.kernel_loader import load_kernels
+        from pellucid.kernels.dispatch import load_enabled_kernels, will_compile
         from pellucid.model.device import use_threads
         from pellucid.run_folder.predictor_loader import load_unwarned
 
         use_threads(job.threads)
         self.predictor, self.max_symbols = load_unwarned(job.folder), job.max_symbols
         if not will_compile():
-            load_kernels()
+            load_enabled_kernels()
         self._warm_up()
         return self.predictor.config.task
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from pellucid.config.settings import Config, SearchConfig
+from pellucid.config.settings import PATH_SETTINGS, Config, SearchConfig
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import to_toml
 from pellucid.decoding.base_predictor import BasePredictor
@@ -45,9 +45,6 @@ from pellucid.sharing.manifest import (
 from pellucid.sharing.new_folder import new_folder
 from pellucid.sharing.training_facts import gather_facts
 from pellucid.version import __version__
-
-PATH_SETTINGS = {"encoder": ("pretrained",), "decoder": ("pretrained",), "training": ("initial_run", "mix_in")}
-"""Settings by section that hold the path of a file; only its name is shared."""
 
 
 class ShareRequest(NamedTuple):

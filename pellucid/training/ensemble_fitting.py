@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -10,10 +11,12 @@ from pellucid.config.settings import Config, Device
 from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
-from pellucid.files import remove_file, write_json
+from pellucid.errors import RunError
+from pellucid.files import digest_file, remove_file, write_json
 from pellucid.run_folder.confidence_file import save_confidence
 from pellucid.run_folder.identity import combine_fingerprints, read_identity
 from pellucid.run_folder.lock import FolderLock
+from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.predictor_loader import load, load_members
 from pellucid.run_folder.run_files import CONFIDENCE, ENSEMBLE, read_ensemble_record
 from pellucid.training.confidence_training import fit_predictor_confidence, has_confidence
@@ -60,6 +63,7 @@ def _fit_members(
     is_weighted = record.fingerprint == fingerprint
     if is_weighted and has_confidence(folder, fingerprint):
         return
+    _check_validation_file(files, members[0])
     validation = read_validation_examples(files, config.data, members[0])
     limit = parse_duration("training.time_limit", config.training.time_limit)
     seconds = MAX_TIME_SHARE * limit or math.inf
@@ -89,3 +93,15 @@ def _choose_weight(predictor: Predictor, validation: Sequence[Example], seconds:
     if not isinstance(predictor, Transducer) or predictor.pair_ngram is None:
         return None
     return choose_pair_ngram_weight(predictor, predictor.pair_ngram, validation, seconds)
+
+
+def _check_validation_file(files: TrainingInputs, member: Path) -> None:
+    """Raise `RunError` if the validation file differs from that of the training of a member."""
+    records = [*load_run_log(member).all("read"), {}, {}]
+    for path, key in ((files.valid, "sha256"), (files.valid_target, "target_sha256")):
+        digest = digest_file(path) if isinstance(path, Path) else None
+        if digest is not None and records[1].get(key) not in (None, digest.sha256):
+            raise RunError(
+                f"{path} has changed since {member} was trained: restore it, and give the same command again, which "
+                "fits the ensemble"
+            )

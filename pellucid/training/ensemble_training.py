@@ -294,6 +294,7 @@ def check_ensemble_folder(folder: Path, members: Sequence[str]) -> None:
         return
     if has_run(folder):
         raise RunError(f"{folder} holds a single run; name a new folder for the ensemble")
-    foreign = unexpected_files(folder, (*members, CONFIDENCE))
+    is_begun = any((folder / member).is_dir() for member in members)
+    foreign = unexpected_files(folder, (*members, CONFIDENCE) if is_begun else members)
     if foreign:
         raise RunError(f"{folder} is not empty and holds no ensemble ({', '.join(foreign[:3])}); name a new folder")

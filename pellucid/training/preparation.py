@@ -65,8 +65,8 @@ from pellucid.files import (
     wrap_os_errors,
     write_atomic,
 )
-from pellucid.run_folder.initialization import refuse_links
-from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.initialization import refuse_inputs, refuse_links
+from pellucid.run_folder.lock import FolderLock, lock_run_folder
 from pellucid.run_folder.run_files import LOCK
 from pellucid.tasks.registry import get_task
 from pellucid.training.training_data import (
@@ -232,7 +232,8 @@ def prepare_data(
         DataError: A file cannot be read twice, changes meanwhile, or holds no example; a line is bad, unless bad lines
             are skipped; or the folder is complete and damaged.
         ConfigError: The task cannot be prepared, or a setting is not valid.
-        RunError: The folder holds other files or symbolic links, or cannot be written.
+        RunError: The folder holds other files or symbolic links, a file that is read would be replaced, or the folder
+            cannot be written.
     """
     folder = Path(folder)
     if not get_task(config.task).settings.counts_symbols:
@@ -251,6 +252,7 @@ def prepare_data(
             "give a validation file (--valid)"
         )
     refuse_links([folder / name for name in (LOCK, *PREPARED_FILES)], "a preparation")
+    refuse_inputs(folder, PREPARED_FILES, filter(None, files))
     _check_folder(folder)  # first: the files may take minutes to read
     resolved = msgspec.structs.replace(config, data=resolve_auto_settings(files, config.data))
     others = (None if file is None else _describe_file(file) for file in files[1:])
@@ -259,7 +261,8 @@ def prepare_data(
     if is_prepared(folder) and not file_exists(preparation.parts):
         yield preparation.complete_event()
         return
-    with lock_run_folder(folder, PREPARED_FILES):
+    with lock_run_folder(folder, PREPARED_FILES, "preparation") as lock, lock.replacement_reported():
+        preparation = preparation._replace(lock=lock)
         if is_prepared(folder):  # another process has completed it meanwhile, or was killed just after
             shutil.rmtree(preparation.parts, ignore_errors=True)
             yield preparation.complete_event()
@@ -321,6 +324,8 @@ class Preparation(NamedTuple):
     resolved: Config
     """Configuration with the format and the header of the training file."""
     described: DescribedFiles
+    lock: FolderLock | None = None
+    """Lock of the folder, without which nothing is written."""
 
     @property
     def key(self) -> str:
@@ -362,9 +367,19 @@ class Preparation(NamedTuple):
     def discard_uncounted(self) -> None:
         """Remove the files of a preparation that has ended before its counts were stored: the next one begins anew."""
         with suppress(RunError):  # of an error, the first one is reported
+            self.check_place()
             if not is_prepared(self.folder) and not file_exists(self.parts / COUNTED):
                 remove_files(self.folder, [EXAMPLES_FILE, VALIDATION_FILE, BAD_LINES_FILE])
                 shutil.rmtree(self.parts, ignore_errors=True)
+
+    def check_place(self) -> None:
+        """Check that the path still leads to the locked folder; to be called before files are written or opened there.
+
+        Raises:
+            RunError: The folder was removed, moved or replaced, and another preparation may have begun at its path.
+        """
+        assert self.lock is not None, "expected a locked folder"
+        self.lock.check()
 
     def run(self) -> Iterator[PreparationProgress | DataPrepared]:
         """Yield the events of a new or an interrupted preparation."""
@@ -401,6 +416,7 @@ class Preparation(NamedTuple):
 
     def _count(self) -> Generator[PreparationProgress, None, _CountedData]:
         """Count the symbols, hold out the validation set, and store both."""
+        self.check_place()
         # First: the files that are written below must never be taken for those of another, interrupted preparation.
         remove_file(self.parts / COUNTED)
         remove_file(self.parts / ENCODED)
@@ -413,6 +429,7 @@ class Preparation(NamedTuple):
                     counter.note = first_line_note(block.examples, self.files, self.config.data)
                 counter.add(block)
                 file.write("".join(f"{line}\n" for line in block.bad_lines).encode("utf-8", "replace"))
+                self.check_place()
                 yield PreparationProgress("counted", counter.num_examples)
         if not counter.num_bad_lines:
             remove_file(self.folder / BAD_LINES_FILE)
@@ -420,6 +437,7 @@ class Preparation(NamedTuple):
         content = format_validation_file(examples)
         digest = digest_bytes(content)
         counted = counter.counted_data(self.key, self.files, held_out, len(examples), digest.sha256)
+        self.check_place()
         write_atomic(self.folder / VALIDATION_FILE, content)
         write_atomic(self.parts / COUNTED, msgspec.json.encode(counted))
         return counted
@@ -444,6 +462,7 @@ class Preparation(NamedTuple):
         """Encode the examples, write the file of all ids, and return the number of training examples."""
         vocabularies, held_out = counted.vocabularies, frozenset(counted.held_out)
         task, tokenizers = get_task(self.resolved.task), build_tokenizers(self.resolved.data, vocabularies.pieces)
+        self.check_place()
         stored, num_examples = self._stored_blocks(), 0
         with closing(GrowingCorpus(self.parts, id_dtypes(vocabularies), stored.num_examples)) as corpus:
             for number, block in enumerate(self.blocks(), 1):
@@ -455,12 +474,15 @@ class Preparation(NamedTuple):
                     corpus.append(task.encode_examples(examples, tokenizers, vocabularies, self.resolved))
                 if number > stored.num_blocks and number % SAVED_BLOCKS == 0:
                     corpus.flush()
+                    self.check_place()
                     self._store_blocks(_EncodedBlocks(number, corpus.num_examples))
                 yield PreparationProgress("encoded", num_examples)
             if not corpus.num_examples:
                 raise DataError(f"{self.files.train}: the sources of all examples are held out as validation set")
             report = ReadingReport((), counted.num_blank_lines, counted.num_shared)
-            write_corpus(self.folder / EXAMPLES_FILE, EncodedCorpus(self.key, report, vocabularies, corpus.mapped()))
+            encoded = EncodedCorpus(self.key, report, vocabularies, corpus.mapped())
+            self.check_place()  # the files are mapped by their paths
+            write_corpus(self.folder / EXAMPLES_FILE, encoded)
             return corpus.num_examples
 
     def _stored_blocks(self) -> _EncodedBlocks:
@@ -496,6 +518,7 @@ class Preparation(NamedTuple):
             version=__version__,
         )
         content = msgspec.json.format(msgspec.json.encode(description), indent=1)
+        self.check_place()
         write_atomic(self.folder / DESCRIPTION_FILE, content)
         with wrap_os_errors("remove", self.parts):
             shutil.rmtree(self.parts)

@@ -84,6 +84,7 @@ from pellucid.training.training_data import (
     TrainingData,
     TrainingInputs,
     encode_training_data,
+    input_paths,
     prepared_folder,
     read_training_data,
     resolve_auto_settings,
@@ -247,7 +248,7 @@ def _resolve_config(files: TrainingInputs, folder: Path, config: Config) -> Conf
     device = find_device(config.device)
     check_precision(device, config.precision)
     config = validate_config(msgspec.structs.replace(config, device=device.type))
-    check_training_folder(folder)
+    check_training_folder(folder, input_paths(files, config))
     config = resolve_initial_run(config, folder)
     check_same_config(folder, config)
     return config

@@ -36,6 +36,7 @@ from pellucid.training.session import build_checked_network, build_state
 from pellucid.training.training_data import (
     TrainingInputs,
     find_stream,
+    input_paths,
     learn_symbols,
     prepared_folder,
     read_prepared_data,
@@ -102,7 +103,7 @@ def config_within_time(
         members = plan_ensemble(files, folder, config, num_members)
         check_ensemble_folder(folder, [member.folder.name for member in members])
     else:
-        check_training_folder(folder)
+        check_training_folder(folder, input_paths(files, config))
     stream = find_stream([files.train, files.train_target])
     if stream is not None:
         report(SizeMeasurementSkipped(config.size, stream))

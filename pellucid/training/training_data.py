@@ -6,7 +6,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from pellucid.config.settings import Config, DataConfig, Format, has_characters, reads_features, reads_neighbors
+from pellucid.config.settings import (
+    Config,
+    DataConfig,
+    Format,
+    has_characters,
+    reads_features,
+    reads_neighbors,
+    setting_paths,
+)
 from pellucid.data.characters import learn_characters
 from pellucid.data.corpus import CorpusError, EncodedCorpus, ReadingReport, map_corpus
 from pellucid.data.delimiters import has_effect
@@ -80,6 +88,16 @@ class TrainingSets(NamedTuple):
 
 TrainingInputs = TrainingFiles | TrainingSets
 """Training and validation data, in files or in memory."""
+
+
+def input_paths(files: TrainingInputs, config: Config) -> list[Path]:
+    """Return the files and folders that a training reads: its data, and those that its settings name.
+
+    Args:
+        files: Training and validation data.
+        config: Configuration.
+    """
+    return [*(path for path in files if isinstance(path, Path)), *setting_paths(config)]
 
 
 class TrainingData(NamedTuple):

@@ -18,6 +18,10 @@ from pellucid.tuning.space import Value
 
 JOURNAL = "study.journal"
 """Name of the journal."""
+STUDY_ID = "study.id"
+"""Name of the file that identifies the study of a database, whose trials are in a folder."""
+STUDY_FILES = (JOURNAL, STUDY_ID, "space.txt", "trials", "best.toml", "trials.json", "report.html")
+"""Names of the files and folders of a search in its folder."""
 STUDY_NAME = "pellucid"
 """Name of the only study in a journal."""
 MAX_JOURNAL_SIZE = 2**27

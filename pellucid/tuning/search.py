@@ -36,7 +36,7 @@ from pellucid.files import (
     wrap_os_errors,
     write_text,
 )
-from pellucid.run_folder.initialization import refuse_links
+from pellucid.run_folder.initialization import refuse_inputs, refuse_links
 from pellucid.run_folder.lock import in_use, lock_run_folder, share_run_folder
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.run_files import CHECKPOINT, CORPUS, LOCK, MODEL, SNAPSHOTS
@@ -46,11 +46,12 @@ from pellucid.training.loop import derived_epochs
 from pellucid.training.snapshots import remove_run_temporaries
 from pellucid.training.training_data import (
     TrainingFiles,
+    input_paths,
     prepared_folder,
     read_training_data,
     resolve_auto_settings,
 )
-from pellucid.tuning.journal import JOURNAL
+from pellucid.tuning.journal import JOURNAL, STUDY_FILES, STUDY_ID
 from pellucid.tuning.processes import PROCESSES
 from pellucid.tuning.results import write_results
 from pellucid.tuning.space import SearchSpace, Value, apply_values, describe_space, initial_values
@@ -76,9 +77,6 @@ from pellucid.worker_pool import (
     open_pool,
 )
 
-STUDY_ID = "study.id"
-"""Name of the file that identifies the study of a database, whose trials are in a folder."""
-STUDY_FILES = (JOURNAL, STUDY_ID, "space.txt", "trials", "best.toml", "trials.json", "report.html")
 TRIAL_ERRORS = (DivergenceError, OutOfMemoryError, WorkerDiedError)
 """Errors after which a trial has failed, and the search goes on."""
 MAX_INITIAL_FAILURES = 3
@@ -222,11 +220,12 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
 
     Raises:
         RunError: The folder has other content, is in use, holds a study of other data, settings or search space, or
-            cannot be written.
+            cannot be written; or a file that the trials read would be replaced.
         InputError: A trial's training fails for another reason than divergence, settings that contradict each other,
             lack of memory or a killed process.
         WorkerError: A worker process met a bug.
     """
+    refuse_inputs(request.out, STUDY_FILES, input_paths(request.files, request.config))
     _check_folder(request.out, request.storage is not None)
     with _locked_folder(request):
         storage = request.storage or FolderStorage(request.out, request.shared)
@@ -678,8 +677,9 @@ def _check_folder(folder: Path, uses_database: bool) -> None:
     has_journal = file_exists(folder / JOURNAL)
     if has_journal:
         open_regular_file(folder / JOURNAL).close()  # refuses a named pipe, a device or a folder
-    foreign = [] if has_journal else unexpected_files(folder, STUDY_FILES)
-    if file_exists(folder / STUDY_ID):
+    has_study_id = file_exists(folder / STUDY_ID)
+    foreign = [] if has_journal else unexpected_files(folder, STUDY_FILES if has_study_id else ())
+    if has_study_id:
         if not uses_database:
             raise RunError(f"{folder} holds the trials of a study in a database: give --storage, or name a new folder")
     elif uses_database and (has_journal or trials.is_dir()):

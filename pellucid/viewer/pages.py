@@ -14,7 +14,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.error_messages import describe_suffix
 from pellucid.errors import InputError
-from pellucid.files import write_atomic, write_text
+from pellucid.files import follow_links, write_atomic, write_text
 from pellucid.reporting.display_text import visible_text
 from pellucid.reporting.figures import attention_figure, tags_figure, to_png, to_svg
 from pellucid.tasks.registry import get_task
@@ -135,15 +135,16 @@ def save_trace(trace: Trace, path: Path) -> None:
 
     Args:
         trace: Trace.
-        path: Output file.
+        path: Output file; of a symbolic link, the file to which it leads.
 
     Raises:
         InputError: The suffix is unknown, or the trace is too long for a picture (`check_drawable`).
         RunError: The file cannot be written.
     """
     check_drawable(trace, path.suffix)
+    suffix, path = path.suffix, follow_links(path)
     figure = tags_figure if trace.per_position else attention_figure
-    match path.suffix:
+    match suffix:
         case ".html":
             write_text(path, trace_page(trace))
         case ".svg":
@@ -154,7 +155,7 @@ def save_trace(trace: Trace, path: Path) -> None:
             write_text(path, msgspec.json.format(trace.to_json(), indent=1) + "\n")
         case ".tex":
             write_text(path, tikz_picture(trace))
-        case suffix:
+        case _:
             endings = f"{', '.join(TRACE_SUFFIXES[:-1])} or {TRACE_SUFFIXES[-1]}"
             raise InputError(f"path: expected a file that ends with {endings}, got {describe_suffix(suffix)}")
 

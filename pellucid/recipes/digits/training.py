@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pellucid.data.synthetic import NUM_OUTPUTS, DigitSamples, draw_digits, reverse_inputs
 from pellucid.evaluation.alignment import AlignmentAgreement, AlignmentSpans, alignment_agreement
-from pellucid.kernels.kernel_loader import load_kernels
+from pellucid.kernels.dispatch import load_enabled_kernels
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.recipes.digits.networks import DecoderKind, DigitsArchitecture, SpelledDigitsNetwork
@@ -209,7 +209,7 @@ def train_network(
         KeyboardInterrupt: Ctrl-C was pressed before the first validation.
     """
     use_threads(1)
-    load_kernels()  # before the time is measured
+    load_enabled_kernels()  # before the time is measured
     torch.manual_seed(experiment.seed)
     network = SpelledDigitsNetwork(experiment.architecture)
     validation = experiment.plan.draw_samples(
