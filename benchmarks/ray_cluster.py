@@ -271,9 +271,12 @@ class NamespaceCluster:
             file.write(secrets.token_hex(32))
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of the processes of all nodes."""
+        """Return the environment of the processes of all nodes: without an address, commands find the cluster of their
+        node.
+        """
+        own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         token = str((self.folder / "token").resolve())
-        return {**os.environ, **RAY_SETTINGS, "PYTHONUNBUFFERED": "1", "RAY_AUTH_TOKEN_PATH": token}
+        return {**own, **RAY_SETTINGS, "PYTHONUNBUFFERED": "1", "RAY_AUTH_TOKEN_PATH": token}
 
     def run(self, number: int, command: Sequence[str]) -> int:
         """Run a command on a node, in the current folder, and return its exit code.

@@ -49,6 +49,14 @@ def test_the_head_has_no_address_to_join_and_the_others_have_that_of_the_head() 
     assert "--address=198.18.0.1:6379" in other and "--num-cpus=2" in other
 
 
+def test_commands_use_the_cluster_of_their_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Regression test: with RAY_ADDRESS=local, as in other tests, they started a cluster of their own."""
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.setenv("OTHER", "1")
+    environment = NamespaceCluster(folder=tmp_path).environment()
+    assert "RAY_ADDRESS" not in environment and environment["OTHER"] == "1"
+
+
 def test_a_cluster_that_does_not_run_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NamespaceError, match=r"no cluster is running in .*: give start first"):
         NamespaceCluster.load(tmp_path)
