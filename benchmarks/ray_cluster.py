@@ -35,7 +35,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -56,11 +55,16 @@ HEAD_PORT, NODE_PORT = 6379, 6380
 """Ports of the head and of the manager of each node."""
 MAX_NODES = 16
 START_SECONDS = 600
-"""Maximum time until a node answers. Imports of Ray take minutes on a busy machine."""
+"""Maximum time until Ray has started on a node. Imports of Ray take minutes on a busy machine."""
+MAX_STARTS = 5
+"""Maximum number of attempts to start Ray on a node. In Ray 2.60 a node ends if its agents take more than 15 seconds to
+start, as they do on a busy machine; no setting changes that."""
+STARTED = "Ray runtime started"
+"""Text of `ray start` after the node has joined the cluster."""
 RAY_SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_raylet_start_wait_time_s": "600",
+    "RAY_raylet_start_wait_time_s": "120",
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_agent_register_timeout_ms": "600000",
     "RAY_worker_niceness": "0",
@@ -224,10 +228,31 @@ class NamespaceCluster:
         if self.is_running(number):
             raise NamespaceError(f"node {number} is running")
         home = self.folder / f"node-{number}"
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True)
+        for attempts_left in reversed(range(MAX_STARTS)):
+            shutil.rmtree(home, ignore_errors=True)
+            home.mkdir(parents=True)
+            process = self.launch(node, home)
+            self.parents.append(process)
+            try:
+                wait_for_start(node.address, process, home / "start.log")
+                break
+            except NamespaceError:
+                if not attempts_left:
+                    raise
+                kill_processes(node.namespace)
+        first = only_child(process.pid)
+        self.processes[number] = NodeProcess(first, start_time(first))
+        self.save()
+
+    def launch(self, node: Node, home: Path) -> "subprocess.Popen[bytes]":
+        """Launch Ray in the namespaces of a node, and return the parent of its processes.
+
+        Args:
+            node: The node.
+            home: Folder of the node; its file start.log gets the output.
+        """
         with (home / "start.log").open("wb") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 ["ip", "netns", "exec", node.namespace, *isolated_command(home, node, self.ray_command(node))],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -235,11 +260,6 @@ class NamespaceCluster:
                 env=self.environment(),
                 start_new_session=True,
             )
-        self.parents.append(process)
-        wait_for_port(node.address, NODE_PORT, process, home / "start.log")
-        first = only_child(process.pid)
-        self.processes[number] = NodeProcess(first, start_time(first))
-        self.save()
 
     def write_token(self) -> None:
         """Write a new token, without which no program can connect to the cluster (Ray 2.59 or later)."""
@@ -251,9 +271,12 @@ class NamespaceCluster:
             file.write(secrets.token_hex(32))
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of the processes of all nodes."""
+        """Return the environment of the processes of all nodes: without an address, commands find the cluster of their
+        node.
+        """
+        own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         token = str((self.folder / "token").resolve())
-        return {**os.environ, **RAY_SETTINGS, "PYTHONUNBUFFERED": "1", "RAY_AUTH_TOKEN_PATH": token}
+        return {**own, **RAY_SETTINGS, "PYTHONUNBUFFERED": "1", "RAY_AUTH_TOKEN_PATH": token}
 
     def run(self, number: int, command: Sequence[str]) -> int:
         """Run a command on a node, in the current folder, and return its exit code.
@@ -559,27 +582,26 @@ def only_child(process: int) -> int:
     return int(children[0])
 
 
-def wait_for_port(address: str, port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Wait until a port answers.
+def wait_for_start(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Wait until Ray has started on a node.
 
     Args:
-        address: Address of the node.
-        port: The port.
-        process: Process that opens it.
-        log: Its output, for messages.
+        address: Address of the node, for messages.
+        process: Process that starts Ray.
+        log: Its output.
 
     Raises:
         NamespaceError: The process has ended, or `START_SECONDS` have passed.
     """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        if process.poll() is not None:
-            output = log.read_text("utf-8", "replace")[-2000:]
-            raise NamespaceError(f"Ray has ended on {address} (exit code {process.returncode}):\n{output}")
-        with suppress(OSError), socket.create_connection((address, port), timeout=1):
+        output = log.read_text("utf-8", "replace")
+        if STARTED in output:
             return
+        if process.poll() is not None:
+            raise NamespaceError(f"Ray has ended on {address} (exit code {process.returncode}):\n{output[-2000:]}")
         time.sleep(1)
-    raise NamespaceError(f"{address}:{port} does not answer after {START_SECONDS} seconds; see {log}")
+    raise NamespaceError(f"Ray has not started on {address} within {START_SECONDS} seconds; see {log}")
 
 
 def raise_interrupt(number: int, frame: FrameType | None) -> NoReturn:

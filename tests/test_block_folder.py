@@ -40,17 +40,14 @@ def test_finished_blocks_stay_for_the_same_command_and_end_with_it(tmp_path: Pat
 def test_another_command_is_refused_by_what_differs(tmp_path: Path) -> None:
     path = tmp_path / "out.blocks"
     with locked_block_folder(path, FINGERPRINT) as folder:
-        folder.count_attempt(3)
-    other = {"the version of Pellucid": "1", "the file": "x", "the model": "y"}
-    for _ in range(2):  # a block that was started, and a finished one
-        with pytest.raises(RunError) as error, locked_block_folder(path, other):
-            pass
-        assert str(error.value) == (
-            f"{path} has the blocks of another command (different: the file, the model): repeat that command to finish "
-            "it, or remove the folder to start again"
-        )
-        folder.reset_attempts(3)
         folder.write_output(3, b"three")
+    other = {"the version of Pellucid": "1", "the file": "x", "the model": "y"}
+    with pytest.raises(RunError) as error, locked_block_folder(path, other):
+        pass
+    assert str(error.value) == (
+        f"{path} has the blocks of another command (different: the file, the model): repeat that command to finish "
+        "it, or remove the folder to start again"
+    )
 
 
 def test_another_command_replaces_one_that_could_not_read_its_input(tmp_path: Path) -> None:
@@ -64,6 +61,18 @@ def test_another_command_replaces_one_that_could_not_read_its_input(tmp_path: Pa
         folder.write_output(0, b"zero")
     with locked_block_folder(path, {"the file": "corrected"}) as folder:
         assert list(folder.finished_numbers()) == [0]
+
+
+def test_another_command_replaces_one_whose_model_has_changed(tmp_path: Path) -> None:
+    """Regression test: "copy the run, and give the command with the copy" was refused, because blocks were started."""
+    path = tmp_path / "out.blocks"
+    with pytest.raises(RunError), locked_block_folder(path, FINGERPRINT) as folder:
+        folder.write_input(0, b"zero")
+        assert folder.count_attempt(0) == 1
+        raise RunError("the model has changed")
+    with locked_block_folder(path, {"the model": "a copy"}) as other:
+        assert sorted(os.listdir(path)) == ["fingerprint.json", "lock"]
+        assert other.is_in_use() and not folder.is_in_use()
 
 
 def test_blocks_may_have_numbers_of_nine_digits(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The cluster of Ray in namespaces of this machine (benchmarks/ray_cluster.py): its names, and what it refuses."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def test_the_head_has_no_address_to_join_and_the_others_have_that_of_the_head() 
     head, other = map(cluster.ray_command, cluster.nodes)
     assert "--head" in head and "--num-cpus=0" in head and "--node-ip-address=198.18.0.1" in head
     assert "--address=198.18.0.1:6379" in other and "--num-cpus=2" in other
+
+
+def test_commands_use_the_cluster_of_their_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Regression test: with RAY_ADDRESS=local, as in other tests, they started a cluster of their own."""
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.setenv("OTHER", "1")
+    environment = NamespaceCluster(folder=tmp_path).environment()
+    assert "RAY_ADDRESS" not in environment and environment["OTHER"] == "1"
 
 
 def test_a_cluster_that_does_not_run_is_reported(tmp_path: Path) -> None:
@@ -112,3 +121,31 @@ def test_all_processes_of_a_namespace_are_killed(monkeypatch: pytest.MonkeyPatch
     NamespaceCluster((0, 1)).kill(1)
     NamespaceCluster((0, 1)).kill(0)  # it was never started
     assert killed == [7, 8]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_node_on_which_ray_ends_at_its_start_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression test: on a busy machine, the limit of 15 seconds for the agents of a node ended the whole cluster."""
+    commands = ["echo late agents; exit 1", "echo 'Ray runtime started.'; sleep 600 & wait"]
+    killed = list[str]()
+
+    def launch(cluster: NamespaceCluster, node: Node, home: Path) -> "subprocess.Popen[bytes]":
+        with (home / "start.log").open("wb") as log:
+            return subprocess.Popen(["sh", "-c", commands.pop(0)], stdout=log, process_group=0)
+
+    monkeypatch.setattr(NamespaceCluster, "launch", launch)
+    monkeypatch.setattr(ray_cluster, "kill_processes", killed.append)
+    cluster = NamespaceCluster((0, 1), folder=tmp_path)
+    cluster.start_node(1)
+    try:
+        assert cluster.is_running(1) and killed == ["plray0-1"] and commands == []
+    finally:
+        os.killpg(cluster.parents[-1].pid, 9)
+    for parent in cluster.parents:
+        parent.wait()
+    monkeypatch.setattr(ray_cluster, "MAX_STARTS", 2)
+    commands += ["exit 1", "echo no memory; exit 3"]
+    with pytest.raises(NamespaceError, match=r"Ray has ended on 198\.18\.0\.1 \(exit code 3\):\nno memory"):
+        cluster.start_node(0)

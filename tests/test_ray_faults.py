@@ -138,6 +138,23 @@ def test_an_ensemble_survives_the_loss_of_a_machine(cluster: NamespaceCluster, t
     cluster.start_node(2)
 
 
+def test_a_training_in_several_processes_survives_the_loss_of_a_machine(
+    cluster: NamespaceCluster, tmp_path: Path
+) -> None:
+    """It begins again as soon as the machine has joined again: the cluster has no other CPU for the second process."""
+    files = write_copy_files(tmp_path)
+    command = ["train", files.train, "--valid", files.valid, *training_flags(CONFIG), "--workers", 2]
+    process = start(cluster, *command, "--run", tmp_path / "run", "--on", "ray")
+    wait_until((tmp_path / "run" / "training.safetensors").exists, process)
+    cluster.kill(2)
+    cluster.start_node(2)
+    finish(process)
+    assert count_starts(tmp_path / "run") == 2
+    arguments = [sys.executable, "-m", "pellucid", *map(str, command), "--run", str(tmp_path / "undisturbed")]
+    subprocess.run(arguments, check=True, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    assert_runs_identical(tmp_path / "run", tmp_path / "undisturbed")
+
+
 def test_a_command_that_was_killed_continues_and_leaves_finished_members(
     cluster: NamespaceCluster, tmp_path: Path
 ) -> None:

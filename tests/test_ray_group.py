@@ -24,6 +24,7 @@ from safetensors.numpy import load_file
 from torch import distributed
 from trained_runs import make_small_config, write_copy_files
 
+from pellucid.cluster import ray_connection as connections
 from pellucid.cluster import ray_group
 from pellucid.cluster.mailbox import DriverMailbox
 from pellucid.cluster.ray_connection import ray_connection
@@ -43,13 +44,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray,
 
 @pytest.fixture(autouse=True)
 def cluster() -> Iterator[None]:
-    """Connect to a new cluster of this machine alone, whose workers can import this module.
+    """Connect to a new cluster of this machine alone with two CPUs, however many cores this process may use.
 
-    Workers that a failed training has left end with it.
+    Workers can import this module. Those that a failed training has left end with the cluster.
     """
     path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
+        patch.setattr(connections, "available_cores", lambda: 2)
         with ray_connection("test", "local"):
             yield
 

@@ -359,9 +359,9 @@ def test_a_job_that_has_not_begun_is_canceled(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("cluster")
 def test_a_job_too_large_for_every_machine_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"the Ray cluster has 1000 CPUs, which each job needs \(--threads 1000\)"):
+    with pytest.raises(ConfigError, match=r"the Ray cluster has 1,000 CPUs, which each job needs \(--threads 1000\)"):
         RayPool(sleep, 0, JobResources(1000))
-    with pytest.raises(ConfigError, match=r"has 1 CPU and 1000 GPUs, .* \(--threads 1 --device cuda\)"):
+    with pytest.raises(ConfigError, match=r"has 1 CPU and 1,000 GPUs, .* \(--threads 1 --device cuda\)"):
         RayPool(sleep, 0, JobResources(1, 1000))
     factory = partial(RayPool, resources=JobResources(), shared=None)
     with use_pool(factory):

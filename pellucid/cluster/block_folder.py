@@ -202,13 +202,13 @@ class BlockFolder:
         """
         return self._has_files("attempts")
 
-    def has_processed_blocks(self) -> bool:
-        """Return whether a block is finished, is being processed, or its process died.
+    def has_finished_blocks(self) -> bool:
+        """Return whether a block is finished.
 
         Raises:
             RunError: The folder cannot be read.
         """
-        return self._has_files("output", "attempts")
+        return self._has_files("output")
 
     def is_in_use(self) -> bool:
         """Return whether the folder belongs to this command still, which has not ended or can be continued.
@@ -305,9 +305,9 @@ class BlockFolder:
         with wrap_os_errors("read", self.path), os.scandir(self.path) as entries:
             yield from filter(None, (BLOCK_NAME.fullmatch(entry.name) for entry in entries))
 
-    def _has_files(self, *kinds: str) -> bool:
-        """Return whether a block has a file of one of these kinds."""
-        return any(match["kind"] in kinds for match in self._block_names())
+    def _has_files(self, kind: str) -> bool:
+        """Return whether a block has a file of a kind."""
+        return any(match["kind"] == kind for match in self._block_names())
 
     def _numbers(self, kind: str) -> Iterator[int]:
         """Yield the numbers of the blocks that have a file of a kind, in any order."""
@@ -318,7 +318,8 @@ class BlockFolder:
 def locked_block_folder(path: Path, fingerprint: Mapping[str, str]) -> Iterator[BlockFolder]:
     """Create the folder of a command, or open the one that the same command has left, within the block.
 
-    A folder that another command has left is emptied, if no block was started: the command could not read its input.
+    A folder that another command has left is emptied, if no block is finished: the command could not read its input, or
+    its model has changed.
 
     Args:
         path: The folder.
@@ -363,9 +364,9 @@ def _check_fingerprint(folder: BlockFolder) -> None:
         write_json(file, Fingerprint(parts=fingerprint))
         return
     different = [name for name in {**fingerprint, **found} if found.get(name) != fingerprint.get(name)]
-    if different and not folder.has_processed_blocks():
+    if different and not folder.has_finished_blocks():
+        write_json(file, Fingerprint(parts=fingerprint))  # first: processes of the other command now write no block
         folder.remove_blocks()
-        write_json(file, Fingerprint(parts=fingerprint))
     elif different:
         raise RunError(
             f"{path} has the blocks of another command (different: {', '.join(different)}): repeat that "

@@ -185,7 +185,7 @@ def _build_trainer(settings: GroupSettings, num_workers: int, resources: JobReso
         from ray.train.torch import TorchTrainer
     if "worker_runtime_env" not in {field.name for field in fields(RunConfig)}:
         raise ConfigError(
-            "--workers needs the second version of Ray Train: install Ray 2.51 or later, and unset the variable "
+            "--workers needs the second version of Ray Train: install Ray 2.53 or later, and unset the variable "
             "RAY_TRAIN_V2_ENABLED"
         )
 
