@@ -624,11 +624,12 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
 
 def _json_error(content: bytes) -> ValueError | None:
     """Return the error of `parse_json` for a text; None without one."""
+    failure = None
     try:
         parse_json(content)
     except ValueError as error:
-        return error
-    return None
+        failure = error
+    return failure
 
 
 def repeated_key(content: bytes) -> str | None:
