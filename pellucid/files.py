@@ -201,6 +201,17 @@ def follow_links(path: Path) -> Path:
     return Path(os.path.realpath(path)) if os.path.islink(path) else path
 
 
+def follow_all_links(path: Path) -> Path:
+    """Return the absolute path to which a path leads, without symbolic links; links that lead to themselves stay.
+
+    Args:
+        path: The path; one that holds U+0000 is returned as it is, and cannot be opened.
+    """
+    with suppress(ValueError):
+        return Path(os.path.realpath(path))
+    return path
+
+
 def is_same_file(path: Path, other: Path) -> bool:
     """Return whether two paths lead to one file or folder that exists; symbolic links are followed.
 
@@ -208,7 +219,7 @@ def is_same_file(path: Path, other: Path) -> bool:
         path: A path.
         other: Another path.
     """
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # no path holds U+0000
         return path.samefile(other)
     return False
 
@@ -624,11 +635,12 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
 
 def _json_error(content: bytes) -> ValueError | None:
     """Return the error of `parse_json` for a text; None without one."""
+    failure = None
     try:
         parse_json(content)
     except ValueError as error:
-        return error
-    return None
+        failure = error
+    return failure
 
 
 def repeated_key(content: bytes) -> str | None:

@@ -22,9 +22,11 @@ from pellucid.files import (
     copy_regular,
     decode_json,
     digest_file,
+    follow_all_links,
     follow_links,
     has_content,
     has_digest,
+    is_same_file,
     make_folder,
     open_atomic,
     os_error_text,
@@ -459,6 +461,18 @@ def test_files_that_belong_together_are_never_a_mixture(killed_at: int, tmp_path
     assert not (tmp_path / "settings").exists()
     write_together(contents, mark=tmp_path / "settings")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(names, b"new")
+
+
+def test_all_links_of_a_path_are_followed_but_those_in_a_circle(tmp_path: Path) -> None:
+    """`Path.resolve` raises a RuntimeError for a link to itself, and a ValueError for U+0000."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    assert follow_all_links(tmp_path / "link" / "a") == follow_all_links(tmp_path / "folder") / "a"
+    assert follow_all_links(tmp_path / "circle").name == "circle"
+    assert follow_all_links(Path("a\0b")) == Path("a\0b")
+    assert is_same_file(tmp_path / "link", tmp_path / "folder")
+    assert not is_same_file(tmp_path / "circle", tmp_path / "folder") and not is_same_file(Path("a\0b"), Path("a"))
 
 
 def test_files_that_belong_together_are_written_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

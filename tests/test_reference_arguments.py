@@ -167,6 +167,7 @@ EXCEPTIONS = {
     "config.columns": "reads checked settings, and reports wrong ones as ConfigError",
     "config.settings.reads_features": "reads checked settings, also for each source",
     "config.settings.reads_neighbors": "reads checked settings",
+    "config.settings.setting_paths": "reads checked settings, or flags",
     "config.presets": "reads settings and counts that are checked elsewhere",
     "data.normalization": "called for every text, which its callers check",
     "data.file_split": "reads checked settings, and numbers that the command line checks",

@@ -182,7 +182,7 @@ def matching_names(path: Path) -> list[str]:
     """Return the sorted names that fill the placeholder of a path so that it exists.
 
     Args:
-        path: Path of the command line with `PLACEHOLDER`, which stands for one name.
+        path: Path of the command line with `PLACEHOLDER`, which any one name may replace.
     """
     first, *rest = (re.escape(piece) for piece in str(path).split(PLACEHOLDER))
     matching = re.compile(first + "([^/]+)" + r"\1".join(rest))
@@ -201,7 +201,7 @@ def fill_placeholder(path: Path, name: str) -> Path:
 
 
 def expand_placeholder(path: Path) -> list[Path]:
-    """Return the paths that a path of the command line stands for: itself, and those of `matching_names`.
+    """Return the paths that a path of the command line means: itself, and those of `matching_names`.
 
     Args:
         path: Path of the command line.

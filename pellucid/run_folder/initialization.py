@@ -8,7 +8,7 @@ from pellucid.config.settings import Config, DataConfig
 from pellucid.config.toml import config_differences, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import RunError
-from pellucid.files import file_exists, is_same_file, remove_file, unexpected_files, write_text
+from pellucid.files import file_exists, follow_all_links, is_same_file, remove_file, unexpected_files, write_text
 from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.run_files import (
     CARD,
@@ -128,9 +128,10 @@ def refuse_inputs(folder: Path, names: Iterable[str], inputs: Iterable[Path]) ->
         RunError: An input is one of these files, or in one of these folders, by any name or symbolic link.
     """
     written = [folder / name for name in names]
+    places = [*written, *(follow_all_links(path) for path in written)]
     for path in inputs:
-        place = path.resolve()
-        if any(place.is_relative_to(each.resolve()) or is_same_file(path, each) for each in written):
+        place = follow_all_links(path)
+        if any(place.is_relative_to(each) or is_same_file(path, each) for each in places):
             raise RunError(
                 f"{path} is a file that this command reads, and it would write to it in {folder}: name another folder"
             )
