@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -120,22 +121,31 @@ def wait_for_models(jobs: Sequence[TrainingJob], process: "subprocess.Popen[str]
     wait_until(lambda: all((job.folder / "model.safetensors").exists() for job in jobs), process)
 
 
+@contextmanager
+def restored(cluster: NamespaceCluster, number: int) -> Iterator[None]:
+    """Restore the network of a machine and start it again at the end of the block, also if a test has failed."""
+    try:
+        yield
+    finally:
+        cluster.set_network(number, connected=True)
+        cluster.kill(number)
+        cluster.start_node(number)
+
+
 @pytest.mark.parametrize("fault", ["kill", "cut"])
 def test_an_ensemble_survives_the_loss_of_a_machine(cluster: NamespaceCluster, tmp_path: Path, fault: str) -> None:
     command, jobs = ensemble_command(tmp_path, 2)
-    process = start(cluster, *command)
-    wait_for_models(jobs, process)
-    if fault == "kill":
-        cluster.kill(2)
-    else:
-        cluster.set_network(2, connected=False)
-    output = finish(process)
+    with restored(cluster, 2):
+        process = start(cluster, *command)
+        wait_for_models(jobs, process)
+        if fault == "kill":
+            cluster.kill(2)
+        else:
+            cluster.set_network(2, connected=False)
+        output = finish(process)
     assert "2 runs, seeds 1 to 2, on a Ray cluster (3 machines, 2 CPUs)" in output
     assert sorted(count_starts(job.folder) for job in jobs) == [1, 2]
     assert_undisturbed(jobs, tmp_path)
-    cluster.set_network(2, connected=True)
-    cluster.kill(2)
-    cluster.start_node(2)
 
 
 def test_a_training_in_several_processes_survives_the_loss_of_a_machine(
@@ -146,8 +156,8 @@ def test_a_training_in_several_processes_survives_the_loss_of_a_machine(
     command = ["train", files.train, "--valid", files.valid, *training_flags(CONFIG), "--workers", 2]
     process = start(cluster, *command, "--run", tmp_path / "run", "--on", "ray")
     wait_until((tmp_path / "run" / "training.safetensors").exists, process)
-    cluster.kill(2)
-    cluster.start_node(2)
+    with restored(cluster, 2):
+        cluster.kill(2)
     finish(process)
     assert count_starts(tmp_path / "run") == 2
     arguments = [sys.executable, "-m", "pellucid", *map(str, command), "--run", str(tmp_path / "undisturbed")]
@@ -190,9 +200,9 @@ def test_a_search_survives_the_loss_of_a_machine(cluster: NamespaceCluster, tmp_
     process = start(cluster, *command)
     trials = [tmp_path / "run" / "trials" / f"000{number}" for number in range(2)]
     wait_until(lambda: all((trial / "model.safetensors").exists() for trial in trials), process)
-    cluster.kill(1)
-    output = finish(process)
+    with restored(cluster, 1):
+        cluster.kill(1)
+        output = finish(process)
     assert "3 trials in total on a Ray cluster (3 machines, 2 CPUs)" in output
     ended = json.loads((tmp_path / "run" / "trials.json").read_text("utf-8"))["trials"]
     assert [trial["state"] for trial in ended] == ["finished"] * 3
-    cluster.start_node(1)
