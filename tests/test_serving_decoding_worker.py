@@ -1,6 +1,7 @@
 """A batch has one result per row, in order; bad rows have an error and change no other result."""
 
 import json
+import signal
 from collections.abc import Sequence
 from multiprocessing import Pipe
 from typing import Any
@@ -44,7 +45,7 @@ def test_disabled_kernels_are_not_compiled_for_a_service(monkeypatch: pytest.Mon
     monkeypatch.setenv("PELLUCID_PLAIN", "1")
     monkeypatch.setattr(dispatch, "is_cache_complete", lambda: False)
     monkeypatch.setattr(dispatch, "load_kernels", lambda: pytest.fail("the kernels are loaded or compiled"))
-    monkeypatch.setattr(decoding_worker.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     job = decoding_worker.LoadJob(copy_task_run().run, 1, 10)
     assert ModelRunner()(job, CHANNEL) == "transduce"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trained_runs import copy_run_folder, digits_run
 
 from benchmarks import size_report, size_study
 from benchmarks.size_report import RANKINGS, Study, describe_run, format_report, outcomes, read_study, resample
 from benchmarks.size_study import Training, describe_inputs, measure, train_missing
 from pellucid.files import write_json
-from tests.trained_runs import copy_run_folder, digits_run
 
 OPTIONS = ["--target-symbols", "words"]
 TRAINING = Training(1000, "small", 1)

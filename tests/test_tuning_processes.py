@@ -28,9 +28,9 @@ from pellucid.run_folder.log import read_log
 pytest.importorskip("optuna")
 
 from pellucid.tuning import processes, storage
-from pellucid.tuning.journal import JOURNAL, StateSet, TrialCreated, read_journal
+from pellucid.tuning.journal import JOURNAL, STUDY_FILES, StateSet, TrialCreated, read_journal
 from pellucid.tuning.processes import PROCESSES, ProcessRegistry
-from pellucid.tuning.search import STUDY_FILES, tune
+from pellucid.tuning.search import tune
 from pellucid.tuning.space import apply_values
 from pellucid.tuning.storage import JOURNAL_LOCK, FolderStorage, JournalLock, LockedJournal
 from pellucid.tuning.study import MAX_DEATHS, TrialLostError, TuningStudy
