@@ -74,11 +74,11 @@ def test_the_time_of_reading_and_measuring_is_not_left_for_updates(monkeypatch: 
     """Regression test: the measured updates, and the second reading, by the training, were not subtracted."""
     clock, seconds = 0.0, list[float]()
 
-    def _read(*arguments: Any) -> MeasuredData:
+    def _read(files: TrainingFiles, config: Config) -> MeasuredData:
         """Read for seven seconds."""
         nonlocal clock
         clock += 7
-        return read_measured_data(*arguments)
+        return read_measured_data(files, config)
 
     def _measure(*_: object) -> float:
         """Measure for five seconds."""
