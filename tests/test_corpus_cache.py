@@ -249,7 +249,8 @@ def test_a_forged_corpus_is_not_trained_on(tmp_path: Path) -> None:
     ):
         train_to_end(files, tmp_path / "run", config)
     (tmp_path / "new").mkdir()
-    shutil.copy(tmp_path / "run" / "corpus.arrow", tmp_path / "new")
+    for name in ("corpus.arrow", "config.toml"):
+        shutil.copy(tmp_path / "run" / name, tmp_path / "new")
     train_to_end(files, tmp_path / "new", config)
     assert_runs_identical(uninterrupted, tmp_path / "new")
 

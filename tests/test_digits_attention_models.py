@@ -102,7 +102,7 @@ def test_report_of_digits_attention_agrees_with_the_runs(digits_recipe: tuple[Pa
         test = read_examples(out / "data" / f"seed-{run['seed']}" / "test.tsv", transducer.config.data).examples
         num_correct = sum(t.output == e.target for t, e in zip(transducer.predict_examples(test), test, strict=True))
         assert run["final"]["exact_match"] == pytest.approx(num_correct / 30)
-        assert len(run["per_position"]) == 4 and len(run["attention_mean"]) == 4
+        assert len(run["per_position"]) == 4 and 1 <= len(run["attention_mean"]) <= 4
         assert 0 <= run["final"]["alignment_error"] <= 1 and 0 < run["final"]["alignment_mass"] < 1
     document = read_report(out / "report.html")
     assert len(select_parts(document, ReportFigure)) >= 2 and len(select_parts(document, ReportExamples)) >= 1

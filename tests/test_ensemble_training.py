@@ -26,7 +26,7 @@ from trained_runs import (
     write_copy_files,
 )
 
-from pellucid.cli.arguments import TrainingFlagParser
+from pellucid.cli.arguments import default_settings
 from pellucid.cli.train import TrainArguments, _train_on_cluster
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.config.settings import Config
@@ -331,8 +331,8 @@ def test_a_command_tells_a_cluster_how_much_of_the_time_is_spent(
         yield None
 
     monkeypatch.setattr("pellucid.cluster.ray_group.run_in_group", run_in_group)
-    arguments = [str(files.train), "--valid", str(files.valid), "--run", str(tmp_path / "run")]
-    args = TrainingFlagParser(TrainArguments, "train", arguments).parse()
+    defaults = default_settings({}, "a test")
+    args = TrainArguments(train=files.train, valid=files.valid, run=tmp_path / "run", **defaults)
     started_at = time.monotonic() - 30
     assert list(_train_on_cluster(args, copy_task_run().config, JobResources(), started_at)) == [None]
     assert jobs[0].folder == tmp_path / "run" and 30 <= jobs[0].seconds_spent <= time.monotonic() - started_at

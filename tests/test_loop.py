@@ -371,6 +371,25 @@ def test_a_small_validation_set_selects_from_the_last_part(
     assert session.progress.best_update == best_update
 
 
+def test_a_small_validation_set_selects_from_the_last_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the last part was that of the epochs only, which a time limit may end long before."""
+    monkeypatch.setattr(loop, "time", FakeClock(1.0))
+    script_validations(monkeypatch, losses=[2.0] * 99, exact=[50.0, *[10.0] * 98])
+    session = build_session(make_small_config({"epochs": 1000.0, "time_limit": "200s"}))
+    list(fit(session))
+    assert session.progress.finished.startswith("its time limit") and session.progress.is_best_of_last_part
+    assert session.progress.best_update > 0.6 * session.progress.update
+
+
+def test_the_last_part_begins_once_with_batches_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the number of batches differs by epoch, and the part began twice, so that a worse validation
+    replaced a better one."""
+    script_validations(monkeypatch, losses=[2.0] * 20, exact=[*[0.0] * 15, 50.0, *[10.0] * 4])
+    config = make_small_config({"epochs": 20, "batch_type": "tokens", "batch_size": 30})
+    validations = select_validations(fit(build_session(config)))
+    assert [index for index, event in enumerate(validations) if event.best] == [0, 15]
+
+
 def test_a_large_validation_set_selects_from_all_validations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "SMALL_VALIDATION_SET", len(VALIDATION_EXAMPLES))
     script_validations(monkeypatch, losses=[1.0] * 10, exact=[0.0, 50.0, *[10.0] * 8])

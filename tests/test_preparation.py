@@ -267,12 +267,12 @@ def test_a_folder_that_another_process_has_completed_meanwhile_is_kept(
     shutil.move(tmp_path / "prepared", tmp_path / "complete")
 
     @contextmanager
-    def _lock(folder: Path, file_names: Sequence[str]) -> Iterator[FolderLock]:
+    def _lock(folder: Path, file_names: Sequence[str], activity: str) -> Iterator[FolderLock]:
         """Lock the folder after another process, which was killed before it had removed its parts."""
         shutil.move(tmp_path / "complete", folder)
         (folder / "parts").mkdir()
         (folder / "parts" / "source.ids").write_bytes(bytes(9))
-        with lock_run_folder(folder, file_names) as lock:
+        with lock_run_folder(folder, file_names, activity) as lock:
             yield lock
 
     monkeypatch.setattr(preparation, "lock_run_folder", _lock)

@@ -244,7 +244,7 @@ def test_an_interrupted_start_can_be_repeated(tmp_path: Path, monkeypatch: pytes
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("pellucid.run_folder.initialization.write_text", interrupt)
         train_to_end(copy_task_run().files, tmp_path / "run", copy_task_run().config)
-    assert (tmp_path / "run" / "vocabulary.json").exists() and not (tmp_path / "run" / "config.toml").exists()
+    assert not (tmp_path / "run" / "vocabulary.json").exists() and not (tmp_path / "run" / "config.toml").exists()
     train_to_end(copy_task_run().files, tmp_path / "run", copy_task_run().config)
     assert_runs_identical(copy_task_run().run, tmp_path / "run")
 

@@ -23,6 +23,7 @@ from pellucid.errors import RunError
 from pellucid.run_folder import identity
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.predictor_loader import load, load_logged
+from pellucid.run_folder.run_files import load_run_config
 from pellucid.run_folder.tensor_file import open_tensors
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
 from pellucid.training.events import FileSaved, ModelBuilt, ValidationCompleted
@@ -103,7 +104,7 @@ def test_a_training_without_a_pair_ngram_model_removes_that_of_an_earlier_attemp
     run = tmp_path / "run"
     run.mkdir()
     shutil.copy(runs[0].run / "pair_ngram.safetensors", run)
-    config = override_settings(runs[0].config, {"training": {"pair_ngram": False}})
+    config = override_settings(load_run_config(runs[0].run), {"training": {"pair_ngram": False}})
     (run / "config.toml").write_text(to_toml(config), "utf-8")
     train_to_end(runs[0].files, run, config)
     train_to_end(runs[0].files, run, config)

@@ -45,6 +45,8 @@ class Progress(msgspec.Struct, frozen=True):
     """Rank of the best validation so far, as `training.loop.validation_rank` returns it; None before the first one."""
     stale: Number = 0
     """Number of validations since the best one."""
+    is_best_of_last_part: bool = False
+    """Whether the best validation is the best of the last part of the training, and earlier ones do not count."""
     plateau_factor: Factor = 1.0
     """Factor of the learning rate in the plateau schedule; 1 in the others."""
     other_seconds: Seconds = 0.0

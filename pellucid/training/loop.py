@@ -49,7 +49,7 @@ MIX_IN_STREAM = 0x6D697800
 ACCURACY_METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy")
 """Metrics that count correct outputs or symbols."""
 LAST_PART = 0.8
-"""Share of the maximum number of epochs after which the last part of a training begins."""
+"""Share of the training length after which the last part of a training begins."""
 SMALL_VALIDATION_SET = 400
 """Number of validation examples from which the best of all validations decides."""
 MIN_EVAL_INTERVAL = 1e-6
@@ -415,33 +415,42 @@ def validations_due(state: TrainingState, progress: Progress, num_batches: int) 
     return max(num_due, progress.validations + 1) if is_out_of_time(state, progress) else num_due
 
 
-def starts_last_part(state: TrainingState, progress: Progress, num_batches: int) -> bool:
-    """Return whether a validation is the first one of the last part, from which on earlier validations do not count.
+def selects_from_last_part(state: TrainingState) -> bool:
+    """Return whether a training saves the best parameters of its last part, and not of all validations.
 
-    The last part begins after `LAST_PART` of the maximum number of epochs, where the cosine schedule has a learning
-    rate near zero. On a small validation set, the best of all validations is often an early one that is best by chance.
-    So a training with fewer than `SMALL_VALIDATION_SET` validation examples saves the best parameters of its last part
-    (docs/ablations.md). It saves the best of all validations if another schedule, patience, an initial run or another
-    metric than the share of correct outputs or symbols is given, or if all outputs were correct before.
+    On a small validation set, the best of all validations is often an early one that is best by chance
+    (docs/ablations.md). So this holds with fewer than `SMALL_VALIDATION_SET` validation examples, unless another
+    schedule than the cosine, patience, an initial run, or another metric than correct outputs or symbols is given.
 
     Args:
         state: Training state, for its settings and its validation set.
+    """
+    training = state.config.training
+    return (
+        len(state.validation_examples) < SMALL_VALIDATION_SET
+        and training.lr_schedule == "cosine"
+        and not training.patience
+        and not training.initial_run
+        and training.metric in ACCURACY_METRICS
+    )
+
+
+def starts_last_part(state: TrainingState, progress: Progress, num_batches: int) -> bool:
+    """Return whether a validation is the first one of the last part, from which on earlier validations do not count.
+
+    The last part begins after `LAST_PART` of the training length, in epochs or in time, where the learning rate is near
+    zero. If all outputs were correct before, no part begins: earlier validations count.
+
+    Args:
+        state: Training state, for its settings, its maximum number of epochs and its time limit.
         progress: Progress of the training before the validation.
         num_batches: Number of batches in the current epoch.
     """
-    training = state.config.training
-    if (
-        len(state.validation_examples) >= SMALL_VALIDATION_SET
-        or training.lr_schedule != "cosine"
-        or training.patience
-        or training.initial_run
-        or training.metric not in ACCURACY_METRICS
-        or progress.best is None
-        or _is_perfect(progress.best, training.metric)
-    ):
+    if progress.is_best_of_last_part or progress.best is None or not selects_from_last_part(state):
         return False
-    start = LAST_PART * state.epochs - 1e-9
-    return progress.best_update / num_batches < start <= _epochs_done(progress, num_batches)
+    epochs_passed = _epochs_done(progress, num_batches) / state.epochs
+    is_last_part = max(epochs_passed, schedule_time_passed(state, progress)) >= LAST_PART - 1e-9
+    return is_last_part and not _is_perfect(progress.best, state.config.training.metric)
 
 
 def lowers_rate(config: TrainingConfig, stale: int) -> bool:
@@ -577,7 +586,8 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
         metrics[config.metric] = compute_metric(config.metric, evaluated_examples(traces, references, scored))
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
-    former = None if starts_last_part(state, progress, num_batches) else progress.best
+    starts_part = starts_last_part(state, progress, num_batches)
+    former = None if starts_part else progress.best
     improved = former is None or validation_rank(metrics, config.metric) > former
     stale, best = (0, validation_rank(metrics, config.metric)) if improved else (progress.stale + 1, former)
     seconds = time.perf_counter() - start_time
@@ -601,6 +611,7 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
         best=best,
         best_update=progress.update if improved else progress.best_update,
         stale=stale,
+        is_best_of_last_part=progress.is_best_of_last_part or starts_part,
         plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
         finished=stop_reason(config, outcome),
     )

@@ -119,6 +119,7 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
     units = {"examples": "examples", "tokens": "source and target positions"}[config.training.batch_type]
     updates = f" ({count_noun(first['updates'], 'update')})" if "updates" in first else ""
     limits = f", or {config.training.time_limit}" if config.training.time_limit else ""
+    part = " in the last fifth of the training" if state.progress.is_best_of_last_part else ""
     environments = [text for text in dict.fromkeys(map(_environment, started)) if text]
     continued = [f"* Continued with: {text}" for text in environments[1:]]
     return [
@@ -128,6 +129,8 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
         f"{count_noun(state.progress.update, 'update')}, the last in epoch {state.progress.epoch + 1:,}; the "
         f"parameters are of update {state.progress.best_update:,}",
         *_methods(config),
+        f"* Model selection: best {config.training.metric.replace('_', ' ')} on the validation set{part}; "
+        f"{count_noun(state.progress.validations, 'validation')}",
         f"* Seed: {config.seed}",
         f"* Software: {environments[0] if environments else 'not recorded'}",
         *continued,
@@ -173,7 +176,6 @@ def _methods(config: Config) -> list[str]:
         f"* Embeddings: {encoder.embedding_size} units in the encoder, {decoder.embedding_size} in the decoder",
         "* Initialization: input weights of cells by Glorot and Bengio (2010), hidden weights orthogonal, embeddings "
         "normal with variance 1 / size, linear layers uniform within ±1/√inputs",
-        f"* Model selection: best {training.metric.replace('_', ' ')} on the validation set",
         *([search] if get_task(config.task).settings.autoregressive else []),
     ]
 

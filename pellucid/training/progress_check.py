@@ -16,6 +16,7 @@ from pellucid.training.loop import (
     ValidationOutcome,
     is_halfway,
     is_out_of_epochs,
+    selects_from_last_part,
     stop_reason,
     validations_due,
 )
@@ -91,9 +92,7 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
         minimum = int(progress.validations > 0 and not config.initial_run)
     if not minimum <= progress.best_update <= maximum:
         yield "best_update", str(minimum) if minimum == maximum else f"a number from {minimum} to {maximum}"
-    lowerings = progress.validations // PLATEAU_PATIENCE if config.lr_schedule == "plateau" else 0
-    if progress.plateau_factor not in {PLATEAU_FACTOR**power for power in range(min(lowerings, 1100) + 1)}:
-        yield "plateau_factor", f"{PLATEAU_FACTOR} to a power from 0 to {lowerings}"
+    yield from _count_errors(state, progress)
     halfway = validated and is_halfway(state, progress, batches)  # no training ends between two validations
     out_of_epochs = validated and is_out_of_epochs(state, progress, batches)
     outcomes = [ValidationOutcome(progress.best, progress.stale, state.eval_interval, halfway, out_of_epochs)]
@@ -108,6 +107,15 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     reasons = [stop_reason(config, outcome) for outcome in outcomes]
     if progress.finished not in reasons:
         yield "finished", " or ".join(map(quote, dict.fromkeys(reasons)))
+
+
+def _count_errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
+    """Check the fields that the number of validations and the settings bound."""
+    if progress.is_best_of_last_part and not (progress.validations and selects_from_last_part(state)):
+        yield "is_best_of_last_part", "false"
+    lowerings = progress.validations // PLATEAU_PATIENCE if state.config.training.lr_schedule == "plateau" else 0
+    if progress.plateau_factor not in {PLATEAU_FACTOR**power for power in range(min(lowerings, 1100) + 1)}:
+        yield "plateau_factor", f"{PLATEAU_FACTOR} to a power from 0 to {lowerings}"
 
 
 def _is_rank(rank: tuple[float, float, float], metric: MetricName) -> bool:
