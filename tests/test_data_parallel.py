@@ -96,8 +96,8 @@ def test_two_and_three_workers_train_as_one_process(tmp_path: Path) -> None:
     arguments = [*SMALL, "--dropout", "0"]
     for size in (1, 2, 3):
         train_to_end_in_processes(tmp_path, [*arguments, "--run", f"run-{size}"], size)
-    # Adam divides gradients near zero by their size, so that rounding changes them by more than 1e-6: by 0.5e-5 to
-    # 1.5e-5 on two processors. One update with a learning rate of 0.005 changes a parameter by up to 5e-3.
+    # Adam divides gradients near zero by their size, so that rounding changes them by more than 1e-6: by less than 1e-5
+    # on one processor and by 1.5e-5 on another. An update changes a parameter by up to the learning rate, 5e-3.
     assert network_difference(tmp_path / "run-1", tmp_path / "run-2") < 5e-5
     assert network_difference(tmp_path / "run-1", tmp_path / "run-3") < 5e-5
     log = (tmp_path / "run-3" / "log.jsonl").read_text("utf-8")
