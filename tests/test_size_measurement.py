@@ -11,9 +11,11 @@ import torch
 from trained_runs import digits_run, write_pairs
 
 import pellucid
+from pellucid.config.presets import LARGE_DATA
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, read_examples
+from pellucid.data.size_choice import size_for_file
 from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
@@ -280,3 +282,21 @@ def test_a_measurement_does_not_change_the_training(tmp_path: Path, capsys: pyte
         assert ("size base: " in capsys.readouterr().err) == (name == "measured")
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("measured", "given")]
     assert models[0] == models[1]
+
+
+def test_held_out_pairs_count_for_the_largest_size_that_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Regression test: with a time limit, the pairs were counted without those that are held out, and without, with."""
+    sizes = list[str]()
+
+    def _measure(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
+        """Record the size."""
+        sizes.append(config.size)
+        return 1e9
+
+    monkeypatch.setattr(size_measurement, "measure_speed", _measure)
+    train = tmp_path / "train.tsv"
+    train.write_text("".join(f"{number}\t{number}\n" for number in range(LARGE_DATA)), "utf-8")
+    size_within_time(TrainingFiles(train, None), config_builder({}))
+    assert sizes == [size_for_file(train, config_builder({})("tiny").data, "transduce")] == ["large"]

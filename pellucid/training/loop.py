@@ -261,13 +261,12 @@ def derived_batch_size(examples: int) -> int:
 def derived_eval_interval(examples: int, validation_examples: int, epochs: float) -> float:
     """Return the default number of epochs between validations.
 
-    It is 1 if the training set is at least twice as large as the validation set. Otherwise it is the number of epochs
-    that have twice as many examples as the validation set, but at most a tenth of all epochs: so a large validation set
-    does not dominate the time of a short training.
+    For n training and m validation examples it is ⌈2 m / n⌉, at least 1 and at most a tenth of all epochs. So a large
+    validation set does not dominate the time of a short training.
 
     Args:
-        examples: Number of training examples of an epoch, at least 1.
-        validation_examples: Number of validation examples.
+        examples: n, the number of training examples of an epoch, at least 1.
+        validation_examples: m, the number of validation examples.
         epochs: Maximum number of epochs.
     """
     return float(max(1, min(math.ceil(2 * validation_examples / examples), math.floor(epochs / MIN_VALIDATIONS))))
@@ -587,9 +586,9 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
     starts_part = starts_last_part(state, progress, num_batches)
-    former = None if starts_part else progress.best
-    improved = former is None or validation_rank(metrics, config.metric) > former
-    stale, best = (0, validation_rank(metrics, config.metric)) if improved else (progress.stale + 1, former)
+    rank, previous_best = validation_rank(metrics, config.metric), None if starts_part else progress.best
+    improved = previous_best is None or rank > previous_best
+    stale, best = (0, rank) if improved else (progress.stale + 1, previous_best)
     seconds = time.perf_counter() - start_time
     was_out_of_time = is_out_of_time(state, progress)
     progress = msgspec.structs.replace(

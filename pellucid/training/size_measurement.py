@@ -15,6 +15,7 @@ from pellucid.config.settings import Config, Size
 from pellucid.data.batches import bucket_by_length
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
+from pellucid.data.size_choice import size_for_file
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
@@ -142,8 +143,10 @@ def size_within_time(
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
 
+    largest = size_for_file(files.train, config.data, config.task)
+
     def measure_speeds() -> Iterator[SizeSpeed]:
-        for size in reversed(SIZES[: SIZES.index(default_size(measured.num_examples, config.task)) + 1]):
+        for size in reversed(SIZES[: SIZES.index(largest) + 1]):
             speed = measure_speed(measured, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
             # The training will read the files again.
