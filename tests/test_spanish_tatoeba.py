@@ -14,7 +14,7 @@ from trained_runs import run_jobs_serially
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, InputError
 from pellucid.recipes.catalog import find_recipe
-from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+from pellucid.recipes.recipe import RecipeRequest
 from pellucid.recipes.spanish import tatoeba
 from pellucid.recipes.spanish.sentences import PAIRS
 from pellucid.recipes.spanish.tatoeba import (
@@ -76,7 +76,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {
+    settings = {
         "size": "tiny",
         "encoder": {"hidden_size": 4, "embedding_size": 4},
         "attention": {"size": 4},
@@ -84,18 +84,18 @@ def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeyp
         "training": {"epochs": 2},
         "search": {"max_length": 12},
     }
-    monkeypatch.setattr(
-        tatoeba, "load_recipe_config", lambda name, settings: load_recipe_config(name, {**settings, **small})
-    )
     monkeypatch.setattr(tatoeba, "run_jobs", run_jobs_serially)
     out = tmp_path / "out"
-    lines = list(find_recipe("spanish-tatoeba")(RecipeRequest(out, data=data)))
+    lines = list(find_recipe("spanish-tatoeba")(RecipeRequest(out, data=data, settings=settings)))
     assert [line.split(",")[0] for line in lines[:2]] == ["words", "subwords"]
     report = json.loads((out / "report.json").read_text())
     for run in report["runs"]:
         assert run["test"]["sentences"] == 3 and 0 <= run["test"]["chrf"] <= 100 and run["epochs"] == pytest.approx(2)
         assert "refs:" in run["test"]["bleu_signature"] or "nrefs" in run["test"]["bleu_signature"]
     subwords = load(out / "runs" / "subwords-seed-1")
+    assert (subwords.config.size, subwords.config.decoder.hidden_size) == ("tiny", 8)
+    assert subwords.config.decoder.tie_embeddings, "the other settings are those of the recipe"
+    assert "These settings are not those of the recipe: size = 'tiny'" in (out / "report.html").read_text("utf-8")
     assert subwords.vocabularies.pieces.target is not None
     (trace,) = subwords.predict(["My cat sleeps."])
     assert "".join(trace.source) == "My cat sleeps."

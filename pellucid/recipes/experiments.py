@@ -129,12 +129,23 @@ def change_settings(suite: ExperimentSuite, request: RecipeRequest) -> Experimen
     if not request.settings:
         return suite
     experiments = [
-        experiment._replace(settings=_merge_settings(experiment.settings, request.settings))
+        experiment._replace(settings=merge_settings(experiment.settings, request.settings))
         for experiment in suite.experiments
     ]
-    changes = ", ".join(f"{key} = {quote(value)}" for key, value in list_settings(request.settings))
-    introduction = f"{suite.introduction}\n\nThese settings are not those of the recipe: {changes}."
-    return suite._replace(experiments=experiments, introduction=introduction)
+    return suite._replace(experiments=experiments, introduction=name_changes(suite.introduction, request.settings))
+
+
+def name_changes(introduction: str, settings: Mapping[str, Any]) -> str:
+    """Return the introduction of a report with a paragraph that names settings of the request; unchanged without any.
+
+    Args:
+        introduction: Introduction of the recipe.
+        settings: Settings of the request, nested like a configuration.
+    """
+    if not settings:
+        return introduction
+    changes = ", ".join(f"{key} = {quote(value)}" for key, value in list_settings(settings))
+    return f"{introduction}\n\nThese settings are not those of the recipe: {changes}."
 
 
 def list_settings(tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -150,8 +161,13 @@ def list_settings(tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def _merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings with changes."""
+def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with changes.
+
+    Args:
+        settings: Settings, nested like a configuration.
+        changes: Settings that take precedence.
+    """
     merged = dict(settings)
     for name, value in changes.items():
         merged[name] = {**merged.get(name, {}), **value} if isinstance(value, Mapping) else value

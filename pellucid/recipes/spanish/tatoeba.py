@@ -23,7 +23,7 @@ from pellucid.evaluation.metrics import CorpusScore, Evaluation, bleu, chrf, eva
 from pellucid.files import make_folder, write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.recipes.experiments import DataSplits
+from pellucid.recipes.experiments import DataSplits, merge_settings, name_changes
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.published_data import describe_download
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
@@ -379,21 +379,22 @@ def run_tatoeba(request: RecipeRequest) -> Iterator[str]:
         InputError: A name in `only` is unknown; or as in `run_jobs`.
         DataError: The sentences are missing or damaged.
         RunError: A file cannot be written.
+        ConfigError: A setting of the request is invalid together with those of the recipe.
     """
     jobs = [(f"{system.name}, seed {system.config.seed}", system) for system in _plan_systems(request)]
-    results = []
+    results, introduction = [], name_changes(INTRODUCTION, request.settings)
     for result in run_jobs(train_system, jobs, request):
         results.append(result)
         title = f"{TITLE}: {_result_name(result)}"
         write_report(
             result.system.folder / "report.html",
-            run_report(result.system.folder, result.scored_run, title, INTRODUCTION),
+            run_report(result.system.folder, result.scored_run, title, introduction),
         )
         yield _result_line(result)
     write_json(request.out / "report.json", {"name": NAME, "runs": [_result_json(result) for result in results]})
     last = results[-1]
     page = run_report(
-        last.system.folder, last.scored_run, TITLE, f"{INTRODUCTION}\n\nExamples below: {_result_name(last)}."
+        last.system.folder, last.scored_run, TITLE, f"{introduction}\n\nExamples below: {_result_name(last)}."
     )
     summary = [
         (f"BLEU, {_result_name(result)}", f"{result.test.bleu.score:.2f} (test, beam size {BEAM_SIZE})")
@@ -422,7 +423,7 @@ def _plan_systems(request: RecipeRequest) -> list[TranslationSystem]:
             systems.append(
                 TranslationSystem(
                     name=name,
-                    config=load_recipe_config(NAME, settings),
+                    config=load_recipe_config(NAME, merge_settings(settings, request.settings)),
                     files=TrainingFiles(folder / "train.tsv", folder / "dev.tsv"),
                     folder=request.out / "runs" / f"{name}-seed-{seed}",
                     as_words=as_words,
