@@ -51,6 +51,7 @@ def test_a_byte_order_mark_on_standard_input_stays() -> None:
     text = b"\xef\xbb\xbf" + b"one\n"
     assert predict_text(stdin=text).out == f"\ufeff{outputs('one')[0]}\n"
     assert predict_text("-f", "tsv", stdin=text).out.startswith("1\t0\t3\t")
+    assert predict_text(stdin=b"\xef\xbb\xbf").out == "\ufeff", "also if nothing follows"
 
 
 def test_a_line_break_in_an_output_ends_no_line(tmp_path: Path) -> None:

@@ -1134,7 +1134,8 @@ def test_standard_input_has_no_header() -> None:
 
 def test_a_byte_order_mark_is_removed_from_sources() -> None:
     assert parse_source_items(b"\xef\xbb\xbfa\n") == [("a", "")]
-    assert parse_source_items(b"\xef\xbb\xbf") == [("", "")]
+    assert parse_source_items(b"\xef\xbb\xbf") == [], "a mark without a line is an empty file"
+    assert parse_source_items(b"\xef\xbb\xbf\n") == [("", "")]
     with pytest.raises(DataError, match=r"^<stdin> is UTF-16 text: save it as plain text in UTF-8$"):
         parse_source_items("\ufeffa\n".encode("utf-16-le"))
 

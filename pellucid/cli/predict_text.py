@@ -81,8 +81,9 @@ def write_decoded_text(
         if bad_index is not None and on_bad_line == "stop":
             effect = SKIPPED_LINES[output_format]
             raise DataError(f"{group[bad_index]} (--on-bad-line skip continues, and writes {effect} for such a line)")
-    if output_format == "csv" and not line_number:
-        sys.stdout.write(format_csv([_column_names(decoder.min_confidence is not None)]))
+    if not line_number:  # the loop has not written what precedes the first line
+        names = format_csv([_column_names(decoder.min_confidence is not None)])
+        sys.stdout.write({"text": text.byte_order_mark, "csv": names}.get(output_format, ""))
     print_message(f"{count_noun(counts.num_words, 'word')} in {count_noun(line_number, 'line')}")
     counts.report(decoder.min_confidence)
 

@@ -359,7 +359,7 @@ def _checked_bytes(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def check_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Yield lines, the first without a byte order mark.
+    """Yield lines, the first without a byte order mark; none for an input that has nothing else.
 
     Args:
         lines: The lines.
@@ -371,7 +371,8 @@ def check_lines(lines: Iterable[bytes], name: str) -> Iterator[bytes]:
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE_BYTES:
             raise DataError(f"{name}:{number}: the line has more than {MAX_LINE_BYTES:,} bytes: is this a text file?")
-        yield line if number > 1 else _first_line(line, name)
+        if number > 1 or (line := _first_line(line, name)):
+            yield line
 
 
 def _first_line(line: bytes, name: str) -> bytes:
