@@ -358,7 +358,10 @@ TARGETS: tuple[Target, ...] = (
         lambda _: with_variants(CSV, len(TABLE_VARIANTS)),
     ),
     Target("json-lines", READERS, "json", targets.check_json_lines, lambda _: with_variants(JSON_LINES, 3)),
-    Target("parquet", READERS, "text", targets.check_parquet, lambda _: with_variants(parquet_seeds(), 2)),
+    Target(
+        *("parquet", READERS, "text", targets.check_parquet, lambda _: with_variants(parquet_seeds(), 2)),
+        reserved_memory=8192,  # pyarrow reserves what the header of a page claims, at most 2 GiB, before it reads
+    ),
     Target("gzip", ("pellucid.data.lines",), "gzip", targets.check_gzip, lambda _: with_variants(gzip_seeds())),
     Target(
         *("parallel", READERS, "text", targets.check_parallel),

@@ -200,14 +200,15 @@ def describe_failure(error: BaseException) -> Failure:
 # --- processes
 
 
-def limit_process(limits: Limits) -> None:
+def limit_process(limits: Limits, reserved_memory: int) -> None:
     """Limit the memory of this process, and write its stack if a time limit ends it.
 
     Args:
         limits: Limits of one input.
+        reserved_memory: Address space in MiB that a library may reserve beyond the limit.
     """
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    size = pages * resource.getpagesize() + limits.memory * 2**20
+    size = pages * resource.getpagesize() + (limits.memory + reserved_memory) * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable()
@@ -229,7 +230,7 @@ def run_mutations(name: str, state: Path, seconds: float, seed: int, limits: Lim
     rng = random.Random(f"{seed} {name} {counts['inputs']}")
     corpus = folder.inputs() or runner.target.seeds(state / "seeds" / "run")
     runner.run(corpus[0])  # loads what the target needs
-    limit_process(limits)
+    limit_process(limits, runner.target.reserved_memory)
     outcomes, started = set[str](), time.process_time()
     memory = _peak_memory()
     failures = {path.read_bytes() for path in folder.failures.glob("*.input")}
@@ -278,6 +279,9 @@ def run_within_limits(content: bytes, runner: InputRunner, folder: TargetFolder,
     signal.setitimer(signal.ITIMER_PROF, limits.seconds)
     outcome = runner.run(content)
     signal.setitimer(signal.ITIMER_PROF, 0)
+    if runner.target.reserved_memory and (used := _peak_memory() // 1024) > limits.memory:
+        Path("/proc/self/clear_refs").write_text("5")  # the next peak is that of the next input
+        return Failure("too much memory", f"{used} MiB of resident memory")
     return outcome
 
 
@@ -318,7 +322,7 @@ def run_atheris(name: str, state: Path, seconds: float, seed: int, limits: Limit
         folder.add_input(content)
     others = folder.inputs()
     runner.run(others[0])
-    limit_process(limits)
+    limit_process(limits, runner.target.reserved_memory)
     start = written = time.process_time()
 
     def mutate_input(content: bytes, max_size: int, number: int) -> bytes:
