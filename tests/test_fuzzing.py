@@ -183,7 +183,7 @@ target = Target("vectors", (), "text", check, lambda run: [b"four"])
 runner, folder = fuzzing.InputRunner("vectors", Path(sys.argv[2])), fuzzing.TargetFolder(Path(sys.argv[2]), "vectors")
 runner.target = target
 limits = fuzzing.Limits(seconds=0.3, memory=1000)
-fuzzing.limit_process(limits)
+fuzzing.limit_process(limits, reserved_memory=0)
 failure = fuzzing.run_within_limits(b"four", runner, folder, limits)
 folder.add_failure(b"four", failure)
 fuzzing._minimize_failure(b"four", failure, runner, folder, limits)
@@ -201,6 +201,38 @@ def test_a_shorter_input_that_hangs_ends_the_process_and_is_kept(tmp_path: Path)
     assert len(folder.current.read_bytes()) < 4
     [record] = folder.failure_records()
     assert record["key"].startswith("ValueError") and Path(record["input"]).read_bytes() == b"four"
+
+
+RESERVING_WORKER = """
+import mmap, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from benchmarks import fuzzing
+from benchmarks.fuzz_targets import Target
+
+def check(content, folder):
+    with mmap.mmap(-1, 600 * 2**20) as memory:
+        for position in range(0, len(memory), mmap.PAGESIZE) if content == b"used" else ():
+            memory[position] = 1
+    return "read"
+
+target = Target("vectors", (), "text", check, lambda run: [b"kept"], reserved_memory=1000)
+runner, folder = fuzzing.InputRunner("vectors", Path(sys.argv[2])), fuzzing.TargetFolder(Path(sys.argv[2]), "vectors")
+runner.target = target
+limits = fuzzing.Limits(seconds=20.0, memory=500)
+fuzzing.limit_process(limits, target.reserved_memory)
+outcomes = [fuzzing.run_within_limits(content, runner, folder, limits) for content in (b"kept", b"used", b"kept")]
+print([outcome if isinstance(outcome, str) else outcome.key for outcome in outcomes])
+"""
+
+
+@pytest.mark.slow
+def test_memory_that_is_reserved_and_not_used_is_no_failure(tmp_path: Path) -> None:
+    state()
+    (tmp_path / "seeds").symlink_to(shared_folder() / "fuzzing" / "seeds")
+    command = [sys.executable, "-c", RESERVING_WORKER, str(ROOT), str(tmp_path)]
+    result = subprocess.run(command, check=True, capture_output=True, timeout=60, text=True)
+    assert result.stdout.split("\n")[0] == "['read', 'too much memory', 'read']", result.stderr
 
 
 DYING_WORKER = """
