@@ -22,7 +22,7 @@ from trained_runs import (
 
 import pellucid
 from pellucid.config.settings import Config, DataConfig
-from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.config.task_settings import pair_ngram_notes, uses_pair_ngram
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.transducer import Transducer, require_transducer
@@ -39,7 +39,14 @@ from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.runtime.run_reader import read_run
 from pellucid.training import model_card, pair_ngram_training, session, validation_sample
-from pellucid.training.events import ConfidenceFitted, FileSaved, PairNgramFitted, PairNgramWeighted, TrainingStopped
+from pellucid.training.events import (
+    ConfidenceFitted,
+    FileSaved,
+    ModelBuilt,
+    PairNgramFitted,
+    PairNgramWeighted,
+    TrainingStopped,
+)
 from pellucid.training.loop import TrainingState
 from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
 from pellucid.training.session import train_run
@@ -272,6 +279,35 @@ def test_the_network_alone_is_kept_where_it_is_as_good(tmp_path: Path) -> None:
 def test_only_sequences_without_features_have_a_pair_ngram_model(settings: dict[str, object], expected: bool) -> None:
     config: Config = build_config({"size": "tiny", **settings}, origin="test")
     assert uses_pair_ngram(config) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"data": {"features_column": "3"}}, "it does not read features (data.features_column)"),
+        ({"decoder": {"pointer_generator": True}}, "it cannot copy source symbols (decoder.pointer_generator)"),
+        ({"data": {"features_column": "3"}, "training": {"pair_ngram": False}}, ""),
+        ({"data": {"context_words": 1}}, ""),
+        ({"task": "tag"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_setting_that_excludes_the_pair_ngram_model_is_named(settings: dict[str, object], reason: str) -> None:
+    """Regression test: the pair n-gram model was left out without a message."""
+    config: Config = build_config({"size": "tiny", **settings}, origin="test")
+    note = f"no pair n-gram model is fitted, because {reason}: the network ranks its outputs alone"
+    assert pair_ngram_notes(config) == ([note] if reason else [])
+
+
+def test_a_training_with_features_says_that_it_has_no_pair_ngram_model(tmp_path: Path) -> None:
+    examples = [example._replace(features="N") for example in make_copy_examples(20, seed=1)]
+    files = DataFiles(write_pairs(tmp_path / "train.tsv", examples), write_pairs(tmp_path / "dev.tsv", examples[:5]))
+    config = make_small_config({"epochs": 1, "pair_ngram": True}, data={"features_column": "3"})
+    (note,) = pair_ngram_notes(config)
+    for is_finished in (False, True):
+        built = next(event for event in train_run(files, tmp_path / "run", config) if isinstance(event, ModelBuilt))
+        assert (note in built.warnings) == (not is_finished)
+        train_to_end(files, tmp_path / "run", config)
 
 
 def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(

@@ -37,6 +37,7 @@ from pellucid.training.events import (
     FileRead,
     FileSaved,
     ModelBuilt,
+    PairNgramFitted,
     RunEvent,
     SizeChosen,
     SizeMeasurementSkipped,
@@ -306,6 +307,16 @@ def test_parallel_trainings_print_their_updates_to_a_file(stream: TextIO) -> Non
     clock.now += MAX_PREPARATION_SILENCE
     progress.print_due_lines()
     assert written_text(stream).splitlines()[-1] == "still running"
+
+
+def test_a_member_without_a_pair_ngram_model_is_named(stream: TextIO) -> None:
+    """Regression test: a training alone said that no model could be fitted, the members of an ensemble did not."""
+    console = PipeSafeConsole(stream)
+    progress = MultiProgress(console, build_progress_bars(console))
+    progress.report("seed-1", PairNgramFitted(40, 40, 0.0, 0))
+    progress.report("seed-2", PairNgramFitted(0, 40, 0.0, 0))
+    (line,) = written_text(stream).splitlines()
+    assert line.startswith("seed-2: pair n-gram: no model, since ") and line.endswith("the network decodes alone")
 
 
 def test_validations_of_parallel_trainings_have_epoch_and_remaining_time(stream: TextIO) -> None:

@@ -723,8 +723,8 @@ class MultiProgress:
     def report(self, name: str, event: RunEvent) -> None:
         """Update the row of a training (`update_row`), and print a line for some events.
 
-        These are the network's size with warnings, the weight of the pair n-gram model, the end, and, without a
-        terminal, each validation.
+        These are the network's size with warnings, a pair n-gram model that could not be fitted, the weight of one, the
+        end, and, without a terminal, each validation.
 
         Args:
             name: Name of the training, unique among those shown.
@@ -746,7 +746,11 @@ class MultiProgress:
             case ValidationCompleted() if not self.is_live:
                 line = validation_line(event, self.paces.get(name), self.console.clock(), short=True)
                 self.print_line(f"{name}: {line}")
-            case PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted():
+            case PairNgramFitted() if event.examples:
+                pass  # its weight follows
+            case (
+                PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted()
+            ):
                 self.print_line(f"{name}: {other_line(event)}")
             case TrainingStopped():
                 self.print_line(f"{name}: {stop_line(event, name in self.finished)}")
