@@ -30,8 +30,10 @@ from pellucid.errors import RunError
 from pellucid.export import onnx_export
 from pellucid.pair_ngram import model as pair_ngram_model
 from pellucid.pair_ngram.predictor import fit_encoded_examples
-from pellucid.reporting.progress import pair_ngram_line
+from pellucid.reporting.progress import pair_ngram_line, training_progress
 from pellucid.run_folder import predictor_loader, run_parts
+from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import load_run_log, read_log
 from pellucid.run_folder.pair_ngram_file import PROVISIONAL_WEIGHT, SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
@@ -46,6 +48,7 @@ from pellucid.training.events import (
     PairNgramFitted,
     PairNgramWeighted,
     TrainingStopped,
+    ValidationCompleted,
 )
 from pellucid.training.loop import TrainingState
 from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
@@ -227,6 +230,39 @@ def test_an_unfinished_run_predicts_with_the_provisional_weight(
     train_to_end(files, folder, CONFIG)
     assert_runs_identical(folder, finished)
     assert load(folder).pair_ngram_weight == chosen
+
+
+def test_a_training_that_ended_before_the_choice_of_the_weight_is_completed(
+    finished: Path, files: DataFiles, tmp_path: Path
+) -> None:
+    """Regression test: it counted as finished, and its outputs were ranked with the weight 0.5 without a message."""
+    folder = tmp_path / "run"
+    events = train_run(files, folder, CONFIG)
+    for event in events:
+        if isinstance(event, ValidationCompleted) and event.progress.finished:
+            break
+    events.close()
+    (unfinished,) = find_unfinished(folder)
+    assert unfinished.made_all_updates and unfinished.update == unfinished.max_updates == 10
+    message = (
+        f"{folder}: the weight of the pair n-gram model is not chosen yet, and is 0.5 until then; the training command "
+        "chooses it"
+    )
+    for load_run in (load, load_runtime):
+        with pytest.warns(UserWarning) as caught:
+            assert load_run(folder).pair_ngram_weight == PROVISIONAL_WEIGHT
+        assert [str(warning.message) for warning in caught] == [message]
+    with lock_run_folder(folder):
+        (running,) = find_unfinished(folder)
+    assert str(running).endswith("is 0.5 until then; the training still runs")
+    lines = tmp_path / "lines.txt"
+    with lines.open("w", encoding="utf-8") as stream, training_progress(stream) as reporter:
+        for event in train_run(files, folder, CONFIG):
+            reporter.report(event)
+    text = lines.read_text("utf-8")
+    assert "pair n-gram: weight 0." in text and "nothing to do" not in text
+    assert_runs_identical(folder, finished)
+    assert find_unfinished(folder) == []
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged", "foreign"])

@@ -323,6 +323,7 @@ class ProgressReporter:
             case (
                 PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted()
             ):
+                self.is_finished = False  # a run without its last files was not finished
                 self._print_line(other_line(event))
             case TrainingStopped():
                 self._print_line(stop_line(event, self.is_finished))
@@ -751,6 +752,7 @@ class MultiProgress:
             case (
                 PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted()
             ):
+                self.finished.discard(name)  # a run without its last files was not finished
                 self.print_line(f"{name}: {other_line(event)}")
             case TrainingStopped():
                 self.print_line(f"{name}: {stop_line(event, name in self.finished)}")

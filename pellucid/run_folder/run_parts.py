@@ -17,6 +17,7 @@ from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
+from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
@@ -152,7 +153,8 @@ def with_confidence(predictor: PredictorT, identity: ModelIdentity) -> Predictor
 def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -> PredictorT:
     """Return the ensemble of a folder with the weight of its pair n-gram model and with its confidence.
 
-    A training writes both at its end. Those of other members are not used, and a warning says so.
+    A training writes both at its end. Those of other members are not used, and a warning says so; so does one if the
+    members are trained, and the weight is not chosen.
 
     Args:
         predictor: Predictor of the members.
@@ -164,6 +166,13 @@ def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -
     """
     record = read_ensemble_record(folder / ENSEMBLE)
     if not record.fingerprint:  # its training is unfinished, or of an earlier version
+        has_weight = isinstance(predictor, BaseTransducer) and predictor.pair_ngram_weight > 0
+        if has_weight and not find_unfinished(folder):  # the weights of unfinished members are named with these
+            warnings.warn(
+                f"{folder}: the weight of the pair n-gram model of the ensemble is not chosen yet, and is the mean of "
+                "its members' weights until then; the training command chooses it",
+                stacklevel=3,
+            )
         return predictor
     if record.fingerprint != fingerprint:
         warnings.warn(
