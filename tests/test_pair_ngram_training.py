@@ -1,5 +1,6 @@
 """training/pair_ngram_training.py: the pair n-gram model of a training, its weight, and lost or foreign files."""
 
+import json
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import run_pellucid
 from trained_runs import (
     DataFiles,
     assert_runs_identical,
@@ -263,6 +265,42 @@ def test_a_training_that_ended_before_the_choice_of_the_weight_is_completed(
     assert "pair n-gram: weight 0." in text and "nothing to do" not in text
     assert_runs_identical(folder, finished)
     assert find_unfinished(folder) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_commands_without_the_pair_ngram_model_need_no_file_of_it(
+    finished: Path, files: DataFiles, tmp_path: Path, damage: str
+) -> None:
+    """Regression test: they were refused."""
+    folder = copy_run_folder(finished, tmp_path / "run")
+    alone = ("--no-pair-ngram",)
+    commands = [
+        ("predict", files.valid, *alone),
+        ("predict", files.valid, "--sample", "1"),
+        ("score", files.valid),
+        ("evaluate", files.valid, "--json", *alone),
+    ]
+    expected = [run_pellucid(name, folder, *arguments) for name, *arguments in commands]
+    assert all(result.code == 0 and "left out" not in result.err for result in expected)
+    if damage == "missing":
+        (folder / PAIR_NGRAM).unlink()
+    else:
+        (folder / PAIR_NGRAM).write_bytes((folder / PAIR_NGRAM).read_bytes()[:-9])
+    for (name, *arguments), before in zip(commands, expected, strict=True):
+        result = run_pellucid(name, folder, *arguments)
+        warning = f"pellucid: the pair n-gram model is left out, and not needed here: {folder / PAIR_NGRAM}"
+        assert result.code == 0 and result.err.count(warning) == 1, result
+        if name == "evaluate":
+            values, former = json.loads(result.out), json.loads(before.out)
+            assert values["exact_match"] == former["exact_match"]
+            assert values["pair_ngram"] is None and former["pair_ngram"] is not None
+        else:
+            assert result.out == before.out
+    for name in ("predict", "evaluate"):
+        result = run_pellucid(name, folder, files.valid)
+        assert result.code == 2 and str(folder / PAIR_NGRAM) in result.err, result
+    with pytest.warns(UserWarning, match="the pair n-gram model is left out"):
+        assert load_runtime([folder, finished], needs_pair_ngram=False).pair_ngram is not None
 
 
 @pytest.mark.parametrize("damage", ["missing", "damaged", "foreign"])
