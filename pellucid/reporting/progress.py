@@ -44,6 +44,7 @@ from pellucid.training.events import (
     ValidationCompleted,
 )
 
+from pellucid.training.loop import max_updates
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
 FEW_UPDATES = 1000
@@ -408,13 +409,11 @@ class ProgressReporter:
 
     def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
-        epochs = round(event.epochs, 1) or event.epochs
         left = "" if event.seconds_left is None else f", and {format_duration(event.seconds_left)} from now"
         if event.seconds_left == 0 and not event.progress.update:
             left = ", but the time is over already, so that one update is made"
         self._print_line(
-            f"training for at most {epochs:g} {'epoch' if epochs == 1 else 'epochs'}, "
-            f"{count_noun(event.updates, 'update')}{left}"
+            f"training for at most {format_epochs(event.epochs)}, {count_noun(event.updates, 'update')}{left}"
         )
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
         self.pace = TrainingPace(event, self.console.clock())
@@ -442,6 +441,16 @@ def training_state(event: ModelBuilt) -> str:
     """
     return "finished run" if event.is_finished else "resumed" if event.resumed else "new run"
 
+def format_epochs(epochs: float) -> str:
+    """Return a number of epochs with a decimal, or more if it is near 0: "1 epoch", "29.3 epochs", "0.02 epochs".
+
+    Args:
+        epochs: Number of epochs, at least 0.
+    """
+    number = f"{epochs:,.1f}".removesuffix(".0") if epochs >= 0.05 or not epochs else f"{epochs:.1g}"
+    return f"{number} {'epoch' if number == '1' else 'epochs'}"
+
+
 
 def size_line(event: SizeChosen) -> str:
     """Describe the size that was chosen for a time limit: its epochs and updates, and why it is no larger one.
@@ -449,12 +458,10 @@ def size_line(event: SizeChosen) -> str:
     Args:
         event: The choice.
     """
-    fits = f"about {event.epochs:,.1f} epochs in {event.time_limit}"
+    fits = f"about {format_epochs(event.epochs)} in {event.time_limit}"
     if event.epochs >= event.max_epochs:
-        maximum = f"{event.max_epochs:,.1f}".removesuffix(".0")
-        epochs = "epoch" if maximum == "1" else "epochs"
-        fits = f"the time of {event.time_limit} suffices for the maximum of {maximum} {epochs}"
-    updates = count_noun(round(min(event.epochs, event.max_epochs) * event.updates_per_epoch), "update")
+        fits = f"the time of {event.time_limit} suffices for the maximum of {format_epochs(event.max_epochs)}"
+    updates = count_noun(max_updates(min(event.epochs, event.max_epochs), event.updates_per_epoch), "update")
     alone = "" if event.has_one_process else ", at the speed of one process alone on this machine"
     reason, needed = "", round(event.needed_updates)
     if event.epochs * event.updates_per_epoch < event.needed_updates:
