@@ -159,7 +159,7 @@ def test_the_line_does_not_say_more_than_the_choice() -> None:
     line = pair_ngram_line(PairNgramWeighted(0.0, 98.0, 98.0, 90.0, 100))
     assert line == (
         "pair n-gram: no weight above 0 is chosen on 100 different validation sources: exact match 98.00 % by the "
-        "network alone, 90.00 % by the scores of the pair n-gram model alone"
+        "network alone, 90.00 % if the pair n-gram model alone ranks the outputs of both"
     )
 
 

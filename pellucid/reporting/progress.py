@@ -538,13 +538,14 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         examples = f"{limited}{count_noun(event.available, 'example')}"
         sources = count_noun(event.sources, "validation source")
         score = f", exact match {event.exact_match:.2f} % on {sources} without the network" if event.sources else ""
-        return f"pair n-gram: fitted to {examples}{score}"
+        skipped = f"; it skips unknown symbols of {event.num_uncovered:,} of them" if event.num_uncovered else ""
+        return f"pair n-gram: fitted to {examples}{score}{skipped}"
     if not event.sources:
         return "pair n-gram: weight 0, since no validation source has a symbol"
     sources = count_noun(event.sources, "different validation source")
     alone = (
         f"{event.network_exact_match:.2f} % by the network alone, "
-        f"{event.pair_ngram_exact_match:.2f} % by the scores of the pair n-gram model alone"
+        f"{event.pair_ngram_exact_match:.2f} % if the pair n-gram model alone ranks the outputs of both"
     )
     if not event.weight:
         return f"pair n-gram: no weight above 0 is chosen on {sources}: exact match {alone}"

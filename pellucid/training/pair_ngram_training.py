@@ -94,7 +94,10 @@ def fit_training_pair_ngram(state: TrainingState) -> FittedPairNgram:
     correct = [
         bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)
     ]
-    return FittedPairNgram(model, PairNgramFitted(num_fitted, available, _percentage(correct), len(correct)))
+    encoded = (vocabularies.source.encode(predictor.tokenizers.source.split(each.source)) for each in sources)
+    num_uncovered = sum(not model.covers_source(ids) for ids, _ in zip(encoded, correct, strict=False))
+    event = PairNgramFitted(num_fitted, available, _percentage(correct), len(correct), num_uncovered=num_uncovered)
+    return FittedPairNgram(model, event)
 
 
 class WeightedPairNgram(NamedTuple):
