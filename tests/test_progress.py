@@ -18,10 +18,9 @@ import pytest
 from trained_runs import copy_task_run, train_to_end, write_copy_files
 
 from pellucid.config.settings import TaskName
-from pellucid.data.readers import BadLine
+from pellucid.data.readers import MAX_LISTED_BAD_LINES, BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.reporting.progress import (
-    MAX_LISTED_BAD_LINES,
     MAX_PREPARATION_SILENCE,
     MAX_SILENCE,
     MultiProgress,
@@ -46,8 +45,8 @@ from pellucid.training.events import (
     TrainingStopped,
     UpdateCompleted,
     ValidationCompleted,
-from pellucid.training.loop import max_updates
 )
+from pellucid.training.loop import max_updates
 
 METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90.0, "loss": 0.5}
 
@@ -389,12 +388,12 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
     long = chosen._replace(time_limit="1h", epochs=5000.0, max_epochs=57.0, next_larger_size=None)
     line = "size small: the time of 1h suffices for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
     assert report_to_file(long) == f"{line} 57 epochs, 11,400 updates of 32 examples each\n"
+    assert report_to_file(long._replace(max_epochs=1.0)) == f"{line} 1 epoch, 200 updates of 32 examples each\n"
     # Regression test: the size line rounded numbers of updates and epochs, the training rounded them up.
     part = long._replace(max_epochs=1.25, updates_per_epoch=25.0)
     assert report_to_file(part) == f"{line} 1.2 epochs, 32 updates of 32 examples each\n"
     training = report_to_file(TrainingStarted(Progress(), 1.25, max_updates(1.25, 25)))
     assert training == "training for at most 1.2 epochs, 32 updates\n"
-    assert report_to_file(long._replace(max_epochs=1.0)) == f"{line} 1 epoch, 200 updates of 32 examples each\n"
     started = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=False))
     assert started == "choosing the size for 45s: 7,600 examples, by the speed of a few updates\n"
     compiling = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=True))

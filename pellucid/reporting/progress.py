@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from pellucid.argument_checks import argument_error
 from pellucid.config.settings import TaskName
 from pellucid.config.training_types import METRIC_TYPES, format_metric, is_custom_metric
+from pellucid.data.readers import MAX_LISTED_BAD_LINES
 from pellucid.errors import count_noun, quote
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
@@ -43,14 +44,12 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-
 from pellucid.training.loop import max_updates
+
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
 FEW_UPDATES = 1000
 """Number of updates below which the time limit of a training is called too short."""
-MAX_LISTED_BAD_LINES = 5
-"""Maximum number of listed bad lines."""
 MAX_SILENCE = 30.0
 """Maximum number of seconds without a line, if the stream is not a terminal."""
 MAX_PREPARATION_SILENCE = 60.0
@@ -441,6 +440,7 @@ def training_state(event: ModelBuilt) -> str:
     """
     return "finished run" if event.is_finished else "resumed" if event.resumed else "new run"
 
+
 def format_epochs(epochs: float) -> str:
     """Return a number of epochs with a decimal, or more if it is near 0: "1 epoch", "29.3 epochs", "0.02 epochs".
 
@@ -449,7 +449,6 @@ def format_epochs(epochs: float) -> str:
     """
     number = f"{epochs:,.1f}".removesuffix(".0") if epochs >= 0.05 or not epochs else f"{epochs:.1g}"
     return f"{number} {'epoch' if number == '1' else 'epochs'}"
-
 
 
 def size_line(event: SizeChosen) -> str:
