@@ -196,7 +196,7 @@ def _missing_outputs(
     ]
 
 
-def rank_by_both(
+def rank_by_interpolation(
     hypotheses: Sequence[Hypothesis], pair_ngram: Sequence[float], weight: float, nbest: int
 ) -> list[Hypothesis]:
     """Return the best hypotheses of one source by both models, the best first; truncated ones follow the finished ones.
@@ -220,7 +220,9 @@ def rank_by_both(
     ]
 
 
-def edits_of_best(candidates: Sequence[CandidateScores], edits: Sequence[Sequence[int]], weight: float) -> list[int]:
+def best_candidate_edits(
+    candidates: Sequence[CandidateScores], edits: Sequence[Sequence[int]], weight: float
+) -> list[int]:
     """Return, for each source, the edits between the best candidate by both models and the nearest reference.
 
     Args:
@@ -249,7 +251,7 @@ def choose_weight(candidates: Sequence[CandidateScores], edits: Sequence[Sequenc
         w*, the smallest of equally good weights, if q(w*) > q(0): more outputs are correct than by the network alone,
         or as many with fewer edits, which decides if few sources were decoded. Otherwise 0.
     """
-    counts = [edits_of_best(candidates, edits, weight) for weight in WEIGHTS]
+    counts = [best_candidate_edits(candidates, edits, weight) for weight in WEIGHTS]
     scores = np.array([(sum(count == 0 for count in row), -sum(row)) for row in counts])
     padded = np.pad(scores, ((1, 1), (0, 0)), mode="edge")
     smoothed = (padded[:-2] + padded[1:-1] + padded[2:]).tolist()

@@ -15,8 +15,8 @@ from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.decoding.pair_ngram_member import (
     CandidateScores,
     PairNgramMember,
+    best_candidate_edits,
     choose_weight,
-    edits_of_best,
 )
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
@@ -154,7 +154,8 @@ def choose_pair_ngram_weight(
     candidates = [_scores(traces) for traces in found]
     weight = choose_weight(candidates, edits)
     interpolated, by_network, by_pair_ngram = (
-        _percentage([count == 0 for count in edits_of_best(candidates, edits, value)]) for value in (weight, 0.0, 1.0)
+        _percentage([count == 0 for count in best_candidate_edits(candidates, edits, value)])
+        for value in (weight, 0.0, 1.0)
     )
     in_predictions = ranks_with_pair_ngram(predictor.config.search)
     return PairNgramWeighted(weight, interpolated, by_network, by_pair_ngram, len(found), in_predictions)
