@@ -5,8 +5,8 @@ For a source x, the candidates y are the outputs of the network's search and of 
     s(y) = (1 − w) log p_network(y|x) + w log p_pair(x, y),
 
 where w is the weight of the pair n-gram model, chosen on the validation set at the end of the training. For an output
-without an alignment, log p_pair is the score of unseen graphones (`PairNgram.score`), so that s(y) never depends on
-the other candidates. Outputs that were truncated at the maximum length follow the finished ones. With the weight 0,
+without an alignment, log p_pair is the score of unseen pairs of symbols (`PairNgram.score`), so that s(y) never depends
+on the other candidates. Outputs that were truncated at the maximum length follow the finished ones. With the weight 0,
 the outputs of the network keep the order of its search, and precede the others: the first ones are those without a
 pair n-gram model.
 
