@@ -111,9 +111,9 @@ def test_the_maximum_number_of_updates_is_the_one_at_which_the_training_ends(epo
         progress = Progress(epoch=update // num_batches, batch=update % num_batches, update=update)
         return is_out_of_epochs(session, progress, num_batches)
 
-    last = max_updates(epochs, num_batches)
+    last = max_updates(epochs, float(num_batches))
     assert is_over(last) and (last == 1 or not is_over(last - 1))
-    assert max_updates(1.1, 10) == 11
+    assert max_updates(1.1, 10.0) == 11
 
 
 def test_training_ends_if_rounding_skips_the_last_validation() -> None:

@@ -392,7 +392,7 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
     # Regression test: the size line rounded numbers of updates and epochs, the training rounded them up.
     part = long._replace(max_epochs=1.25, updates_per_epoch=25.0)
     assert report_to_file(part) == f"{line} 1.2 epochs, 32 updates of 32 examples each\n"
-    training = report_to_file(TrainingStarted(Progress(), 1.25, max_updates(1.25, 25)))
+    training = report_to_file(TrainingStarted(Progress(), 1.25, max_updates(1.25, 25.0)))
     assert training == "training for at most 1.2 epochs, 32 updates\n"
     started = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=False))
     assert started == "choosing the size for 45s: 7,600 examples, by the speed of a few updates\n"

@@ -307,7 +307,7 @@ def fit(state: TrainingState) -> Generator[Event]:
     yield TrainingStarted(
         state.progress,
         state.epochs,
-        max_updates(state.epochs, num_batches),
+        max_updates(state.epochs, float(num_batches)),
         None if math.isinf(seconds_left) else max(0.0, seconds_left),
     )
     with closing(state.batch_loader(plan)) as loader:
