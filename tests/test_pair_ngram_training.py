@@ -155,6 +155,17 @@ def test_a_validation_set_of_empty_sources_has_no_scores(finished: Path) -> None
     assert pair_ngram_line(PairNgramFitted(40, 40, 0.0, 0)) == "pair n-gram: fitted to 40 examples"
 
 
+def test_validation_sources_with_unknown_symbols_are_counted(files: DataFiles, tmp_path: Path) -> None:
+    """Regression test: the model skips such a symbol, and the line of its exact match did not say so."""
+    valid = write_pairs(tmp_path / "dev.tsv", [Example("ab", "ab"), Example("az", "a"), Example("c", "c")])
+    events = train_to_end(DataFiles(files.train, valid), tmp_path / "run", CONFIG)
+    (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
+    assert (fitted.sources, fitted.num_uncovered) == (3, 1)
+    line = "on 3 validation sources without the network; it skips unknown symbols of 1 of them"
+    assert pair_ngram_line(fitted).endswith(line)
+    assert "skips" not in pair_ngram_line(fitted._replace(num_uncovered=0))
+
+
 def test_the_line_does_not_say_more_than_the_choice() -> None:
     line = pair_ngram_line(PairNgramWeighted(0.0, 98.0, 98.0, 90.0, 100))
     assert line == (
