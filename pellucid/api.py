@@ -373,7 +373,7 @@ def score(run: Model, pairs: Pairs, device: Device = "cpu") -> list[Trace]:
         ConfigError: A column is not valid, or the task scores no targets.
         RunError: The run folder is missing, incomplete or damaged.
     """
-    predictor = _load_model(run, device)
+    predictor = _load_model(run, device, needs_pair_ngram=False)
     data = pair_config(predictor.config.data)
     return predictor.score_examples(_read_pairs(pairs, data, predictor.config.data, predictor.vocabularies.columns))
 
@@ -549,11 +549,11 @@ def _good_rows(items: Iterable[Example | BadLine]) -> Iterator[Example]:
         yield item
 
 
-def _load_model(run: Model, device: Device) -> Predictor:
+def _load_model(run: Model, device: Device, needs_pair_ngram: bool = True) -> Predictor:
     """Return a loaded model."""
     if isinstance(run, Predictor):
         return run
-    return load(run, device)
+    return load(run, device, needs_pair_ngram)
 
 
 def _evaluate(

@@ -158,6 +158,9 @@ class RunEvaluation(NamedTuple):
     """Unfinished trainings among the run or the members of the ensemble; unknown for a loaded model."""
     final_updates: FinalUpdates | None = None
     """Number of updates of the training (`read_final_updates`); unknown for a loaded model and for an ensemble."""
+    pair_ngram_weight: float | None = None
+    """Weight of the pair n-gram model in the ranking of the outputs, 0 if it took no part; None without such a model,
+    and if the runs of the placeholder {} have different weights."""
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return the metrics, counts and worst errors as plain values, as `pellucid evaluate --json` prints them.
@@ -168,7 +171,12 @@ class RunEvaluation(NamedTuple):
         worst = [self.assessment.error_record(index) for index in self.assessment.worst_examples(max_errors)]
         provenance = {} if self.provenance is None else {"provenance": self.provenance.to_dict()}
         unfinished = [training.to_dict() for training in self.unfinished]
-        numbers = {**self.counts, "parameters": self.parameters, "seconds": self.seconds}
+        numbers = {
+            **self.counts,
+            "pair_ngram_weight": self.pair_ngram_weight,
+            "parameters": self.parameters,
+            "seconds": self.seconds,
+        }
         results = {**self.assessment.to_dict(), **numbers, **provenance}
         return {**results, "unfinished_trainings": unfinished, "worst": worst}
 
@@ -349,6 +357,7 @@ def join_evaluations(parts: Sequence[RunEvaluation], name: str, short_name: str,
     counts = {key: sum(part.counts[key] for part in parts) for key in parts[0].counts}
     bad_lines = [line for part in parts for line in part.bad_lines]
     seconds = sum(part.seconds for part in parts)
+    weights = {part.pair_ngram_weight for part in parts}
     return parts[0]._replace(
         name=name,
         assessment=assessment,
@@ -358,6 +367,7 @@ def join_evaluations(parts: Sequence[RunEvaluation], name: str, short_name: str,
         parameters=max(part.parameters for part in parts),
         provenance=provenance,
         unfinished=tuple(training for part in parts for training in part.unfinished),
+        pair_ngram_weight=weights.pop() if len(weights) == 1 else None,
     )
 
 
@@ -518,8 +528,10 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
         decoded, metrics = grouped._replace(outputs=outputs), get_task(predictor.config.task).metrics
         assessment = assess_outputs(short_name, decoded, predictor.tokenizers, shared, metrics, texts)
         assessment = _with_acceptance(assessment, predictor, nbest)
+        weight = None
         if isinstance(predictor, Transducer) and predictor.pair_ngram is not None:
             assessment = _with_pair_ngram(assessment, predictor, shared)
+            weight = predictor.pair_ngram_weight if nbest else 0.0  # samples are those of the network
         parameters = sum(map(parameter_count, predictor.networks))
         evaluations.append(
             RunEvaluation(
@@ -530,6 +542,7 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
                 reading.bad_lines,
                 predictor.config,
                 parameters,
+                pair_ngram_weight=weight,
             )
         )
     return evaluations

@@ -405,6 +405,7 @@ def execute_job(task: Callable[[Job, WorkerChannel], Any], job: Job, channel: Wo
 def _run_worker(task: Callable[[Job, WorkerChannel], Any], connection: "Connection[Any, Any]", stop: StopFlag) -> None:
     """Run jobs one after another until the parent kills this process or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process has the handler of its parent
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent has ended
         while True:

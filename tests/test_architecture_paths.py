@@ -130,7 +130,7 @@ def test_each_list_has_steps_of_both_backends(command: str) -> None:
 def test_both_lists_name_the_pair_ngram_model() -> None:
     """It takes part in every training and prediction of sequences, by default."""
     for title, functions in {
-        "predict": ("with_pair_ngram", "_rank_by_both", "propose_outputs", "score_targets"),
+        "predict": ("with_pair_ngram", "_rerank_with_pair_ngram", "propose_outputs", "score_targets"),
         "train": ("fit_training_pair_ngram", "weight_pair_ngram"),
     }.items():
         listed = {re.split(r"[ .]", step.function)[-1] for step in read_steps(TITLES[title])}

@@ -537,11 +537,14 @@ def test_a_pair_ngram_model_of_weight_zero_takes_no_part_in_predictions(tmp_path
 def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> None:
     """The switch of the command line leaves the model of a run out."""
     run, _ = copy_with_pair_ngram(tmp_path / "run", 0.5)
-    counts = []
-    for flags in ((), ("--pair-ngram",), ("--no-pair-ngram",)):
-        result = run_pellucid("evaluate", run, digits_run().files.valid, "--json", *flags)
-        counts.append(json.loads(result.out)["ranked_with_pair_ngram"])
-    assert counts[0] == counts[1] > 0 and counts[2] == 0
+    counts, weights = [], []
+    for flags in ((), ("--pair-ngram",), ("--no-pair-ngram",), ("--sample", "1")):
+        values = json.loads(run_pellucid("evaluate", run, digits_run().files.valid, "--json", *flags).out)
+        counts.append(values["ranked_with_pair_ngram"])
+        weights.append(values["pair_ngram_weight"])
+    assert counts[0] == counts[1] > 0 and counts[2] == counts[3] == 0
+    assert weights == [0.5, 0.5, 0.0, 0.0]  # regression test: the JSON lacked the weight
+    assert pellucid.evaluate(digits_run().run, digits_run().files.valid).pair_ngram_weight is None
     assert "ranked with pair ngram" in run_pellucid("evaluate", run, digits_run().files.valid).out
 
 

@@ -1,7 +1,9 @@
 """Messages: control characters are escaped, and failures of standard error do not change the exit code."""
 
 import json
+import os
 import shutil
+import signal
 import unicodedata
 from pathlib import Path
 
@@ -17,7 +19,13 @@ from trained_runs import (
     write_pairs,
 )
 
-from pellucid.cli.messages import BestEffortStream, format_warning, print_message
+from pellucid.cli.messages import (
+    BestEffortStream,
+    TerminationInterrupt,
+    format_warning,
+    handle_stop_signals,
+    print_message,
+)
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
 from pellucid.reporting.display_text import visible_message
@@ -184,3 +192,26 @@ def test_full_stream_is_abandoned_at_the_first_failure() -> None:
         stream = BestEffortStream(full_device)
         assert stream.write("a\n") == 2 and not stream.isatty()
         stream.flush()
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "error"),
+    [(signal.SIGINT, "Ctrl-C", KeyboardInterrupt), (signal.SIGTERM, "SIGTERM", TerminationInterrupt)],
+)
+def test_the_first_signal_requests_a_stop_and_the_second_one_stops(
+    number: int, name: str, error: type[KeyboardInterrupt], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression test: SIGTERM ended a training without a message."""
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    with handle_stop_signals() as interrupt:
+        with pytest.raises(error):
+            os.kill(os.getpid(), number)  # before training has begun
+        interrupt.is_training = True
+        os.kill(os.getpid(), number)
+        assert interrupt.requested and interrupt.signal_number == number
+        with pytest.raises(error):
+            os.kill(os.getpid(), number)
+    assert capsys.readouterr().err == f"pellucid: stopping after this update ({name} again to stop at once)\n"
+    with handle_stop_signals(includes_termination=False):
+        assert signal.getsignal(signal.SIGTERM) == before[1]
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before

@@ -224,6 +224,21 @@ def test_truncated_outputs_are_counted(tmp_path: Path) -> None:
     assert result.err == "pellucid: 1 output truncated at the maximum length\n"
 
 
+def test_truncated_outputs_of_all_ranks_are_counted() -> None:
+    """Regression test: those of n-best lists and of samples that were not the first one had no message and no mark."""
+    for flags in (("--nbest", "3"), ("--sample", "3"), ("--beam-size", "3", "--top-mass", "1")):
+        arguments = ("--max-length", "1", *flags, "--output-format")
+        (first, second) = (
+            json.loads(line) for line in output_lines(predict(*arguments, "jsonl", stdin="one\nnine two\n").out)
+        )
+        num_truncated = sum(not trace["finished"] for trace in [*first, *second])
+        assert num_truncated > sum(not traces[0]["finished"] for traces in (first, second))
+        for output_format in ("text", "tsv", "csv", "jsonl"):
+            result = predict(*arguments, output_format, stdin="one\nnine two\n")
+            message = f"pellucid: {num_truncated} outputs truncated at the maximum length\n"
+            assert result.code == 0 and result.err == message, (flags, output_format)
+
+
 TEXT_WITH_BAD_LINES = b"one\n\xff\xfetwo\nthree\0\nfour\n"
 
 

@@ -1,6 +1,7 @@
 """pellucid train: settings from preset, file and flags; interrupted and killed runs."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,9 @@ from trained_runs import (
     write_pairs,
 )
 
+from pellucid.cli.train import report_interruption
 from pellucid.config.toml import load_config
+from pellucid.run_folder.progress import read_progress
 
 
 def train_command(trained: TrainedRun, run: Path) -> list[object]:
@@ -166,6 +169,34 @@ def test_ctrl_c_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long_run
     assert result.code == 130 and "Traceback" not in result.err and result.out == ""
     assert f"pellucid: interrupted; the same command resumes from {run}" in result.err
     assert (run / "training.safetensors").exists() and num_logged_updates(run) < 500
+    assert run_pellucid(*command).code == 0
+    assert_runs_identical(long_run.run, run)
+
+
+def test_the_message_of_an_interruption_names_the_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copy_task_run().run
+    update = read_progress(run / "training.safetensors").update
+    assert report_interruption(run) == 130 and report_interruption(tmp_path, signal.SIGTERM) == 143
+    assert capsys.readouterr().err.splitlines() == [
+        f"pellucid: interrupted; the same command resumes from {run} (checkpoint of update {update:,})",
+        f"pellucid: stopped by SIGTERM; the same command resumes from {tmp_path}",
+    ]
+
+
+@pytest.mark.slow
+def test_sigterm_saves_a_checkpoint_and_training_resumes(tmp_path: Path, long_run: TrainedRun) -> None:
+    """Regression test: it ended a training without a message, and lost the updates after the last checkpoint."""
+    command, run = train_command(long_run, tmp_path / "run"), tmp_path / "run"
+    with start_command(*command) as process:
+        wait_until(lambda: num_logged_updates(run) >= 30, process)
+        process.send_signal(signal.SIGTERM)
+        result = wait_for_exit(process)
+    assert result.code == 143 and "Traceback" not in result.err and result.out == ""
+    update = read_progress(run / "training.safetensors").update
+    last = f"pellucid: stopped by SIGTERM; the same command resumes from {run} (checkpoint of update {update:,})"
+    assert result.err.splitlines()[-1] == last and update >= 30
     assert run_pellucid(*command).code == 0
     assert_runs_identical(long_run.run, run)
 

@@ -43,6 +43,12 @@ def test_named_recipes_exist(document: Path) -> None:
     assert named - {*RECIPES, "list"} == set()
 
 
+def test_documents_use_plain_words_for_graphones() -> None:
+    """The word is common in papers on pronunciations alone: documents say pairs of symbols, and the glossary has it."""
+    using = [path.name for path in DOCUMENTS if "graphone" in path.read_text("utf-8").lower()]
+    assert using == ["glossary.md"]
+
+
 def test_every_test_file_in_a_workflow_exists() -> None:
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     named = {name for path in workflows for name in re.findall(r"tests/\w+\.py", path.read_text("utf-8"))}

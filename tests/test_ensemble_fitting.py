@@ -109,6 +109,20 @@ def test_members_without_a_weight_of_their_own_have_a_model_for_the_ensemble(
     assert load(folder).pair_ngram_weight == load_runtime(folder).pair_ngram_weight == expected > 0
 
 
+def test_an_ensemble_without_a_chosen_weight_is_named(fitted: Path, tmp_path: Path) -> None:
+    """Regression test: outputs were ranked with the mean of the members' weights without a message."""
+    folder = copy_run_folder(fitted, tmp_path / "run")
+    write_json(folder / ENSEMBLE, EnsembleRecord(NAMES))
+    for load_run in (load, load_runtime):
+        with pytest.warns(UserWarning) as caught:
+            assert load_run(folder).pair_ngram_weight > 0
+        (warning,) = caught
+        assert str(warning.message).startswith(
+            f"{folder}: the weight of the pair n-gram model of the ensemble is not chosen yet, and is the mean of its "
+            "members' weights until then"
+        )
+
+
 def test_outputs_of_the_ensemble_have_the_fitted_confidence(fitted: Path) -> None:
     ensemble, joined = load(fitted), load([fitted / name for name in NAMES])
     assert ensemble.confidence == load_confidence(fitted / CONFIDENCE).model

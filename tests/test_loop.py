@@ -36,6 +36,8 @@ from pellucid.training.loop import (
     derived_epochs,
     derived_eval_interval,
     fit,
+    is_out_of_epochs,
+    max_updates,
     validation_rank,
 )
 from pellucid.training.optimizer import build_optimizer
@@ -97,6 +99,21 @@ def test_updates_and_validations_follow_epochs_and_interval(
     )
     assert [e.progress.update for e in select_validations(iter(events))] == validated_updates
     assert not any(isinstance(event, TrainingStarted | TrainingStopped) for event in events[1:-1])
+
+
+@given(st.floats(0.001, 40).map(lambda epochs: round(epochs, 2)).filter(bool), st.integers(1, 30))
+@settings(max_examples=50)
+def test_the_maximum_number_of_updates_is_the_one_at_which_the_training_ends(epochs: float, num_batches: int) -> None:
+    """Regression test: 1.1 epochs of 10 updates were announced as 12 updates, and ended after 11."""
+    session = build_session(make_small_config({"epochs": epochs}))
+
+    def is_over(update: int) -> bool:
+        progress = Progress(epoch=update // num_batches, batch=update % num_batches, update=update)
+        return is_out_of_epochs(session, progress, num_batches)
+
+    last = max_updates(epochs, float(num_batches))
+    assert is_over(last) and (last == 1 or not is_over(last - 1))
+    assert max_updates(1.1, 10.0) == 11
 
 
 def test_training_ends_if_rounding_skips_the_last_validation() -> None:

@@ -1,5 +1,6 @@
 """training/pair_ngram_training.py: the pair n-gram model of a training, its weight, and lost or foreign files."""
 
+import json
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import run_pellucid
 from trained_runs import (
     DataFiles,
     assert_runs_identical,
@@ -22,7 +24,7 @@ from trained_runs import (
 
 import pellucid
 from pellucid.config.settings import Config, DataConfig
-from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.config.task_settings import pair_ngram_notes, uses_pair_ngram
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, read_examples
 from pellucid.decoding.transducer import Transducer, require_transducer
@@ -30,8 +32,10 @@ from pellucid.errors import RunError
 from pellucid.export import onnx_export
 from pellucid.pair_ngram import model as pair_ngram_model
 from pellucid.pair_ngram.predictor import fit_encoded_examples
-from pellucid.reporting.progress import pair_ngram_line
+from pellucid.reporting.progress import pair_ngram_line, training_progress
 from pellucid.run_folder import predictor_loader, run_parts
+from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import load_run_log, read_log
 from pellucid.run_folder.pair_ngram_file import PROVISIONAL_WEIGHT, SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
@@ -39,7 +43,15 @@ from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.runtime.run_reader import read_run
 from pellucid.training import model_card, pair_ngram_training, session, validation_sample
-from pellucid.training.events import ConfidenceFitted, FileSaved, PairNgramFitted, PairNgramWeighted, TrainingStopped
+from pellucid.training.events import (
+    ConfidenceFitted,
+    FileSaved,
+    ModelBuilt,
+    PairNgramFitted,
+    PairNgramWeighted,
+    TrainingStopped,
+    ValidationCompleted,
+)
 from pellucid.training.loop import TrainingState
 from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
 from pellucid.training.session import train_run
@@ -143,11 +155,22 @@ def test_a_validation_set_of_empty_sources_has_no_scores(finished: Path) -> None
     assert pair_ngram_line(PairNgramFitted(40, 40, 0.0, 0)) == "pair n-gram: fitted to 40 examples"
 
 
+def test_validation_sources_with_unknown_symbols_are_counted(files: DataFiles, tmp_path: Path) -> None:
+    """Regression test: the model skips such a symbol, and the line of its exact match did not say so."""
+    valid = write_pairs(tmp_path / "dev.tsv", [Example("ab", "ab"), Example("az", "a"), Example("c", "c")])
+    events = train_to_end(DataFiles(files.train, valid), tmp_path / "run", CONFIG)
+    (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
+    assert (fitted.sources, fitted.num_uncovered) == (3, 1)
+    line = "on 3 validation sources without the network; it skips unknown symbols of 1 of them"
+    assert pair_ngram_line(fitted).endswith(line)
+    assert "skips" not in pair_ngram_line(fitted._replace(num_uncovered=0))
+
+
 def test_the_line_does_not_say_more_than_the_choice() -> None:
     line = pair_ngram_line(PairNgramWeighted(0.0, 98.0, 98.0, 90.0, 100))
     assert line == (
         "pair n-gram: no weight above 0 is chosen on 100 different validation sources: exact match 98.00 % by the "
-        "network alone, 90.00 % by the scores of the pair n-gram model alone"
+        "network alone, 90.00 % if the pair n-gram model alone ranks the outputs of both"
     )
 
 
@@ -222,6 +245,75 @@ def test_an_unfinished_run_predicts_with_the_provisional_weight(
     assert load(folder).pair_ngram_weight == chosen
 
 
+def test_a_training_that_ended_before_the_choice_of_the_weight_is_completed(
+    finished: Path, files: DataFiles, tmp_path: Path
+) -> None:
+    """Regression test: it counted as finished, and its outputs were ranked with the weight 0.5 without a message."""
+    folder = tmp_path / "run"
+    events = train_run(files, folder, CONFIG)
+    for event in events:
+        if isinstance(event, ValidationCompleted) and event.progress.finished:
+            break
+    events.close()
+    (unfinished,) = find_unfinished(folder)
+    assert unfinished.made_all_updates and unfinished.update == unfinished.max_updates == 10
+    message = (
+        f"{folder}: the weight of the pair n-gram model is not chosen yet, and is 0.5 until then; the training command "
+        "chooses it"
+    )
+    for load_run in (load, load_runtime):
+        with pytest.warns(UserWarning) as caught:
+            assert load_run(folder).pair_ngram_weight == PROVISIONAL_WEIGHT
+        assert [str(warning.message) for warning in caught] == [message]
+    with lock_run_folder(folder):
+        (running,) = find_unfinished(folder)
+    assert str(running).endswith("is 0.5 until then; the training still runs")
+    lines = tmp_path / "lines.txt"
+    with lines.open("w", encoding="utf-8") as stream, training_progress(stream) as reporter:
+        for event in train_run(files, folder, CONFIG):
+            reporter.report(event)
+    text = lines.read_text("utf-8")
+    assert "pair n-gram: weight 0." in text and "nothing to do" not in text
+    assert_runs_identical(folder, finished)
+    assert find_unfinished(folder) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_commands_without_the_pair_ngram_model_need_no_file_of_it(
+    finished: Path, files: DataFiles, tmp_path: Path, damage: str
+) -> None:
+    """Regression test: they were refused."""
+    folder = copy_run_folder(finished, tmp_path / "run")
+    alone = ("--no-pair-ngram",)
+    commands = [
+        ("predict", files.valid, *alone),
+        ("predict", files.valid, "--sample", "1"),
+        ("score", files.valid),
+        ("evaluate", files.valid, "--json", *alone),
+    ]
+    expected = [run_pellucid(name, folder, *arguments) for name, *arguments in commands]
+    assert all(result.code == 0 and "left out" not in result.err for result in expected)
+    if damage == "missing":
+        (folder / PAIR_NGRAM).unlink()
+    else:
+        (folder / PAIR_NGRAM).write_bytes((folder / PAIR_NGRAM).read_bytes()[:-9])
+    for (name, *arguments), before in zip(commands, expected, strict=True):
+        result = run_pellucid(name, folder, *arguments)
+        warning = f"pellucid: the pair n-gram model is left out, and not needed here: {folder / PAIR_NGRAM}"
+        assert result.code == 0 and result.err.count(warning) == 1, result
+        if name == "evaluate":
+            values, former = json.loads(result.out), json.loads(before.out)
+            assert values["exact_match"] == former["exact_match"]
+            assert values["pair_ngram"] is None and former["pair_ngram"] is not None
+        else:
+            assert result.out == before.out
+    for name in ("predict", "evaluate"):
+        result = run_pellucid(name, folder, files.valid)
+        assert result.code == 2 and str(folder / PAIR_NGRAM) in result.err, result
+    with pytest.warns(UserWarning, match="the pair n-gram model is left out"):
+        assert load_runtime([folder, finished], needs_pair_ngram=False).pair_ngram is not None
+
+
 @pytest.mark.parametrize("damage", ["missing", "damaged", "foreign"])
 def test_the_training_command_restores_the_file(finished: Path, files: DataFiles, tmp_path: Path, damage: str) -> None:
     folder = copy_run_folder(finished, tmp_path / "run")
@@ -272,6 +364,35 @@ def test_the_network_alone_is_kept_where_it_is_as_good(tmp_path: Path) -> None:
 def test_only_sequences_without_features_have_a_pair_ngram_model(settings: dict[str, object], expected: bool) -> None:
     config: Config = build_config({"size": "tiny", **settings}, origin="test")
     assert uses_pair_ngram(config) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"data": {"features_column": "3"}}, "it does not read features (data.features_column)"),
+        ({"decoder": {"pointer_generator": True}}, "it cannot copy source symbols (decoder.pointer_generator)"),
+        ({"data": {"features_column": "3"}, "training": {"pair_ngram": False}}, ""),
+        ({"data": {"context_words": 1}}, ""),
+        ({"task": "tag"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_setting_that_excludes_the_pair_ngram_model_is_named(settings: dict[str, object], reason: str) -> None:
+    """Regression test: the pair n-gram model was left out without a message."""
+    config: Config = build_config({"size": "tiny", **settings}, origin="test")
+    note = f"no pair n-gram model is fitted, because {reason}: the network ranks its outputs alone"
+    assert pair_ngram_notes(config) == ([note] if reason else [])
+
+
+def test_a_training_with_features_says_that_it_has_no_pair_ngram_model(tmp_path: Path) -> None:
+    examples = [example._replace(features="N") for example in make_copy_examples(20, seed=1)]
+    files = DataFiles(write_pairs(tmp_path / "train.tsv", examples), write_pairs(tmp_path / "dev.tsv", examples[:5]))
+    config = make_small_config({"epochs": 1, "pair_ngram": True}, data={"features_column": "3"})
+    (note,) = pair_ngram_notes(config)
+    for is_finished in (False, True):
+        built = next(event for event in train_run(files, tmp_path / "run", config) if isinstance(event, ModelBuilt))
+        assert (note in built.warnings) == (not is_finished)
+        train_to_end(files, tmp_path / "run", config)
 
 
 def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(

@@ -18,10 +18,9 @@ import pytest
 from trained_runs import copy_task_run, train_to_end, write_copy_files
 
 from pellucid.config.settings import TaskName
-from pellucid.data.readers import BadLine
+from pellucid.data.readers import MAX_LISTED_BAD_LINES, BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.reporting.progress import (
-    MAX_LISTED_BAD_LINES,
     MAX_PREPARATION_SILENCE,
     MAX_SILENCE,
     MultiProgress,
@@ -37,6 +36,7 @@ from pellucid.training.events import (
     FileRead,
     FileSaved,
     ModelBuilt,
+    PairNgramFitted,
     RunEvent,
     SizeChosen,
     SizeMeasurementSkipped,
@@ -46,6 +46,7 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
+from pellucid.training.loop import max_updates
 
 METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90.0, "loss": 0.5}
 
@@ -308,6 +309,16 @@ def test_parallel_trainings_print_their_updates_to_a_file(stream: TextIO) -> Non
     assert written_text(stream).splitlines()[-1] == "still running"
 
 
+def test_a_member_without_a_pair_ngram_model_is_named(stream: TextIO) -> None:
+    """Regression test: a training alone said that no model could be fitted, the members of an ensemble did not."""
+    console = PipeSafeConsole(stream)
+    progress = MultiProgress(console, build_progress_bars(console))
+    progress.report("seed-1", PairNgramFitted(40, 40, 0.0, 0))
+    progress.report("seed-2", PairNgramFitted(0, 40, 0.0, 0))
+    (line,) = written_text(stream).splitlines()
+    assert line.startswith("seed-2: pair n-gram: no model, since ") and line.endswith("the network decodes alone")
+
+
 def test_validations_of_parallel_trainings_have_epoch_and_remaining_time(stream: TextIO) -> None:
     clock = Clock()
     console = PipeSafeConsole(stream, clock)
@@ -364,8 +375,8 @@ def test_a_training_goes_on_without_standard_error(
 
 
 def test_the_size_for_a_time_limit_is_printed() -> None:
-    chosen = SizeChosen("small", "45s", 29.34, 30.0, 200.0, "32 examples", "base", 5000.0)
-    line = "size small: about 29.3 epochs in 45s, 5,868 updates of 32 examples each"
+    chosen = SizeChosen("small", "45s", 29.344, 30.0, 200.0, "32 examples", "base", 5000.0)
+    line = "size small: about 29.3 epochs in 45s, 5,869 updates of 32 examples each"
     reason = "; size base would make fewer than 5,000 updates in this time\n"
     assert report_to_file(chosen) == line + reason
     assert report_to_file(chosen._replace(next_larger_size=None)) == f"{line}\n"
@@ -378,6 +389,11 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
     line = "size small: the time of 1h suffices for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
     assert report_to_file(long) == f"{line} 57 epochs, 11,400 updates of 32 examples each\n"
     assert report_to_file(long._replace(max_epochs=1.0)) == f"{line} 1 epoch, 200 updates of 32 examples each\n"
+    # Regression test: the size line rounded numbers of updates and epochs, the training rounded them up.
+    part = long._replace(max_epochs=1.25, updates_per_epoch=25.0)
+    assert report_to_file(part) == f"{line} 1.2 epochs, 32 updates of 32 examples each\n"
+    training = report_to_file(TrainingStarted(Progress(), 1.25, max_updates(1.25, 25.0)))
+    assert training == "training for at most 1.2 epochs, 32 updates\n"
     started = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=False))
     assert started == "choosing the size for 45s: 7,600 examples, by the speed of a few updates\n"
     compiling = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=True))

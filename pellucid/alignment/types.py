@@ -206,7 +206,7 @@ class SymbolPairs(NamedTuple):
 
 
 class GraphoneKeys(NamedTuple):
-    """Numbering of all possible graphones.
+    """Numbering of all possible graphones: pairs of a source chunk and a target chunk.
 
     The key of a graphone is k_s·(V_t + 1)^M + k_t, where k_s and k_t are the ids of its source and target chunk, plus
     one, as digits in the bases V_s + 1 and V_t + 1. Graphones with the same source chunk have successive keys.

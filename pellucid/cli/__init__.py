@@ -2,11 +2,12 @@
 
 Imports: alignment, argument_checks, auditing, bench, cluster, config, data, decoding, dependencies, error_messages,
     errors, evaluation, export, files, http_requests, kernels, launched_workers, model, recipes, reporting,
-    run_evaluation, run_folder, runtime, serving, sharing, training, tuning, version, viewer.
+    run_evaluation, run_folder, runtime, serving, sharing, training, tuning, version, viewer, worker_pool.
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130
-interrupted, 141 broken pipe. A closed or full standard error changes none of them.
+interrupted, 141 broken pipe, 143 training or search stopped by SIGTERM. A closed or full standard error changes none of
+them.
 """
 
 import os
@@ -18,7 +19,13 @@ from io import TextIOWrapper
 from typing import TextIO, cast
 
 from pellucid.cli.flag_suggestions import UnknownFlagError
-from pellucid.cli.messages import BestEffortStream, format_warnings_as_messages, print_message, redirect_to_devnull
+from pellucid.cli.messages import (
+    BestEffortStream,
+    TerminationInterrupt,
+    format_warnings_as_messages,
+    print_message,
+    redirect_to_devnull,
+)
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.dependencies import missing_packages_as_errors
 from pellucid.errors import MEMORY_ADVICE, InputError, is_out_of_memory, quote, suggest
@@ -106,6 +113,9 @@ def _run_with_exit_code(command_line: list[str]) -> int:
         return code
     except InputError as error:
         return _report_error(*map(str, error.args))
+    except TerminationInterrupt:
+        _report_error("stopped by SIGTERM")
+        return 143
     except KeyboardInterrupt:
         _report_error("interrupted")
         return 130

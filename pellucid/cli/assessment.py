@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pellucid.cli.evaluation_blocks import EvaluationCluster, decode_examples
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
 from pellucid.cli.messages import print_message
-from pellucid.cli.search_flags import SearchFlags, apply_search_flags, read_lexicon
+from pellucid.cli.search_flags import SearchFlags, apply_search_flags, needs_pair_ngram, read_lexicon
 from pellucid.cli.sources import (
     PLACEHOLDER,
     fill_placeholder,
@@ -223,7 +223,7 @@ def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCac
     from pellucid.run_folder.predictor_loader import load
 
     device: Device = options.device if options.cluster is None else "cpu"  # this process decodes nothing then
-    predictor = apply_search_flags(load(path, device), options.search)
+    predictor = apply_search_flags(load(path, device, needs_pair_ngram(options.search)), options.search)
     key = predictor.config.data, predictor.vocabularies.columns
     if key not in lexicons:
         lexicons[key] = read_lexicon(predictor, options.search)

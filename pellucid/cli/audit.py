@@ -36,7 +36,7 @@ from pellucid.data.examples import (
 )
 from pellucid.data.headers import list_names
 from pellucid.data.lines import open_data_file
-from pellucid.data.readers import BadLine, resolve_format
+from pellucid.data.readers import MAX_LISTED_BAD_LINES, BadLine, resolve_format
 from pellucid.data.tokenizers import symbol_kind_warnings
 from pellucid.errors import ConfigError, InputError, count_noun, list_lines
 from pellucid.files import follow_links, write_text
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from pellucid.auditing.text_checks import TextChecks
     from pellucid.auditing.types import AuditRecord
 
-MAX_LISTED_BAD_LINES = 20
-"""Maximum number of bad lines that are named."""
 MAX_SHOWN_BYTES = 200
 """Maximum number of bytes of a bad line that the worklist shows."""
 MAX_PAGE_ROWS = 1_000

@@ -41,7 +41,14 @@ def is_worth_loading(file: Path) -> bool:
 class PredictionBackend:
     """Predictor of some runs: that of the runtime, until PyTorch is needed or the input is large."""
 
-    def __init__(self, runs: Sequence[Path], device: Device, configure: Configure, reason: str = "") -> None:
+    def __init__(
+        self,
+        runs: Sequence[Path],
+        device: Device,
+        configure: Configure,
+        reason: str = "",
+        needs_pair_ngram: bool = True,
+    ) -> None:
         """Load the runs.
 
         Args:
@@ -49,12 +56,15 @@ class PredictionBackend:
             device: Device of PyTorch; "auto" is a GPU if there is one.
             configure: Function that sets the options of the command line.
             reason: Option that needs PyTorch, for the message if it is missing; "" for none.
+            needs_pair_ngram: Whether a damaged or missing pair n-gram model is an error; otherwise it is a warning.
+                True by default.
 
         Raises:
             MissingDependencyError: PyTorch is needed and not installed.
             InputError: A run cannot be loaded, or an option is invalid.
         """
         self.runs, self.device, self.configure = runs, device, configure
+        self.needs_pair_ngram = needs_pair_ngram
         self.has_pytorch, self.num_sources = has_package("torch"), 0
         self.predictor = self._load_pytorch(reason) if self._needs_pytorch(reason) else self._load_runtime()
 
@@ -84,7 +94,7 @@ class PredictionBackend:
     def _load_runtime(self) -> BasePredictor:
         """Return the predictor in NumPy; that of PyTorch for a run that the runtime does not support."""
         try:
-            return _load_runtime(self.runs, self.device, self.configure)
+            return _load_runtime(self.runs, self.device, self.configure, self.needs_pair_ngram)
         except UnsupportedError as error:
             return self._load_pytorch(str(error))
 
@@ -92,7 +102,7 @@ class PredictionBackend:
         """Return the predictor in PyTorch, with its threads."""
         if not self.has_pytorch:
             raise require_pytorch(reason or f"--device {self.device}")
-        return _load_pytorch(self.runs, self.device, self.configure)
+        return _load_pytorch(self.runs, self.device, self.configure, self.needs_pair_ngram)
 
 
 class BackendChoice(msgspec.Struct, frozen=True):
@@ -166,6 +176,7 @@ class ChosenBackends:
         configure: Configure,
         threads: int,
         loading: Callable[[], AbstractContextManager[None]] = nullcontext,
+        needs_pair_ngram: bool = True,
     ) -> None:
         """Set what is loaded.
 
@@ -175,11 +186,13 @@ class ChosenBackends:
             configure: Function that sets the options of the command line.
             threads: Number of threads of PyTorch, in place of that of the run.
             loading: Function that returns the context in which they are loaded; none by default.
+            needs_pair_ngram: Whether a damaged or missing pair n-gram model is an error; otherwise it is a warning.
+                True by default.
         """
         self.loading = loading
         self.load = {
-            False: partial(_load_runtime, runs, device, configure),
-            True: partial(_load_pytorch, runs, device, configure, threads),
+            False: partial(_load_runtime, runs, device, configure, needs_pair_ngram),
+            True: partial(_load_pytorch, runs, device, configure, needs_pair_ngram, threads),
         }
         self.loaded: dict[bool, BasePredictor] = {}
 
@@ -205,21 +218,21 @@ class ChosenBackends:
             yield self.loaded[True]
 
 
-def _load_runtime(runs: Sequence[Path], device: Device, configure: Configure) -> BasePredictor:
+def _load_runtime(runs: Sequence[Path], device: Device, configure: Configure, needs_pair_ngram: bool) -> BasePredictor:
     """Return the predictor of some runs in NumPy; `UnsupportedError` for a run that the runtime does not support."""
     from pellucid.runtime.loader import load
 
-    return configure(load(_run(runs), device))
+    return configure(load(_run(runs), device, needs_pair_ngram))
 
 
 def _load_pytorch(
-    runs: Sequence[Path], device: Device, configure: Configure, threads: int | None = None
+    runs: Sequence[Path], device: Device, configure: Configure, needs_pair_ngram: bool, threads: int | None = None
 ) -> BasePredictor:
     """Return the predictor of some runs in PyTorch, with its threads, or another number of them."""
     from pellucid.model.device import use_threads
     from pellucid.run_folder.predictor_loader import load
 
-    predictor = configure(load(_run(runs), device))
+    predictor = configure(load(_run(runs), device, needs_pair_ngram))
     use_threads(predictor.config.threads if threads is None else threads)
     return predictor
 

@@ -15,7 +15,14 @@ import msgspec
 from pellucid.cli.backend import BackendChoice, BackendPlan, ChosenBackends, count_hypotheses
 from pellucid.cli.block_progress import RayMessages, process_on_cluster
 from pellucid.cli.fingerprint import LoadedFiles, checksum, command_fingerprint
-from pellucid.cli.search_flags import SearchFlags, apply_search_flags, decode_nbest, decode_samples, read_lexicon
+from pellucid.cli.search_flags import (
+    SearchFlags,
+    apply_search_flags,
+    decode_nbest,
+    decode_samples,
+    needs_pair_ngram,
+    read_lexicon,
+)
 from pellucid.cluster.block_folder import BlockFolder, BlockNumbers, locked_block_folder
 from pellucid.cluster.block_pool import BlockJob
 from pellucid.cluster.ray_connection import ray_connection
@@ -77,7 +84,9 @@ class EvaluationBlockProcessor:
         """
         self.command, runs = command, [command.run]
         files = LoadedFiles(runs, command.search.lexicon, fingerprint)
-        self.backends = ChosenBackends(runs, command.device, command.configure, threads, files.unchanged)
+        self.backends = ChosenBackends(
+            *(runs, command.device, command.configure, threads, files.unchanged, needs_pair_ngram(command.search))
+        )
 
     def __call__(self, content: bytes) -> bytes:
         """Return the outputs of each example of a block, as JSON.

@@ -86,6 +86,10 @@ class LineCommand(Protocol):
     def lexicon(self) -> Path | None:
         """File of --lexicon; None without one."""
 
+    @property
+    def needs_pair_ngram(self) -> bool:
+        """False if the pair n-gram model of the runs takes no part."""
+
     def configure(self, predictor: "BasePredictor") -> "BasePredictor":
         """Return the predictor with the options of the command line.
 
@@ -159,7 +163,9 @@ class LineBlockProcessor:
         """
         self.command = command
         files = LoadedFiles(command.runs, command.lexicon, fingerprint)
-        self.backends = ChosenBackends(command.runs, command.device, command.configure, threads, files.unchanged)
+        self.backends = ChosenBackends(
+            *(command.runs, command.device, command.configure, threads, files.unchanged, command.needs_pair_ngram)
+        )
 
     def __call__(self, content: bytes) -> bytes:
         """Return the finished block of a block.

@@ -1,4 +1,4 @@
-"""Messages on standard error, without control characters, and the handling of Ctrl-C."""
+"""Messages on standard error, without control characters, and the handling of Ctrl-C and SIGTERM."""
 
 import os
 import signal
@@ -120,8 +120,13 @@ def redirect_to_devnull(stream: TextStream) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+class TerminationInterrupt(KeyboardInterrupt):
+    """SIGTERM that stops a training at once, as a second Ctrl-C does."""
+
+
 class InterruptHandler:
-    """Handler of Ctrl-C during training: the first requests a stop after the current update, the second stops at once.
+    """Handler of Ctrl-C and SIGTERM during training: the first one requests a stop after the current update, the second
+    one stops at once.
 
     The command reads `requested` after each event and ends the training. It sets `is_training` when this begins.
     """
@@ -129,36 +134,47 @@ class InterruptHandler:
     def __init__(self) -> None:
         """Initialize without a request to stop."""
         self.requested = False
-        """True after the first Ctrl-C."""
+        """True after the first signal."""
+        self.signal_number: int = signal.SIGINT
+        """Number of the last signal."""
         self.is_training = False
-        """True once training has begun; before, the first Ctrl-C stops at once."""
+        """True once training has begun; before, the first signal stops at once."""
 
     def handle(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handle the signal SIGINT: request a stop and print a message, or raise.
+        """Handle SIGINT or SIGTERM: request a stop and print a message, or raise.
 
         Args:
-            signal_number: Number of the signal; unused.
+            signal_number: Number of the signal.
             frame: Current stack frame; unused.
 
         Raises:
-            KeyboardInterrupt: At the second Ctrl-C, or before training has begun.
+            KeyboardInterrupt: At the second signal, or before training has begun; `TerminationInterrupt` of SIGTERM.
         """
+        self.signal_number = signal_number
         if self.requested or not self.is_training:
-            raise KeyboardInterrupt
+            raise TerminationInterrupt if signal_number == signal.SIGTERM else KeyboardInterrupt
         self.requested = True
-        print_message("stopping after this update (Ctrl-C again to stop at once)")
+        again = "SIGTERM" if signal_number == signal.SIGTERM else "Ctrl-C"
+        print_message(f"stopping after this update ({again} again to stop at once)")
 
 
 @contextmanager
-def handle_sigint() -> Iterator[InterruptHandler]:
-    """Handle Ctrl-C by an `InterruptHandler` within the block, and as before after it. For the main thread only.
+def handle_stop_signals(includes_termination: bool = True) -> Iterator[InterruptHandler]:
+    """Handle Ctrl-C and SIGTERM by an `InterruptHandler` within the block, and as before after it.
+
+    For the main thread only.
+
+    Args:
+        includes_termination: Whether to handle SIGTERM, too; True by default.
 
     Yields:
         Handler that records the request to stop.
     """
     interruption = InterruptHandler()
-    previous = signal.signal(signal.SIGINT, interruption.handle)
+    numbers = (signal.SIGINT, signal.SIGTERM) if includes_termination else (signal.SIGINT,)
+    previous = {number: signal.signal(number, interruption.handle) for number in numbers}
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -16,7 +16,7 @@ from pellucid.cli.predict_arguments import PredictArguments, check_arguments, co
 from pellucid.cli.predict_fill import FilledTable, FillOptions, RowReader, check_rows, write_filled_table
 from pellucid.cli.predict_lines import SourceDecoder, SourceInput, read_acceptance, result_columns
 from pellucid.cli.predict_text import write_decoded_text
-from pellucid.cli.search_flags import sampling_config
+from pellucid.cli.search_flags import needs_pair_ngram, sampling_config
 from pellucid.cli.sources import DecodingNotes, LineChunk, lexicon_count_message, read_chunks, split_paths
 from pellucid.config.settings import Device
 from pellucid.data.examples import InputFormat, input_file_format, parse_sources, read_first_lines, read_sources
@@ -48,6 +48,11 @@ class PredictCommand(NamedTuple):
     def lexicon(self) -> Path | None:
         """File of --lexicon; None without one."""
         return self.args.lexicon
+
+    @property
+    def needs_pair_ngram(self) -> bool:
+        """False if the flags exclude the pair n-gram model."""
+        return needs_pair_ngram(self.args)
 
     def configure(self, predictor: "BasePredictor") -> "BasePredictor":
         """Return the predictor with the options of the command line.
@@ -94,7 +99,9 @@ def main(arguments: list[str]) -> int:
     check_output_files(args, {"output": ""})
     needed_by = _option_of_pytorch(args, file)
     device = args.device if args.on is None else "cpu"  # of this process, which decodes nothing
-    backend = PredictionBackend(runs, device, lambda each: configure_predictor(each, args), needed_by)
+    backend = PredictionBackend(
+        runs, device, lambda each: configure_predictor(each, args), needed_by, needs_pair_ngram(args)
+    )
     if args.on is not None:
         _predict_on_cluster(backend, args, file)
         return 0

@@ -13,16 +13,13 @@ from pellucid.config.settings import Format
 from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import Example
 from pellucid.data.lines import open_data_file
-from pellucid.data.readers import BadLine, TableCells
+from pellucid.data.readers import MAX_LISTED_BAD_LINES, BadLine, TableCells
 from pellucid.decoding.confidence import reaches_confidence
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ConfigError, DataError, count_noun, quote, suggest
 
 if TYPE_CHECKING:
     from pellucid.cli.backend import PredictionBackend
-
-MAX_LISTED_ROWS = 20
-"""Maximum number of rows that cannot be read and are listed."""
 
 
 class FillOptions(NamedTuple):
@@ -177,10 +174,10 @@ def check_rows(lines: Iterable[InputLine], file: Path, on_bad_line: Literal["sto
     for line in lines:
         if isinstance(line, BadLine):
             num_bad += 1
-            if num_bad <= MAX_LISTED_ROWS:
+            if num_bad <= MAX_LISTED_BAD_LINES:
                 print_message(str(line))
     if num_bad and on_bad_line == "stop":
-        listed = "" if num_bad <= MAX_LISTED_ROWS else f"; the first {MAX_LISTED_ROWS} are listed"
+        listed = "" if num_bad <= MAX_LISTED_BAD_LINES else f"; the first {MAX_LISTED_BAD_LINES} are listed"
         raise DataError(
             f"{file}: {count_noun(num_bad, 'row')} cannot be read{listed}. --fill writes every row, so nothing "
             "is written: correct them first, or write them as they are with --on-bad-line skip"

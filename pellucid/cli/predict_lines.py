@@ -141,7 +141,7 @@ class SourceDecoder:
         outputs = iter(self._decode(predictor, chunk))
         for number, item in enumerate(chunk.items, chunk.first_line + 1):
             traces = next(outputs) if isinstance(item, Example) else []
-            self.notes.count_line(item, traces[0] if traces else None)
+            self.notes.count_line(item, traces[0] if traces else None, traces[1:])
             yield self._format(traces, item, number)
 
     def _decode(self, predictor: "BasePredictor", chunk: LineChunk) -> list[list[Trace]]:

@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     check_output_flags(args, file)
     check_output_files(args, {"output": ""})
     device = args.device if args.on is None else "cpu"  # of this process, which scores nothing
-    backend = PredictionBackend(runs, device, lambda predictor: predictor)
+    backend = PredictionBackend(runs, device, lambda predictor: predictor, needs_pair_ngram=False)
     pairs = PairInput(backend.predictor, args, file)
     if args.on is None:
         with output_to_file(args.output):
@@ -193,6 +193,8 @@ class ScoreCommand(NamedTuple):
     """Run folders, as absolute paths."""
     lexicon: None = None
     """A target is scored by the model, with or without a lexicon."""
+    needs_pair_ngram: bool = False
+    """A target is scored by the network alone."""
 
     def configure(self, predictor: "BasePredictor") -> "BasePredictor":
         """Return the predictor, which has no options.

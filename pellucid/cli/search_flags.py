@@ -102,6 +102,15 @@ class SearchFlags(FileFlags):
     of the run."""
 
 
+def needs_pair_ngram(flags: SearchFlags) -> bool:
+    """Return whether flags leave the choice of outputs to the pair n-gram model, if the run has one.
+
+    Args:
+        flags: Parsed flags.
+    """
+    return flags.pair_ngram is not False and flags.sample is None
+
+
 def apply_search_flags(predictor: PredictorT, flags: SearchFlags) -> PredictorT:
     """Return the predictor with the search settings of the flags that are given.
 

@@ -413,12 +413,13 @@ class DecodingNotes:
         self.num_from_lexicon = 0
         self.num_without_required = 0
 
-    def count_line(self, item: InputLine, trace: Trace | None) -> None:
+    def count_line(self, item: InputLine, trace: Trace | None, others: Sequence[Trace] = ()) -> None:
         """Count one input line.
 
         Args:
             item: Input line.
             trace: Its best output; None for a line without output.
+            others: Its other outputs; none by default.
         """
         self.num_lines += 1
         if isinstance(item, BadLine):
@@ -432,7 +433,7 @@ class DecodingNotes:
                 self.unknown_targets, (trace.target[index] for index in trace.unknown_target)
             )
             self.num_without_features += bool(trace.source) and not (trace.features or trace.added)
-        self.num_truncated += not trace.finished
+        self.num_truncated += sum(not each.finished for each in (trace, *others))
         self.num_without_required += bool(trace.source) and not self.required <= set(trace.target)
 
     def count_text(self, bad_line: BadLine | None, outputs: "Sequence[WordOutput]") -> None:

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_from_flags
 from pellucid.cli.cluster_jobs import OnFlag, connected_cluster, job_resources, run_jobs_on
-from pellucid.cli.messages import InterruptHandler, handle_sigint, print_message
+from pellucid.cli.messages import InterruptHandler, handle_stop_signals, print_message
 from pellucid.cli.output_files import RUN_FOLDER_FILES, check_output_folder
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.config.settings import Config, Limit
@@ -21,7 +21,9 @@ from pellucid.config.validation import reject_unused
 from pellucid.dependencies import require_package
 from pellucid.errors import ConfigError, RunError
 from pellucid.launched_workers import launched_workers, worker_rank
+from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import CHECKPOINT, MEMBER_PREFIX
+from pellucid.worker_pool import WorkerDiedError
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import ProgressReporter
@@ -58,7 +60,7 @@ def main(arguments: list[str]) -> int:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code: 0, or 130 after Ctrl-C.
+        Exit code: 0, 130 after Ctrl-C, or 143 after SIGTERM.
 
     Raises:
         InputError: An argument or a file is invalid, or the run folder holds something else.
@@ -102,9 +104,12 @@ def _check_inputs(args: TrainArguments) -> None:
 
 def _train_in_workers(args: TrainArguments, arguments: list[str]) -> int:
     """Train a single run in several processes, each of which gets the same command line."""
-    from pellucid.training.local_workers import train_in_workers
+    from pellucid.training.local_workers import SIGNAL_CODE, train_in_workers
 
-    return train_in_workers(arguments, args.workers)
+    code = train_in_workers(arguments, args.workers)
+    if code == SIGNAL_CODE + signal.SIGTERM:  # worker 0 has reported Ctrl-C
+        report_interruption(args.run, signal.SIGTERM)
+    return code
 
 
 def _serve_updates() -> int:
@@ -150,7 +155,8 @@ def _train_single(args: TrainArguments, config: Config, started_at: float) -> in
 
     with (
         connected_cluster(args.on, config.threads) as cluster,
-        handle_sigint() as interrupt,
+        # The launcher of several workers ends them by SIGTERM when one has failed: no update is possible then.
+        handle_stop_signals(includes_termination=launched_workers() == 1) as interrupt,
         training_progress() as reporter,
     ):
         events: Generator[RunEvent | None] = (
@@ -161,11 +167,11 @@ def _train_single(args: TrainArguments, config: Config, started_at: float) -> in
         try:
             with closing(events):  # while this process is connected to the cluster
                 is_interrupted = _report_events(events, reporter, interrupt)
-        except KeyboardInterrupt:  # the second Ctrl-C
+        except KeyboardInterrupt:  # the second Ctrl-C or SIGTERM
             if not interrupt.is_training:
                 raise
             is_interrupted = True
-    return report_interruption(args.run) if is_interrupted else 0
+    return report_interruption(args.run, interrupt.signal_number) if is_interrupted else 0
 
 
 def _report_events(
@@ -217,7 +223,7 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
     num_parallel = args.jobs if args.on else min(args.ensemble, num_parallel_trainings(args.jobs, config))
     with (
         run_jobs_on(args.on, args.run, config.threads, config.device) as cluster,
-        handle_sigint() as interrupt,
+        handle_stop_signals() as interrupt,
         multi_progress() as progress,
     ):
         last_seed = training_jobs[-1].config.seed
@@ -236,9 +242,13 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
                 is_stopped = worker_event is not None and isinstance(worker_event.event, CallbackInterrupted)
                 if interrupt.requested or is_stopped:
                     events.close()
-                    return report_interruption(args.run)
-        except KeyboardInterrupt:  # the second Ctrl-C
-            return report_interruption(args.run)
+                    return report_interruption(args.run, interrupt.signal_number)
+        except KeyboardInterrupt:  # the second Ctrl-C or SIGTERM
+            return report_interruption(args.run, interrupt.signal_number)
+        except WorkerDiedError:
+            if not interrupt.requested:  # else the signal has reached the processes of the members, too
+                raise
+            return report_interruption(args.run, interrupt.signal_number)
         mean = (
             f"; pellucid evaluate {args.run}/seed-* FILE reports the mean over its seeds" if args.ensemble > 1 else ""
         )
@@ -257,14 +267,19 @@ def _describe_parallel(num_parallel: int, cluster: str) -> str:
     return f"{num_parallel} in parallel{'; --jobs 1 trains one at a time' if num_parallel > 1 else ''}"
 
 
-def report_interruption(folder: Path) -> int:
-    """Print a message on how to resume.
+def report_interruption(folder: Path, signal_number: int = signal.SIGINT) -> int:
+    """Print a message on how to resume, with the last checkpoint of a single run.
 
     Args:
         folder: Folder of the interrupted run, ensemble or search.
+        signal_number: Number of the signal that has stopped it; SIGINT, the default, also if a callback has.
 
     Returns:
-        Exit code 130.
+        Exit code 128 and the number of the signal: 130 or 143.
     """
-    print_message(f"interrupted; the same command resumes from {folder}")
-    return 130
+    checkpoint = ""
+    with suppress(RunError):  # an ensemble or a search has none, and the next command reports a damaged one
+        checkpoint = f" (checkpoint of update {read_progress(folder / CHECKPOINT).update:,})"
+    verb = "stopped by SIGTERM" if signal_number == signal.SIGTERM else "interrupted"
+    print_message(f"{verb}; the same command resumes from {folder}{checkpoint}")
+    return 128 + signal_number

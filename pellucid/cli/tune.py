@@ -13,7 +13,7 @@ from tyro.conf import arg
 
 from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_from_flags
 from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
-from pellucid.cli.messages import handle_sigint, print_message
+from pellucid.cli.messages import handle_stop_signals, print_message
 from pellucid.cli.output_files import check_output_folder
 from pellucid.cli.sources import print_result
 from pellucid.cli.train import report_interruption
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code: 0, 1 if all trials failed, or 130 after Ctrl-C.
+        Exit code: 0, 1 if all trials failed, 130 after Ctrl-C, or 143 after SIGTERM.
 
     Raises:
         InputError: An argument or a file is invalid, the package optuna is missing, or the folder holds another search.
@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> int:
 
     with (
         run_jobs_on(args.on, args.run, config.threads, config.device) as cluster,
-        handle_sigint() as interrupt,
+        handle_stop_signals() as interrupt,
         multi_progress() as progress,
     ):
         request = _study_request(args, config, progress)._replace(shared=args.shared, storage=storage)
@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> int:
                 finished = event
             elif interrupt.requested:
                 events.close()
-                return report_interruption(args.run)
+                return report_interruption(args.run, interrupt.signal_number)
     return _print_results(finished, request)
 
 

@@ -249,8 +249,30 @@ def uses_pair_ngram(config: Config) -> bool:
         config: Configuration of the training.
     """
     return (
-        config.training.pair_ngram
-        and get_task_settings(config.task).autoregressive
-        and (not config.data.features_column or config.data.context_words > 0)
-        and not config.decoder.pointer_generator
+        config.training.pair_ngram and get_task_settings(config.task).autoregressive and not pair_ngram_obstacle(config)
     )
+
+
+def pair_ngram_obstacle(config: Config) -> str:
+    """Return why a pair n-gram model cannot take part in a training of sequences; "" if it can.
+
+    Args:
+        config: Configuration of the training.
+    """
+    if config.data.features_column and not config.data.context_words:
+        return "it does not read features (data.features_column)"
+    if config.decoder.pointer_generator:
+        return "it cannot copy source symbols (decoder.pointer_generator)"
+    return ""
+
+
+def pair_ngram_notes(config: Config) -> list[str]:
+    """Return a list of one sentence if a training lacks the pair n-gram model that its settings ask for by default.
+
+    Args:
+        config: Configuration of the training.
+    """
+    obstacle = pair_ngram_obstacle(config)
+    if not (obstacle and config.training.pair_ngram and get_task_settings(config.task).autoregressive):
+        return []
+    return [f"no pair n-gram model is fitted, because {obstacle}: the network ranks its outputs alone"]

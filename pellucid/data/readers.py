@@ -43,6 +43,9 @@ from pellucid.errors import ConfigError, DataError, abbreviate_reason, count_nou
 from pellucid.files import repeated_key
 from pellucid.limits import check_unpacked, read_module_limit
 
+MAX_LISTED_BAD_LINES = 20
+"""Maximum number of bad lines that a command lists, with their reasons; it counts all."""
+
 
 class BadLine(NamedTuple):
     """A line that cannot be used, with the reason.

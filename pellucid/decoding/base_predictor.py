@@ -36,7 +36,12 @@ from pellucid.data.encoding import Ragged
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers, build_tokenizers
 from pellucid.data.vocabulary import SPECIAL_NAMES, Vocabularies
-from pellucid.decoding.confidence import ConfidenceModel, add_confidences, describe_search_difference
+from pellucid.decoding.confidence import (
+    ConfidenceModel,
+    add_confidences,
+    describe_search_difference,
+    describe_weight_difference,
+)
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
@@ -283,12 +288,7 @@ class BasePredictor(ABC):
             if is_given:
                 return f"the confidence does not hold for outputs with {name}"
         difference = describe_search_difference(fitted.search, self.config.search, nbest, self.autoregressive)
-        if not difference and self.pair_ngram_weight != fitted.pair_ngram_weight:
-            difference = (
-                f"the pair n-gram model has the weight {self.pair_ngram_weight:g}, and had "
-                f"{fitted.pair_ngram_weight:g} when the confidence was fitted"
-            )
-        return difference
+        return difference or describe_weight_difference(fitted.pair_ngram_weight, self.pair_ngram_weight)
 
     def unsupported_error(self, argument: str) -> ConfigError:
         """Return the error for an operation that only autoregressive tasks support; the caller raises it.

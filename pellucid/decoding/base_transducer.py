@@ -29,7 +29,7 @@ from pellucid.decoding.pair_ngram_member import (
     PairNgramMember,
     TargetIds,
     propose_outputs,
-    rank_by_both,
+    rank_by_interpolation,
 )
 from pellucid.decoding.preprocessing import (
     ChunkConfig,
@@ -189,13 +189,13 @@ class BaseTransducer(BasePredictor):
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
-        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest, self._ranks_by_both)
+        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest, self._ranks_with_pair_ngram)
 
     def _search_for_margins(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example; at least two if a pair n-gram model ranks them."""
         beam_size = max(nbest, self.config.search.beam_size)
-        ranks_by_both = self._ranks_by_both
-        return self._search(chunk, beam_size, max(nbest, 2) if ranks_by_both else nbest, ranks_by_both)
+        adds_pair_ngram = self._ranks_with_pair_ngram
+        return self._search(chunk, beam_size, max(nbest, 2) if adds_pair_ngram else nbest, adds_pair_ngram)
 
     def candidates(self, examples: Sequence[Example]) -> list[list[Trace]]:
         """Return all outputs of the search and of the pair n-gram model, if there is one, ranked by their scores.
@@ -213,36 +213,36 @@ class BaseTransducer(BasePredictor):
             self._check_and_decode(lambda chunk: self._search(chunk, beam_size, sys.maxsize, adds_outputs), examples)
         )
 
-    def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int, ranks_by_both: bool) -> list[list[Trace]]:
+    def _search(self, chunk: ExampleChunk, beam_size: int, nbest: int, adds_pair_ngram: bool) -> list[list[Trace]]:
         """Return at most `nbest` outputs of each example, from a beam of the given size.
 
-        `ranks_by_both` adds those of the pair n-gram model, whatever its weight is.
+        `adds_pair_ngram` adds those of the pair n-gram model, whatever its weight is.
         """
         constraints, search = self._constraints(chunk), self.config.search
         # All constraints of the chunk decide, so that the composition of a batch changes nothing.
         fits_kernel = fits_search_kernel(search_properties(search, self.options, constraints, self.is_ensemble))
         score = hypothesis_scorer(search)
-        num_kept = beam_size if ranks_by_both else min(nbest, beam_size)
+        num_kept = beam_size if adds_pair_ngram else min(nbest, beam_size)
         prepared = self._encode_chunk(chunk, ChunkConfig(beam_size, nbest, constraints))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 batch_constraints = constraints.take(batch.rows)
                 config = BeamConfig(batch.limits, beam_size, num_kept, score, batch_constraints, self.options.lattice)
                 hypotheses = self._run_search(batch, config, fits_kernel)
-                if ranks_by_both:
+                if adds_pair_ngram:
                     # Ranking needs numbers. `_add_traces` checks again: the added outputs have new scores.
                     checked = check_finite_outputs(hypotheses, self.name, self.config)
-                    hypotheses = self._rank_by_both(batch, checked, batch_constraints, nbest)
+                    hypotheses = self._rerank_with_pair_ngram(batch, checked, batch_constraints, nbest)
                 self._add_traces(prepared, batch, hypotheses)
         return self._all_traces(prepared)
 
     @property
     def pair_ngram_weight(self) -> float:
         """Weight of the pair n-gram model in the ranking of outputs, 0 to 1; 0 if it takes no part."""
-        return self.pair_ngram.weight if self.pair_ngram is not None and self._ranks_by_both else 0.0
+        return self.pair_ngram.weight if self.pair_ngram is not None and self._ranks_with_pair_ngram else 0.0
 
     @property
-    def _ranks_by_both(self) -> bool:
+    def _ranks_with_pair_ngram(self) -> bool:
         """True if a pair n-gram model takes part in searches: one of a weight above 0."""
         return self.pair_ngram is not None and self.pair_ngram.weight > 0 and self._allows_pair_ngram
 
@@ -256,7 +256,7 @@ class BaseTransducer(BasePredictor):
         changes_attention = self.options.attention_options != NO_OPTIONS
         return self.pair_ngram is not None and ranks_with_pair_ngram(self.config.search) and not changes_attention
 
-    def _rank_by_both(
+    def _rerank_with_pair_ngram(
         self, batch: SourceBatch, hypotheses: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
     ) -> list[list[Hypothesis]]:
         """Return the best outputs of each source by the network and by the pair n-gram model.
@@ -270,7 +270,7 @@ class BaseTransducer(BasePredictor):
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
             candidates[row].append(hypothesis._replace(tree=hypotheses[row][0].tree))
         weight = self.pair_ngram.weight
-        return [rank_by_both(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]
+        return [rank_by_interpolation(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]
 
     def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[Hypothesis]:
         """Return outputs, given by the row of their source and their target ids, with the network's probabilities."""

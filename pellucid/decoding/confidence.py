@@ -194,3 +194,25 @@ def describe_search_difference(fitted: SearchConfig, used: SearchConfig, nbest: 
         if field.name not in IGNORED_SETTINGS and one != other:
             return f"search.{field.name} is {quote(other)}, and was {quote(one)} when the confidence was fitted"
     return ""
+
+
+def describe_weight_difference(fitted: float, other: float) -> str:
+    """Return how the weight of the pair n-gram model in a search differs from that of the fit; "" if they are equal.
+
+    Args:
+        fitted: Weight when the confidence was fitted; 0 if the network ranked alone.
+        other: Weight in another search.
+    """
+    if fitted == other:
+        return ""
+    if not other:
+        return (
+            "the network ranks the outputs alone, and ranked them with the pair n-gram model when the confidence was "
+            "fitted"
+        )
+    if not fitted:
+        return (
+            "the network ranks the outputs with the pair n-gram model, and ranked them alone when the confidence was "
+            "fitted"
+        )
+    return f"the weight of the pair n-gram model is {other:g}, and was {fitted:g} when the confidence was fitted"

@@ -5,8 +5,8 @@ For a source x, the candidates y are the outputs of the network's search and of 
     s(y) = (1 − w) log p_network(y|x) + w log p_pair(x, y),
 
 where w is the weight of the pair n-gram model, chosen on the validation set at the end of the training. For an output
-without an alignment, log p_pair is the score of unseen graphones (`PairNgram.score`), so that s(y) never depends on
-the other candidates. Outputs that were truncated at the maximum length follow the finished ones. With the weight 0,
+without an alignment, log p_pair is the score of unseen pairs of symbols (`PairNgram.score`), so that s(y) never depends
+on the other candidates. Outputs that were truncated at the maximum length follow the finished ones. With the weight 0,
 the outputs of the network keep the order of its search, and precede the others: the first ones are those without a
 pair n-gram model.
 
@@ -196,7 +196,7 @@ def _missing_outputs(
     ]
 
 
-def rank_by_both(
+def rank_by_interpolation(
     hypotheses: Sequence[Hypothesis], pair_ngram: Sequence[float], weight: float, nbest: int
 ) -> list[Hypothesis]:
     """Return the best hypotheses of one source by both models, the best first; truncated ones follow the finished ones.
@@ -220,7 +220,9 @@ def rank_by_both(
     ]
 
 
-def edits_of_best(candidates: Sequence[CandidateScores], edits: Sequence[Sequence[int]], weight: float) -> list[int]:
+def best_candidate_edits(
+    candidates: Sequence[CandidateScores], edits: Sequence[Sequence[int]], weight: float
+) -> list[int]:
     """Return, for each source, the edits between the best candidate by both models and the nearest reference.
 
     Args:
@@ -249,7 +251,7 @@ def choose_weight(candidates: Sequence[CandidateScores], edits: Sequence[Sequenc
         w*, the smallest of equally good weights, if q(w*) > q(0): more outputs are correct than by the network alone,
         or as many with fewer edits, which decides if few sources were decoded. Otherwise 0.
     """
-    counts = [edits_of_best(candidates, edits, weight) for weight in WEIGHTS]
+    counts = [best_candidate_edits(candidates, edits, weight) for weight in WEIGHTS]
     scores = np.array([(sum(count == 0 for count in row), -sum(row)) for row in counts])
     padded = np.pad(scores, ((1, 1), (0, 0)), mode="edge")
     smoothed = (padded[:-2] + padded[1:-1] + padded[2:]).tolist()

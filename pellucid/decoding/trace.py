@@ -132,7 +132,7 @@ class Trace:
     took part; else None."""
     pair_ngram_score: float | None = None
     """Joint log-probability of source and output by the pair n-gram model; without an alignment of them, that of unseen
-    graphones. None if no such model took part."""
+    pairs of symbols. None if no such model took part."""
     confidence: float | None = None
     """Estimated probability that the output is correct, fitted on the validation set (`ConfidenceModel`): of the best
     output of a search like that of the fit; else None (`Predictor.no_confidence_reason`)."""

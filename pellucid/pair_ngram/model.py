@@ -1,7 +1,8 @@
 """The pair n-gram model of a training set: outputs with their probabilities, without a network.
 
-The joint probability of a source x and an output y is the sum, over their alignments, of the probability that an n-gram
-model gives the sequence of graphones. Training takes seconds for 100,000 short pairs.
+A graphone is a pair of source symbols and the target symbols that are aligned with them. The joint probability of a
+source x and an output y is the sum, over their alignments, of the probability that an n-gram model gives the sequence
+of graphones. Training takes seconds for 100,000 short pairs.
 
 References:
     Bisani and Ney 2008, Joint-sequence models for grapheme-to-phoneme conversion; Novak, Minematsu and Hirose 2016,

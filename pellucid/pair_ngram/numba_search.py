@@ -1,4 +1,4 @@
-"""Beam search over graphones, and the probability of a given output.
+"""Beam search over graphones (pairs of source and target symbols), and the probability of a given output.
 
 A hypothesis has read the first source positions and written the beginning of an output. Hypotheses at one source
 position that have the same node of the n-gram model and the same output are one: their probabilities are added. So

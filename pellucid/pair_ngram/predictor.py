@@ -18,8 +18,9 @@ COUNTED_EXAMPLES = 1 << 16
 """Number of examples whose cells are counted at once."""
 MAX_CELLS = 200_000_000
 """Maximum sum of source length times target length over the examples of a model, which bounds the time of the
-alignment; that of one example is bounded by `MAX_PAIR_EDGES` of alignment/types.py. Memory grows with the graphones:
-counting their n-grams took 140 bytes for each of 1 million in random sequences of 10, and 85 in sequences of 5."""
+alignment; that of one example is bounded by `MAX_PAIR_EDGES` of alignment/types.py. Memory grows with the graphones,
+the pairs of source and target symbols: counting their n-grams took 140 bytes for each of 1 million in random sequences
+of 10, and 85 in sequences of 5."""
 
 
 class PairNgramPredictor(NamedTuple):

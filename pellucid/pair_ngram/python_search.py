@@ -28,7 +28,7 @@ from pellucid.pair_ngram.types import (
 from pellucid.shapes import Float, Int
 
 GraphonePath = tuple[Any, int] | None
-"""Graphones of a hypothesis: those before the last one, and the last one."""
+"""Graphones (pairs of source and target symbols) of a hypothesis: those before the last one, and the last one."""
 Key = tuple[int, int]
 """Node of the n-gram model, and the hash of the output; the number of its symbols if the target is given."""
 

@@ -1,5 +1,7 @@
 """Arrays and settings of pair n-gram models. This module imports no compiled function, which takes a second.
 
+A graphone is a pair of source symbols and the target symbols that are aligned with them.
+
 G graphones, M maximum number of target symbols of a graphone, K outputs.
 """
 

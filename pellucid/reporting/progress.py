@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from pellucid.argument_checks import argument_error
 from pellucid.config.settings import TaskName
 from pellucid.config.training_types import METRIC_TYPES, format_metric, is_custom_metric
+from pellucid.data.readers import MAX_LISTED_BAD_LINES
 from pellucid.errors import count_noun, quote
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
@@ -43,13 +44,12 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
+from pellucid.training.loop import max_updates
 
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
 FEW_UPDATES = 1000
 """Number of updates below which the time limit of a training is called too short."""
-MAX_LISTED_BAD_LINES = 5
-"""Maximum number of listed bad lines."""
 MAX_SILENCE = 30.0
 """Maximum number of seconds without a line, if the stream is not a terminal."""
 MAX_PREPARATION_SILENCE = 60.0
@@ -323,6 +323,7 @@ class ProgressReporter:
             case (
                 PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted()
             ):
+                self.is_finished = False  # a run without its last files was not finished
                 self._print_line(other_line(event))
             case TrainingStopped():
                 self._print_line(stop_line(event, self.is_finished))
@@ -407,13 +408,11 @@ class ProgressReporter:
 
     def _report_start(self, event: TrainingStarted) -> None:
         """Print the maximum number of updates and show the progress bar."""
-        epochs = round(event.epochs, 1) or event.epochs
         left = "" if event.seconds_left is None else f", and {format_duration(event.seconds_left)} from now"
         if event.seconds_left == 0 and not event.progress.update:
             left = ", but the time is over already, so that one update is made"
         self._print_line(
-            f"training for at most {epochs:g} {'epoch' if epochs == 1 else 'epochs'}, "
-            f"{count_noun(event.updates, 'update')}{left}"
+            f"training for at most {format_epochs(event.epochs)}, {count_noun(event.updates, 'update')}{left}"
         )
         self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
         self.pace = TrainingPace(event, self.console.clock())
@@ -442,18 +441,26 @@ def training_state(event: ModelBuilt) -> str:
     return "finished run" if event.is_finished else "resumed" if event.resumed else "new run"
 
 
+def format_epochs(epochs: float) -> str:
+    """Return a number of epochs with a decimal, or more if it is near 0: "1 epoch", "29.3 epochs", "0.02 epochs".
+
+    Args:
+        epochs: Number of epochs, at least 0.
+    """
+    number = f"{epochs:,.1f}".removesuffix(".0") if epochs >= 0.05 or not epochs else f"{epochs:.1g}"
+    return f"{number} {'epoch' if number == '1' else 'epochs'}"
+
+
 def size_line(event: SizeChosen) -> str:
     """Describe the size that was chosen for a time limit: its epochs and updates, and why it is no larger one.
 
     Args:
         event: The choice.
     """
-    fits = f"about {event.epochs:,.1f} epochs in {event.time_limit}"
+    fits = f"about {format_epochs(event.epochs)} in {event.time_limit}"
     if event.epochs >= event.max_epochs:
-        maximum = f"{event.max_epochs:,.1f}".removesuffix(".0")
-        epochs = "epoch" if maximum == "1" else "epochs"
-        fits = f"the time of {event.time_limit} suffices for the maximum of {maximum} {epochs}"
-    updates = count_noun(round(min(event.epochs, event.max_epochs) * event.updates_per_epoch), "update")
+        fits = f"the time of {event.time_limit} suffices for the maximum of {format_epochs(event.max_epochs)}"
+    updates = count_noun(max_updates(min(event.epochs, event.max_epochs), event.updates_per_epoch), "update")
     alone = "" if event.has_one_process else ", at the speed of one process alone on this machine"
     reason, needed = "", round(event.needed_updates)
     if event.epochs * event.updates_per_epoch < event.needed_updates:
@@ -530,13 +537,14 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         examples = f"{limited}{count_noun(event.available, 'example')}"
         sources = count_noun(event.sources, "validation source")
         score = f", exact match {event.exact_match:.2f} % on {sources} without the network" if event.sources else ""
-        return f"pair n-gram: fitted to {examples}{score}"
+        skipped = f"; it skips unknown symbols of {event.num_uncovered:,} of them" if event.num_uncovered else ""
+        return f"pair n-gram: fitted to {examples}{score}{skipped}"
     if not event.sources:
         return "pair n-gram: weight 0, since no validation source has a symbol"
     sources = count_noun(event.sources, "different validation source")
     alone = (
         f"{event.network_exact_match:.2f} % by the network alone, "
-        f"{event.pair_ngram_exact_match:.2f} % by the scores of the pair n-gram model alone"
+        f"{event.pair_ngram_exact_match:.2f} % if the pair n-gram model alone ranks the outputs of both"
     )
     if not event.weight:
         return f"pair n-gram: no weight above 0 is chosen on {sources}: exact match {alone}"
@@ -723,8 +731,8 @@ class MultiProgress:
     def report(self, name: str, event: RunEvent) -> None:
         """Update the row of a training (`update_row`), and print a line for some events.
 
-        These are the network's size with warnings, the weight of the pair n-gram model, the end, and, without a
-        terminal, each validation.
+        These are the network's size with warnings, a pair n-gram model that could not be fitted, the weight of one, the
+        end, and, without a terminal, each validation.
 
         Args:
             name: Name of the training, unique among those shown.
@@ -746,7 +754,12 @@ class MultiProgress:
             case ValidationCompleted() if not self.is_live:
                 line = validation_line(event, self.paces.get(name), self.console.clock(), short=True)
                 self.print_line(f"{name}: {line}")
-            case PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted():
+            case PairNgramFitted() if event.examples:
+                pass  # its weight follows
+            case (
+                PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted()
+            ):
+                self.finished.discard(name)  # a run without its last files was not finished
                 self.print_line(f"{name}: {other_line(event)}")
             case TrainingStopped():
                 self.print_line(f"{name}: {stop_line(event, name in self.finished)}")

@@ -1,4 +1,5 @@
-"""Trainings that have not reached their end: a run folder then holds a model of an early update."""
+"""Trainings that have not reached their end: a run folder then holds a model of an early update, or lacks the weight
+of its pair n-gram model."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,8 @@ from pellucid.run_folder.run_files import CHECKPOINT, PAIR_NGRAM, member_folders
 
 
 class UnfinishedTraining(NamedTuple):
-    """A training that was interrupted, or that still runs."""
+    """A training that was interrupted, or that still runs: before its last update, or before the choice of the weight
+    of its pair n-gram model."""
 
     run: str
     """Run folder."""
@@ -27,12 +29,20 @@ class UnfinishedTraining(NamedTuple):
     """Whether a process trains the run."""
     pair_ngram_weight: float | None = None
     """Weight of the pair n-gram model in predictions until the training chooses one; None without such a model."""
+    made_all_updates: bool = False
+    """Whether only the choice of this weight is missing."""
 
     def __str__(self) -> str:
         """Return the warning: "run: the training is unfinished (update 120 of 1,000); ...".
 
         It names the provisional weight of the pair n-gram model, if there is one.
         """
+        if self.made_all_updates:
+            end = "the training still runs" if self.running else "the training command chooses it"
+            return (
+                f"{self.run}: the weight of the pair n-gram model is not chosen yet, and is {self.pair_ngram_weight:g} "
+                f"until then; {end}"
+            )
         total = "" if self.max_updates is None else f" of {self.max_updates:,}"
         end = "and still runs" if self.running else "the training command resumes it"
         separator = " " if self.running else "; "
@@ -94,11 +104,16 @@ def _unfinished_training(run: Path) -> UnfinishedTraining | None:
     """Return the state of a training without an end; None if it has ended, or if its checkpoint cannot be read."""
     # Outputs need no checkpoint and no log. A damaged one is reported by the training command.
     with suppress(RunError):
-        if not file_exists(run / CHECKPOINT) or (progress := read_progress(run / CHECKPOINT)).finished:
+        if not file_exists(run / CHECKPOINT):
             return None
+        progress, weight = read_progress(run / CHECKPOINT), _provisional_weight(run)
+        if progress.finished:
+            if weight is None:
+                return None
+            return UnfinishedTraining(str(run), progress.update, progress.update, in_use(run), weight, True)
         started = load_run_log(run).all("started")
         updates = started[-1].get("updates") if started else None
-        return UnfinishedTraining(str(run), progress.update, updates, in_use(run), _provisional_weight(run))
+        return UnfinishedTraining(str(run), progress.update, updates, in_use(run), weight)
     return None
 
 

@@ -1,5 +1,7 @@
 """The file `pair_ngram.safetensors` of a run folder: a pair n-gram model and its weight in predictions.
 
+A graphone is a pair of source symbols and the target symbols that are aligned with them.
+
 G graphones, n n-grams.
 """
 
@@ -107,7 +109,8 @@ def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
         )
         if not (0 < graphones < nodes <= MAX_NGRAMS):
             raise RunError(
-                f"{path}: expected 1 to {MAX_NGRAMS:,} n-grams, and fewer graphones, got {nodes} and {graphones}"
+                f"{path}: expected 1 to {MAX_NGRAMS:,} n-grams, and fewer pairs of source and target symbols, got "
+                f"{nodes} and {graphones}"
             )
         sizes = {name: nodes for name in TYPES} | {"graphones": graphones, "first_child": nodes + 1}
         expected = {name: array_of_shape((sizes[name],), kind) for name, kind in TYPES.items()}

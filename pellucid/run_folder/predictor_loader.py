@@ -34,7 +34,7 @@ from pellucid.tasks.registry import build_ensemble, build_meta_network, build_ne
 
 
 @overload
-def load(run: str | Path, device: Device = "cpu") -> Predictor:
+def load(run: str | Path, device: Device = "cpu", needs_pair_ngram: bool = True) -> Predictor:
     """Load a run folder, or the folder of an ensemble.
 
     Returns:
@@ -43,7 +43,9 @@ def load(run: str | Path, device: Device = "cpu") -> Predictor:
 
 
 @overload
-def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
+def load(
+    run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu", needs_pair_ngram: bool = True
+) -> Predictor:
     """Load several run folders as one ensemble.
 
     Returns:
@@ -51,7 +53,11 @@ def load(run: list[str] | list[Path] | tuple[str | Path, ...], device: Device = 
     """
 
 
-def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu") -> Predictor:
+def load(
+    run: str | Path | list[str] | list[Path] | tuple[str | Path, ...],
+    device: Device = "cpu",
+    needs_pair_ngram: bool = True,
+) -> Predictor:
     """Load the model of a run folder, with the parameters of its best validation so far.
 
     A Python warning names each run whose training is unfinished, and the first one that other versions trained.
@@ -59,6 +65,8 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
     Args:
         run: Run folder; or several, or the folder of an ensemble, which are loaded as one ensemble.
         device: Device to load to ("auto" is a GPU if there is one); independent of the device of the training.
+        needs_pair_ngram: Whether a missing or damaged file of the pair n-gram model is an error; otherwise it is a
+            warning, and the model is left out. True by default.
 
     Returns:
         The predictor of the task, with its network in evaluation mode. A list of one run folder is an ensemble of one.
@@ -71,7 +79,7 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
         ConfigError: The device is not available, the saved configuration is not valid, or memory does not suffice.
     """
     paths: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
-    predictor = load_unwarned(run, device)
+    predictor = load_unwarned(run, device, needs_pair_ngram)
     for path in paths if isinstance(paths, list) else [paths]:
         for unfinished in find_unfinished(path):
             warnings.warn(str(unfinished), stacklevel=2)
@@ -79,13 +87,16 @@ def load(run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], devi
 
 
 def load_unwarned(
-    run: str | Path | list[str] | list[Path] | tuple[str | Path, ...], device: Device = "cpu"
+    run: str | Path | list[str] | list[Path] | tuple[str | Path, ...],
+    device: Device = "cpu",
+    needs_pair_ngram: bool = True,
 ) -> Predictor:
     """Load a run as `load` does, without the warnings about unfinished trainings.
 
     Args:
         run: Run folder or run folders, as in `load`.
         device: Device to load to, as in `load`.
+        needs_pair_ngram: Whether the pair n-gram model is needed, as in `load`.
 
     Raises:
         ArgumentError: As in `load`.
@@ -101,10 +112,10 @@ def load_unwarned(
     with _loading_to(device) as torch_device:
         is_single_run = [paths] == folders  # one path, that of a run, not of an ensemble
         if is_single_run:
-            predictor, identity = _load(folders[0], torch_device)
+            predictor, identity = _load(folders[0], torch_device, needs_pair_ngram=needs_pair_ngram)
             report_other_versions([(predictor.config, identity)], stacklevel=3)
             return predictor
-        ensemble, members = _load_members(folders, torch_device)
+        ensemble, members = _load_members(folders, torch_device, needs_pair_ngram)
         report_other_versions(members, stacklevel=3)
         if not isinstance(paths, list):
             ensemble = replace(ensemble, folder=str(paths))
@@ -129,7 +140,7 @@ def load_members(folders: Sequence[Path], device: Device) -> Predictor:
 
 
 def _load_members(
-    folders: Sequence[Path], device: torch.device
+    folders: Sequence[Path], device: torch.device, needs_pair_ngram: bool = True
 ) -> tuple[Predictor, list[tuple[Config, ModelIdentity]]]:
     """Return the ensemble of run folders, and settings and identity of each.
 
@@ -137,7 +148,7 @@ def _load_members(
     """
     places = [os.path.realpath(folder) for folder in folders]
     first = dict(zip(reversed(places), reversed(folders), strict=True))
-    loaded = {place: _load(first[place], device) for place in dict.fromkeys(places)}
+    loaded = {place: _load(first[place], device, needs_pair_ngram=needs_pair_ngram) for place in dict.fromkeys(places)}
     ensemble = build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
     return ensemble, [(loaded[place][0].config, loaded[place][1]) for place in places]
 
@@ -170,7 +181,9 @@ def _loading_to(device: Device) -> Iterator[torch.device]:
         yield torch_device
 
 
-def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tuple[Predictor, ModelIdentity]:
+def _load(
+    folder: Path, device: torch.device, log: RunLog | None = None, needs_pair_ngram: bool = True
+) -> tuple[Predictor, ModelIdentity]:
     """Return the predictor and the identity of one run folder; its log is read if it is needed and not given."""
     config, vocabularies, identity = read_run_settings(folder, log, check_task_vocabularies)
     # The header of the model and the memory are checked before parameters are allocated.
@@ -183,4 +196,5 @@ def _load(folder: Path, device: torch.device, log: RunLog | None = None) -> tupl
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
     predictor = replace(predictor, folder=str(folder))
-    return with_confidence(with_pair_ngram(predictor, identity, log), identity), identity
+    predictor = with_pair_ngram(predictor, identity, log, needs_pair_ngram)
+    return with_confidence(predictor, identity), identity

@@ -17,6 +17,7 @@ from pellucid.decoding.pair_ngram_member import PairNgramMember
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
+from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
@@ -152,7 +153,8 @@ def with_confidence(predictor: PredictorT, identity: ModelIdentity) -> Predictor
 def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -> PredictorT:
     """Return the ensemble of a folder with the weight of its pair n-gram model and with its confidence.
 
-    A training writes both at its end. Those of other members are not used, and a warning says so.
+    A training writes both at its end. Those of other members are not used, and a warning says so; so does one if the
+    members are trained, and the weight is not chosen.
 
     Args:
         predictor: Predictor of the members.
@@ -164,6 +166,13 @@ def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -
     """
     record = read_ensemble_record(folder / ENSEMBLE)
     if not record.fingerprint:  # its training is unfinished, or of an earlier version
+        has_weight = isinstance(predictor, BaseTransducer) and predictor.pair_ngram_weight > 0
+        if has_weight and not find_unfinished(folder):  # the weights of unfinished members are named with these
+            warnings.warn(
+                f"{folder}: the weight of the pair n-gram model of the ensemble is not chosen yet, and is the mean of "
+                "its members' weights until then; the training command chooses it",
+                stacklevel=3,
+            )
         return predictor
     if record.fingerprint != fingerprint:
         warnings.warn(
@@ -181,7 +190,9 @@ def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -
     return replace(predictor, confidence=saved.model)
 
 
-def with_pair_ngram(predictor: PredictorT, identity: ModelIdentity, log: RunLog | None = None) -> PredictorT:
+def with_pair_ngram(
+    predictor: PredictorT, identity: ModelIdentity, log: RunLog | None = None, needs_pair_ngram: bool = True
+) -> PredictorT:
     """Return the predictor with the pair n-gram model of its run, whatever its weight is.
 
     With the weight 0 it takes no part in searches. Until the training has chosen the weight, it is
@@ -191,6 +202,8 @@ def with_pair_ngram(predictor: PredictorT, identity: ModelIdentity, log: RunLog 
         predictor: Predictor of the run.
         identity: Identity of its model.
         log: Log of the run; None to read it if it is needed.
+        needs_pair_ngram: Whether a missing or damaged file of the pair n-gram model is an error; otherwise it is a
+            warning, and the model is left out. True by default.
 
     Raises:
         RunError: The file is missing, damaged or of another run.
@@ -204,20 +217,35 @@ def with_pair_ngram(predictor: PredictorT, identity: ModelIdentity, log: RunLog 
                 reason = "training.pair_ngram is false (search.pair_ngram = false decodes without the file)"
             raise mixed_error(folder / CONFIG, path, reason)
         return predictor
+    try:
+        member = _load_pair_ngram_member(predictor, identity, log, needs_pair_ngram)
+    except RunError as error:
+        if needs_pair_ngram:
+            raise
+        # One place, so that Python shows the warning once if NumPy and PyTorch load the run.
+        warnings.warn(f"the pair n-gram model is left out, and not needed here: {error}", stacklevel=1)
+        return predictor
+    return predictor if member is None else replace(predictor, pair_ngram=member)
+
+
+def _load_pair_ngram_member(
+    predictor: BaseTransducer, identity: ModelIdentity, log: RunLog | None, needs_pair_ngram: bool
+) -> PairNgramMember | None:
+    """Return the pair n-gram model of a run; None if it has none."""
+    folder, path = identity.folder, identity.folder / PAIR_NGRAM
     if not file_exists(path):
         # A folder without a log is a copy for prediction: a training writes the log before the first model.
-        if config.search.pair_ngram and not file_exists(folder / LOG):
+        if needs_pair_ngram and predictor.config.search.pair_ngram and not file_exists(folder / LOG):
             warnings.warn(
                 f"{path} is missing: outputs are ranked by the network alone; copy it too if the training wrote it",
-                stacklevel=2,
+                stacklevel=3,
             )
         if (log or load_run_log(folder)).first("interpolated"):
             raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
-        return predictor
+        return None
     saved = load_pair_ngram(path, predictor.vocabularies)
     identity.check_training(path, saved.fingerprint)
-    member = PairNgramMember(saved.model, saved.prediction_weight, network=0)
-    return replace(predictor, pair_ngram=member)
+    return PairNgramMember(saved.model, saved.prediction_weight, network=0)
 
 
 def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:

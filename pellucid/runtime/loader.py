@@ -27,7 +27,7 @@ Runs = str | Path | Sequence[str | Path]
 """A run folder, the folder of an ensemble, or several run folders."""
 
 
-def load(run: Runs, device: Device = "cpu") -> RuntimePredictor:
+def load(run: Runs, device: Device = "cpu", needs_pair_ngram: bool = True) -> RuntimePredictor:
     """Load the model of a run folder, as `pellucid.load` does, for prediction in NumPy.
 
     A Python warning names each run whose training is unfinished, and the first one that other versions trained.
@@ -35,6 +35,8 @@ def load(run: Runs, device: Device = "cpu") -> RuntimePredictor:
     Args:
         run: Run folder; or several, or the folder of an ensemble, which are loaded as one ensemble.
         device: "cpu" or "auto", which are the same here.
+        needs_pair_ngram: Whether a missing or damaged file of the pair n-gram model is an error; otherwise it is a
+            warning, and the model is left out. True by default.
 
     Returns:
         The predictor. It has the methods of `Predictor` and gives the same traces.
@@ -46,19 +48,20 @@ def load(run: Runs, device: Device = "cpu") -> RuntimePredictor:
             runs have different tasks or target symbols.
         ConfigError: The saved configuration is not valid.
     """
-    predictor = load_unwarned(run, device)
+    predictor = load_unwarned(run, device, needs_pair_ngram)
     for path in _paths(run):
         for unfinished in find_unfinished(path):
             warnings.warn(str(unfinished), stacklevel=2)
     return predictor
 
 
-def load_unwarned(run: Runs, device: Device = "cpu") -> RuntimePredictor:
+def load_unwarned(run: Runs, device: Device = "cpu", needs_pair_ngram: bool = True) -> RuntimePredictor:
     """Load a run as `load` does, without the warnings about unfinished trainings.
 
     Args:
         run: Run folder or run folders, as in `load`.
         device: Device, as in `load`.
+        needs_pair_ngram: Whether the pair n-gram model is needed, as in `load`.
 
     Raises:
         UnsupportedError: As in `load`.
@@ -77,8 +80,8 @@ def load_unwarned(run: Runs, device: Device = "cpu") -> RuntimePredictor:
     report_other_versions([(each.config, each.identity) for each in runs.values()], stacklevel=3)
     is_single_run = isinstance(run, str | Path) and folders == paths  # one path, that of a run, not of an ensemble
     if is_single_run:
-        return _predictor(runs[real_paths[0]])
-    members = [_predictor(runs[path]) for path in real_paths]
+        return _predictor(runs[real_paths[0]], needs_pair_ngram)
+    members = [_predictor(runs[path], needs_pair_ngram) for path in real_paths]
     ensemble = join_predictors(members, [str(folder) for folder in folders])
     if len(paths) == 1 and isinstance(run, str | Path):
         fingerprint = combine_fingerprints(runs[path].identity for path in real_paths)
@@ -94,8 +97,9 @@ def _paths(run: Runs) -> list[Path]:
     return paths if isinstance(paths, list) else [paths]
 
 
-def _predictor(run: RunArrays) -> RuntimePredictor:
+def _predictor(run: RunArrays, needs_pair_ngram: bool) -> RuntimePredictor:
     """Return the predictor of one run, with its pair n-gram model and its fitted confidence."""
     networks = (RuntimeNetwork(run.config, run.network),)
     predictor = RuntimePredictor(run.config, run.vocabularies, networks, name=str(run.folder), folder=str(run.folder))
-    return with_confidence(with_pair_ngram(predictor, run.identity), run.identity)
+    predictor = with_pair_ngram(predictor, run.identity, needs_pair_ngram=needs_pair_ngram)
+    return with_confidence(predictor, run.identity)

@@ -175,6 +175,8 @@ class PairNgramFitted(NamedTuple):
     """Number of different validation sources that were decoded; 0 without a model, or if none has a symbol."""
     are_all_too_long: bool = False
     """True if there is no model because every example exceeds the limit of size, which depends on a time limit."""
+    num_uncovered: int = 0
+    """Number of these sources with a symbol for which the model writes nothing: one that no training pair aligns."""
 
 
 class PairNgramWeighted(NamedTuple):
@@ -187,7 +189,8 @@ class PairNgramWeighted(NamedTuple):
     network_exact_match: float
     """Percentage of correct outputs if the network alone ranks the candidates."""
     pair_ngram_exact_match: float
-    """Percentage of correct outputs if the pair n-gram model alone ranks the candidates."""
+    """Percentage of correct outputs if the pair n-gram model alone ranks the candidates of both. An unknown source
+    symbol fits any target symbols there; its own outputs (`PairNgramFitted.exact_match`) have none for it."""
     sources: int
     """Number of different validation sources; 0 if none has a symbol."""
     in_predictions: bool = True

@@ -54,6 +54,8 @@ SMALL_VALIDATION_SET = 400
 """Number of validation examples from which the best of all validations decides."""
 MIN_EVAL_INTERVAL = 1e-6
 """Minimum number of epochs between validations, which bounds their number; it is less than an update."""
+EPOCH_TOLERANCE = 1e-9
+"""Number of epochs by which a training may be shorter than its maximum, for the rounding of fractions of an epoch."""
 MIN_VALIDATIONS = 10
 """Minimum number of validations of a training of at least as many epochs, if their interval is derived."""
 PLATEAU_PATIENCE = 3
@@ -272,6 +274,16 @@ def derived_eval_interval(examples: int, validation_examples: int, epochs: float
     return float(max(1, min(math.ceil(2 * validation_examples / examples), math.floor(epochs / MIN_VALIDATIONS))))
 
 
+def max_updates(epochs: float, updates_per_epoch: float) -> int:
+    """Return the number of updates after which a training has made its maximum number of epochs (`is_out_of_epochs`).
+
+    Args:
+        epochs: Maximum number of epochs, which may be a fraction.
+        updates_per_epoch: Number of updates of an epoch, which may be an estimate.
+    """
+    return max(1, math.ceil((epochs - EPOCH_TOLERANCE) * updates_per_epoch))
+
+
 def fit(state: TrainingState) -> Generator[Event]:
     """Train from the current state until the maximum number of epochs, the time limit or early stopping.
 
@@ -295,7 +307,7 @@ def fit(state: TrainingState) -> Generator[Event]:
     yield TrainingStarted(
         state.progress,
         state.epochs,
-        math.ceil(state.epochs * num_batches),
+        max_updates(state.epochs, float(num_batches)),
         None if math.isinf(seconds_left) else max(0.0, seconds_left),
     )
     with closing(state.batch_loader(plan)) as loader:
@@ -382,7 +394,7 @@ def is_out_of_epochs(state: TrainingState, progress: Progress, num_batches: int)
         progress: Progress of the training, which may differ from that of the state.
         num_batches: Number of batches in the current epoch.
     """
-    return progress.update > 0 and _epochs_done(progress, num_batches) >= state.epochs - 1e-9
+    return progress.update > 0 and _epochs_done(progress, num_batches) >= state.epochs - EPOCH_TOLERANCE
 
 
 def is_out_of_time(state: TrainingState, progress: Progress) -> bool:

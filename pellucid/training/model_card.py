@@ -236,11 +236,11 @@ def _pair_ngram_scores(log: RunLog, config: Config) -> list[str]:
         return ["", f"{model}: no source of the validation set has a symbol."]
     return [
         "",
-        f"{model}. On {weighted['sources']:,} different sources, with the beam size of the configuration:",
+        f"{model}. Outputs of both for {weighted['sources']:,} different sources, with the configured beam size:",
         "",
-        f"* exact match of the network alone {weighted['network_exact_match']:.2f} %",
-        *([f"* exact match of the pair n-gram model alone {alone:.2f} %"] if alone is not None else []),
-        f"* exact match of both {weighted['exact_match']:.2f} %",
+        f"* exact match if the network ranks them alone {weighted['network_exact_match']:.2f} %",
+        *([f"* exact match if the pair n-gram model ranks them alone {alone:.2f} %"] if alone is not None else []),
+        f"* exact match if both rank them {weighted['exact_match']:.2f} %",
     ]
 
 

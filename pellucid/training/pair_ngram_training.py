@@ -15,8 +15,8 @@ from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.decoding.pair_ngram_member import (
     CandidateScores,
     PairNgramMember,
+    best_candidate_edits,
     choose_weight,
-    edits_of_best,
 )
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
@@ -94,7 +94,10 @@ def fit_training_pair_ngram(state: TrainingState) -> FittedPairNgram:
     correct = [
         bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)
     ]
-    return FittedPairNgram(model, PairNgramFitted(num_fitted, available, _percentage(correct), len(correct)))
+    encoded = (vocabularies.source.encode(predictor.tokenizers.source.split(each.source)) for each in sources)
+    num_uncovered = sum(not model.covers_source(ids) for ids, _ in zip(encoded, correct, strict=False))
+    event = PairNgramFitted(num_fitted, available, _percentage(correct), len(correct), num_uncovered=num_uncovered)
+    return FittedPairNgram(model, event)
 
 
 class WeightedPairNgram(NamedTuple):
@@ -151,7 +154,8 @@ def choose_pair_ngram_weight(
     candidates = [_scores(traces) for traces in found]
     weight = choose_weight(candidates, edits)
     interpolated, by_network, by_pair_ngram = (
-        _percentage([count == 0 for count in edits_of_best(candidates, edits, value)]) for value in (weight, 0.0, 1.0)
+        _percentage([count == 0 for count in best_candidate_edits(candidates, edits, value)])
+        for value in (weight, 0.0, 1.0)
     )
     in_predictions = ranks_with_pair_ngram(predictor.config.search)
     return PairNgramWeighted(weight, interpolated, by_network, by_pair_ngram, len(found), in_predictions)

@@ -41,6 +41,7 @@ from pellucid.data.prepared_data import (
     read_described,
     read_description,
 )
+from pellucid.data.readers import MAX_LISTED_BAD_LINES
 from pellucid.data.tokenizers import SubwordModels, Tokenizers, build_tokenizers
 from pellucid.data.validation_split import (
     MAX_VALIDATION_SOURCES,
@@ -85,8 +86,6 @@ SAVED_BLOCKS = 20
 """Number of blocks after which the encoded examples are flushed to disk, and their number is stored."""
 MAX_SUBWORD_EXAMPLES = 500_000
 """Maximum number of examples from which subwords are learned; of more, as many are drawn at random."""
-MAX_LISTED_BAD_LINES = 20
-"""Maximum number of bad lines in the report of a preparation; its file lists all."""
 SAMPLE_SEED = 1
 """Random seed of the examples from which subwords are learned."""
 COUNTED, ENCODED = "counted.json", "encoded.json"

@@ -14,6 +14,7 @@ import numpy as np
 from pellucid.argument_checks import check_arguments
 from pellucid.config.extension_errors import named_extension_errors
 from pellucid.config.settings import Config, DataConfig, memory_size
+from pellucid.config.task_settings import pair_ngram_notes
 from pellucid.config.toml import unused_extension_notes, validate_config
 from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.encoding import EncodedExamples
@@ -392,10 +393,10 @@ def _open_training(
 
 
 def _continuation_notes(state: TrainingState, log: RunLog) -> list[str]:
-    """Return the notes about a training that begins or continues: versions, extensions and attention."""
+    """Return the notes about a training that begins or continues: versions, extensions, attention, pair n-grams."""
     config = state.config
     attention = attention_notes(state.predictor.network, config.decoder.hidden_size, memory_size(config.encoder))
-    return [*_version_note(log, config), *unused_extension_notes(config), *attention]
+    return [*_version_note(log, config), *unused_extension_notes(config), *attention, *pair_ngram_notes(config)]
 
 
 def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tuple[RunLog, list[str]]:
