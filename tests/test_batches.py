@@ -176,7 +176,7 @@ def test_batches_of_tokens_are_as_large_as_possible(pairs: list[tuple[int, int]]
 
 @pytest.mark.parametrize("unit", ["examples", "tokens"])
 def test_lengths_within_a_batch_are_similar(unit: Unit) -> None:
-    lengths = np.random.default_rng(1).integers(1, 31, size=(POOL_BATCHES * 8, 2)).tolist()
+    lengths = np.random.default_rng(1).integers(1, 31, size=(POOL_BATCHES[0] * 8, 2)).tolist()
     encoded = make_encoded([(source, target) for source, target in lengths])
     size = 8 if unit == "examples" else 8 * 40
     batches = bucket_by_length(encoded, size, unit, 1, 0)
@@ -197,6 +197,17 @@ def test_less_than_a_twentieth_of_the_positions_is_padding() -> None:
     for lengths in (encoded.source.lengths, encoded.target.lengths):
         cells = sum(len(rows) * int(lengths[rows].max()) for rows in batches)
         assert cells - lengths.sum() < 0.05 * cells
+
+
+@pytest.mark.parametrize("unit", ["examples", "tokens"])
+def test_a_pool_is_a_quarter_of_many_batches_and_of_limited_size(unit: Unit) -> None:
+    """The source lengths of the examples differ, so a batch spans fewer of them the larger its pool is."""
+    for count, pool in ((400, 128), (2_000, 500), (8_000, 1_024)):
+        encoded = make_encoded([(length, 1) for length in range(1, count * 2 + 1)])
+        size = 2 if unit == "examples" else round(2 * (encoded.source.lengths + encoded.target.lengths).mean())
+        batches = bucket_by_length(encoded, size, unit, 1, 0)
+        span = np.mean([np.ptp(encoded.source.lengths[rows]) for rows in batches if len(rows) == 2])
+        assert span == pytest.approx(count / pool, rel=0.25), (count, pool)
 
 
 @pytest.mark.parametrize("unit", ["examples", "tokens"])

@@ -15,9 +15,12 @@ from pellucid.data.encoding import EncodedExamples, Ragged
 from pellucid.data.vocabulary import PAD
 from pellucid.shapes import Int
 
-POOL_BATCHES = 128
-"""Number of batches whose examples are sorted by length together: with 16, a sixth of the target positions were padding
-(docs/guides/training.md). A limit lets batches differ from epoch to epoch also if few examples have equal lengths."""
+POOL_BATCHES = (128, 1024)
+"""Least and greatest number of batches whose examples are sorted by length together: a quarter of those of an epoch.
+
+With 16, a sixth of the target positions were padding (docs/guides/training.md). A limit lets batches differ from epoch
+to epoch also if few examples have equal lengths, and bounds the memory.
+"""
 CHARACTERS = "characters"
 """Field of `Batch` with the characters of the source words."""
 
@@ -151,10 +154,10 @@ def bucket_by_length(
 ) -> list[Int[np.ndarray, " B"]]:
     """Return the rows of each batch of an epoch: every example once, similar lengths within a batch, shuffled order.
 
-    The examples are shuffled, sorted by length within pools of `POOL_BATCHES` batches, and split; then the batches are
-    shuffled. Examples with equal source lengths are sorted by target length, in ascending and descending order in turn,
-    so that neighbors of different source lengths have similar target lengths. The order depends on (seed, epoch) only,
-    so a resumed run needs only the number of batches that are done.
+    The examples are shuffled, sorted by length within pools of a quarter of the batches (`POOL_BATCHES`), and split;
+    then the batches are shuffled. Examples with equal source lengths are sorted by target length, in ascending and
+    descending order in turn, so that neighbors of different source lengths have similar target lengths. The order
+    depends on (seed, epoch) only, so a resumed run needs only the number of batches that are done.
 
     Args:
         encoded: All examples.
@@ -170,9 +173,9 @@ def bucket_by_length(
     generator = np.random.default_rng([seed, epoch])
     source, target = encoded.source.lengths, encoded.target.lengths
     order = generator.permutation(len(source)) if rows is None else generator.permutation(rows)
-    pool = POOL_BATCHES * batch_size
-    if batch_type == "tokens":
-        pool = max(1, round(pool / (source + target).mean()))
+    examples_per_batch = batch_size if batch_type == "examples" else batch_size / (source + target).mean()
+    least, greatest = (max(1, round(batches * examples_per_batch)) for batches in POOL_BATCHES)
+    pool = min(max(len(order) // 4, least), greatest)
     batches: list[Int[np.ndarray, " B"]] = []
     for start in range(0, len(order), pool):
         pooled = order[start : start + pool]
