@@ -236,7 +236,7 @@ def _pair_ngram_scores(log: RunLog, config: Config) -> list[str]:
         return ["", f"{model}: no source of the validation set has a symbol."]
     return [
         "",
-        f"{model}. Outputs of both for {weighted['sources']:,} different sources, with the configured beam size:",
+        f"{model}. On {weighted['sources']:,} different sources, of the outputs of both with the configured beam size:",
         "",
         f"* exact match if the network ranks them alone {weighted['network_exact_match']:.2f} %",
         *([f"* exact match if the pair n-gram model ranks them alone {alone:.2f} %"] if alone is not None else []),
