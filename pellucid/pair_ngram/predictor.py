@@ -127,8 +127,13 @@ def count_plain_examples(examples: EncodedExamples, vocabularies: Vocabularies, 
         vocabularies: Vocabularies of the run.
         context_size: As for `fit_encoded_examples`; 0, the default, without contexts.
     """
-    _, counts = _find_features(examples.source, len(vocabularies.source))
-    return int(np.count_nonzero((counts == 0) | (counts == context_size)))
+    sources, total = examples.source, 0
+    for start in range(0, sources.num_sequences, COUNTED_EXAMPLES):  # prepared data exceeds the memory
+        offsets = sources.offsets[start : start + COUNTED_EXAMPLES + 1]
+        block = Ragged(sources.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+        _, counts = _find_features(block, len(vocabularies.source))
+        total += int(np.count_nonzero((counts == 0) | (counts == context_size)))
+    return total
 
 
 def _without_contexts(sources: Ragged, context_size: int, num_symbols: int) -> Ragged:
