@@ -410,7 +410,7 @@ def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
     config = make_small_config({"epochs": 2, "pair_ngram": True, "time_limit": "30s"})
     clock = SimpleNamespace(monotonic=iter(range(0, 10**6, 20)).__next__)
     monkeypatch.setattr(validation_sample, "time", clock)
-    limits, weigh = list[float](), run_folder_writer.weight_pair_ngram
+    limits, weigh = list[float](), pair_ngram_training.weight_pair_ngram
 
     def weigh_in_time(*arguments: Any) -> WeightedPairNgram:  # noqa: ANN401
         """Record the time limit."""
