@@ -72,9 +72,16 @@ from pellucid.run_folder.predictor_loader import load, load_unwarned
 from pellucid.run_folder.run_files import pair_file_config
 from pellucid.training.callbacks import close_callbacks, is_interruption
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
-from pellucid.training.events import CallbackFailed, CallbackInterrupted, RunEvent, TrainingCallback, TrainingStopped
+from pellucid.training.events import (
+    CallbackFailed,
+    CallbackInterrupted,
+    RunEvent,
+    SizeChosen,
+    TrainingCallback,
+    TrainingStopped,
+)
 from pellucid.training.session import train_run
-from pellucid.training.size_measurement import config_within_time
+from pellucid.training.size_measurement import SizedConfig, config_within_time
 from pellucid.training.training_data import TrainingSets, check_bad_share
 
 
@@ -169,8 +176,11 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     reject_unused(settings)
     check_torch_defaults()
     try:
-        if settings.training.time_limit and not isinstance(given, Config) and not gives_size(given):
-            settings = _choose_size(files, folder, given, settings, num_members, event_callbacks.progress)
+        if not isinstance(given, Config) and not gives_size(given):
+            event_callbacks = event_callbacks._replace(has_default_size=not settings.training.time_limit)
+            if settings.training.time_limit:
+                sized = _choose_size(files, folder, given, settings, num_members, event_callbacks.progress)
+                settings, event_callbacks = sized.config, event_callbacks._replace(size_choice=sized.choice)
         if num_members == 1:
             interrupted = _train_single(files, folder, settings, started_at, event_callbacks)
         else:
@@ -209,7 +219,7 @@ def _check_callbacks(callbacks: Sequence[TrainingCallback]) -> tuple[TrainingCal
 
 def _choose_size(
     files: TrainingSets, folder: Path, settings: Mapping[str, Any], config: Config, num_members: int, progress: bool
-) -> Config:
+) -> SizedConfig:
     """Return the configuration of the size preset that suits the time limit of the settings (`config_within_time`).
 
     `config` are the settings with any size.
@@ -251,11 +261,15 @@ def _over_initial_run(
 
 
 class EventCallbacks(NamedTuple):
-    """Callbacks that receive the events of a training."""
+    """Callbacks that receive the events of a training, and what its progress and its log say of the size."""
 
     progress: bool
     """Whether the progress is printed on standard error."""
     callbacks: tuple[TrainingCallback, ...]
+    has_default_size: bool = False
+    """Whether the number of training pairs has determined the size."""
+    size_choice: SizeChosen | None = None
+    """Choice of the size for a time limit; None without one."""
 
     def notify(self, folder: Path, event: RunEvent) -> bool:
         """Call all callbacks with an event, and return whether one of them interrupts the training.
@@ -638,8 +652,9 @@ def _train_single(
 ) -> bool:
     """Train a single model, and report its events; return whether a callback has interrupted the training."""
     was_interrupted = False
-    events = train_run(files, folder, config, started_at)
-    with training_progress() if event_callbacks.progress else nullcontext() as reporter, closing(events):
+    events = train_run(files, folder, config, started_at, event_callbacks.size_choice)
+    display = training_progress(has_default_size=event_callbacks.has_default_size)
+    with display if event_callbacks.progress else nullcontext() as reporter, closing(events):
         for event in events:
             if reporter is not None:
                 reporter.report(event)
@@ -656,9 +671,10 @@ def _train_ensemble(
     files: TrainingSets, folder: Path, config: Config, num_members: int, event_callbacks: EventCallbacks
 ) -> bool:
     """Train the members of an ensemble in parallel, and report each validation; see `_train_single`."""
-    training_jobs = plan_ensemble(files, folder, config, num_members)
+    training_jobs = plan_ensemble(files, folder, config, num_members, event_callbacks.size_choice)
     events = train_ensemble(training_jobs, folder, min(num_members, num_parallel_trainings(0, config)))
-    with multi_progress() if event_callbacks.progress else nullcontext() as progress, closing(events):
+    display = multi_progress(has_default_size=event_callbacks.has_default_size)
+    with display if event_callbacks.progress else nullcontext() as progress, closing(events):
         for worker_event in events:
             if worker_event is None:
                 continue

@@ -545,7 +545,7 @@ def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> N
     assert counts[0] == counts[1] > 0 and counts[2] == counts[3] == 0
     assert weights == [0.5, 0.5, 0.0, 0.0]  # regression test: the JSON lacked the weight
     assert pellucid.evaluate(digits_run().run, digits_run().files.valid).pair_ngram_weight is None
-    assert "ranked with pair ngram" in run_pellucid("evaluate", run, digits_run().files.valid).out
+    assert "ranked with the pair n-gram model" in run_pellucid("evaluate", run, digits_run().files.valid).out
 
 
 def test_the_confidence_is_evaluated_beside_the_probability() -> None:

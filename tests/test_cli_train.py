@@ -241,3 +241,13 @@ def test_unread_columns_are_reported(tmp_path: Path) -> None:
     assert result.code == 0 and result.err.count(message) == 1
     with_column = run_pellucid("train", wide, "--run", tmp_path / "other", *settings, "--target-column", "3")
     assert with_column.err.count("the file has 3 columns; used are 1 as source, 3 as target") == 1
+
+
+def test_a_size_by_the_number_of_pairs_is_named(tmp_path: Path) -> None:
+    """Pairs that are held out for validation count, as they do for the choice."""
+    train = write_copy_files(tmp_path, num_training=40).train
+    arguments = ("train", train, "--epochs", 0.01, "--no-pair-ngram", "--run")
+    result = run_pellucid(*arguments, tmp_path / "run")
+    assert result.code == 0
+    assert "size base, the default for 40 training pairs, with batches of 8 examples\n" in result.err
+    assert "the default for" not in run_pellucid(*arguments, tmp_path / "tiny", "--size", "tiny").err

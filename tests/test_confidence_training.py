@@ -1,5 +1,6 @@
 """training/confidence_training.py: the confidence of a finished training, lost files, outputs without confidence."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -131,6 +132,14 @@ def test_the_training_command_restores_the_file(finished: Path, files: DataFiles
             load(folder)
     train_to_end(files, folder, config_of(finished))
     assert_runs_identical(folder, finished)
+
+
+def test_a_passed_time_limit_leaves_few_sources_for_the_confidence(finished: Path) -> None:
+    """Regression test: 500 sources were decoded after the limit: runs of 50 seconds ended after 60."""
+    predictor = load(finished)
+    validation = [Example("".join(letters), "a") for letters in itertools.product("abcd", repeat=5)]
+    fitted = fit_predictor_confidence(predictor, validation, "", seconds=0.0)
+    assert fitted is not None and 100 <= fitted.event.examples <= 140
 
 
 def test_the_number_of_pairs_and_the_time_are_limited(

@@ -97,15 +97,31 @@ def test_phones_between_spaces_are_reported_also_with_ipa() -> None:
     assert "they are split into IPA phones, of which the space is one: consider --target-symbols words" in warning
 
 
+@pytest.mark.parametrize(
+    ("targets", "is_advised"), [(["cat", "dog", "a mouse"], True), (["the cat", "a dog", "a mouse", "mice"], False)]
+)
+def test_characters_are_advised_only_if_most_targets_are_one_word(targets: list[str], is_advised: bool) -> None:
+    """Regression test: sentences with rare words, as those of the recipe spanish-tatoeba, had the advice too."""
+    config = make_small_config(data={"target_symbols": "words"})
+    train = [Example("ab", "known")]
+    vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
+    predictor = get_task("transduce").build_predictor(config, vocabularies, build_network(config, vocabularies), "")
+    examples = [Example("ab", target) for target in targets]
+    (warning,) = data_warnings(predictor, examples, range(1, 1 + len(examples)))
+    advice = "; most targets are one word: leave out --target-symbols words"
+    assert warning.endswith(advice if is_advised else "of the validation file)")
+
+
 @pytest.mark.parametrize(("num_sampled", "warns"), [(0, False), (10, False), (15, True), (1000, True)])
 def test_a_sampled_softmax_of_a_small_vocabulary_is_reported(num_sampled: int, warns: bool) -> None:
+    """The number of symbols is that of the line before it, without the four special ones (regression test)."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     config = make_small_config({"sampled_softmax": num_sampled})
     train = [Example(letters, letters)]
     vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
     predictor = get_task("transduce").build_predictor(config, vocabularies, build_network(config, vocabularies), "")
     warning = (
-        f"training.sampled_softmax = {num_sampled:,} saves no time: there are only 30 target symbols; without it, the "
+        f"training.sampled_softmax = {num_sampled:,} saves no time: there are only 26 target symbols; without it, the "
         "softmax is exact"
     )
     assert list(data_warnings(predictor, train, [1])) == [warning] * warns

@@ -28,7 +28,7 @@ from trained_runs import (
 )
 
 from pellucid.cli.arguments import default_settings
-from pellucid.cli.train import TrainArguments, _train_on_cluster
+from pellucid.cli.train import TrainArguments, TrainingPlan, _train_on_cluster
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.config.settings import Config
 from pellucid.config.toml import override_settings
@@ -42,7 +42,7 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import ENSEMBLE, member_folders
 from pellucid.training import ensemble_training
 from pellucid.training.ensemble_training import TrainingJob, plan_ensemble, run_job, train_ensemble
-from pellucid.training.events import ModelBuilt, RunEvent
+from pellucid.training.events import ModelBuilt, RunEvent, SizeChosen
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 from pellucid.worker_pool import WorkerChannel
@@ -312,7 +312,9 @@ def test_the_time_before_a_job_is_a_part_of_its_limit(monkeypatch: pytest.Monkey
     """Regression test: with --on, the measurement of the size was not a part of the time limit."""
     trained, starts = copy_task_run(), list[float]()
 
-    def start(files: TrainingFiles, folder: Path, config: Config, started_at: float) -> Iterator[RunEvent]:
+    def start(
+        files: TrainingFiles, folder: Path, config: Config, started_at: float, choice: SizeChosen | None
+    ) -> Iterator[RunEvent]:
         """Record the start of the time limit."""
         starts.append(started_at - time.monotonic())
         yield from ()
@@ -341,6 +343,8 @@ def test_a_command_tells_a_cluster_how_much_of_the_time_is_spent(
     monkeypatch.setattr("pellucid.kernels.kernel_loader.compilation_seconds", lambda _: 0.0)
     defaults = default_settings({}, "a test")
     args = TrainArguments(train=files.train, valid=files.valid, run=tmp_path / "run", **defaults)
-    started_at = time.monotonic() - 30
-    assert list(_train_on_cluster(args, copy_task_run().config, JobResources(), started_at)) == [None]
-    assert jobs[0].folder == tmp_path / "run" and 30 <= jobs[0].seconds_spent <= time.monotonic() - started_at
+    choice = SizeChosen("small", "1m", 9.4, 30.0, 500.0, "8 examples", "base", 5000.0)
+    plan = TrainingPlan(args, copy_task_run().config, time.monotonic() - 30, size_choice=choice)
+    assert list(_train_on_cluster(plan, JobResources())) == [None]
+    assert jobs[0].folder == tmp_path / "run" and jobs[0].size_choice == choice
+    assert 30 <= jobs[0].seconds_spent <= time.monotonic() - plan.started_at

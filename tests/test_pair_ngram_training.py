@@ -42,7 +42,7 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.runtime.run_reader import read_run
-from pellucid.training import model_card, pair_ngram_training, session, validation_sample
+from pellucid.training import model_card, pair_ngram_training, run_folder_writer, session, validation_sample
 from pellucid.training.events import (
     ConfidenceFitted,
     FileSaved,
@@ -53,7 +53,7 @@ from pellucid.training.events import (
     ValidationCompleted,
 )
 from pellucid.training.loop import TrainingState
-from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
+from pellucid.training.pair_ngram_training import WeightedPairNgram, choose_pair_ngram_weight
 from pellucid.training.session import train_run
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
@@ -410,7 +410,16 @@ def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
     config = make_small_config({"epochs": 2, "pair_ngram": True, "time_limit": "30s"})
     clock = SimpleNamespace(monotonic=iter(range(0, 10**6, 20)).__next__)
     monkeypatch.setattr(validation_sample, "time", clock)
+    limits, weigh = list[float](), pair_ngram_training.weight_pair_ngram
+
+    def weigh_in_time(*arguments: Any) -> WeightedPairNgram:  # noqa: ANN401
+        """Record the time limit."""
+        limits.append(arguments[-1])
+        return weigh(*arguments)
+
+    monkeypatch.setattr(run_folder_writer, "weight_pair_ngram", weigh_in_time)
     events = train_to_end(files, tmp_path / "limited", config)
+    assert 0 < limits[0] <= 15, "half of the time is left for the confidence"
     (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
     (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))
     assert 0 < fitted.examples < 40 and fitted.available == 40 and weighted.sources in (10, 20)

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from trained_runs import copy_task_run, train_to_end, write_copy_files
 
-from pellucid.config.settings import TaskName
+from pellucid.config.settings import Size, TaskName
 from pellucid.data.readers import MAX_LISTED_BAD_LINES, BadLine
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.reporting.progress import (
@@ -33,6 +33,7 @@ from pellucid.reporting.progress import (
 )
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.training.events import (
+    ConfidenceFitted,
     FileRead,
     FileSaved,
     ModelBuilt,
@@ -127,7 +128,7 @@ def test_a_finished_run_is_not_called_resumed() -> None:
 
 def test_validation_and_end_are_printed() -> None:
     progress = Progress(epoch=2, batch=5, update=1500, seconds=61.4, best_update=1500, finished="all is done")
-    text = report_to_file(ValidationCompleted(progress, METRICS, True, []))
+    text = report_to_file(ValidationCompleted(progress, METRICS, True, [], epochs=3.0))
     assert re.search(r"epoch +3 · update +1,500 · exact match +12\.50 % · symbol error rate +3\.25 %", text)
     assert "loss 0.500 · 61 s" in text and text.endswith("· best\n")
     assert "best" not in report_to_file(ValidationCompleted(progress, METRICS, False, []))
@@ -328,7 +329,7 @@ def test_validations_of_parallel_trainings_have_epoch_and_remaining_time(stream:
         progress.report("seed-1", make_update(number))
         clock.now += 3
     state = Progress(epoch=2, batch=5, update=51, samples=510, seconds=61.4)
-    progress.report("seed-1", ValidationCompleted(state, METRICS, True, []))
+    progress.report("seed-1", ValidationCompleted(state, METRICS, True, [], epochs=3.0))
     (line,) = written_text(stream).splitlines()
     assert re.fullmatch(
         r"seed-1: epoch +3 · update +51 · exact match +12\.50 % · loss 0\.500 · 61 s · "
@@ -382,8 +383,8 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
     assert report_to_file(chosen._replace(next_larger_size=None)) == f"{line}\n"
     # Regression test: only size base was said to make fewer than 5,000 updates.
     assert report_to_file(chosen._replace(epochs=9.34)) == (
-        "size small: about 9.3 epochs in 45s, 1,868 updates of 32 examples each; no size from small on makes 5,000 "
-        "updates in this time\n"
+        "size small: about 9.3 epochs in 45s, 1,868 updates of 32 examples each; even small makes fewer than "
+        "5,000 updates in this time\n"
     )
     long = chosen._replace(time_limit="1h", epochs=5000.0, max_epochs=57.0, next_larger_size=None)
     line = "size small: the time of 1h suffices for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
@@ -400,6 +401,8 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
     assert compiling.startswith(started + "compiling kernels ")
     parallel = report_to_file(chosen._replace(has_one_process=False))
     assert f"32 examples each, at the speed of one process alone on this machine{reason}" in parallel
+    few = chosen._replace(epochs=1.0, next_larger_size=None, needed_updates=1200.0)
+    assert report_to_file(few).endswith("; even small makes fewer than 1,200 updates in this time\n")
     skipped = report_to_file(SizeMeasurementSkipped("base", Path("pipe")))
     assert skipped == "size base: pipe cannot be read twice, so no speed is measured; --size chooses another\n"
 
@@ -410,8 +413,74 @@ def test_a_time_limit_that_allows_hardly_any_update_is_called_too_short() -> Non
     assert over.endswith("2,340 updates, but the time is over already, so that one update is made\n")
     assert "0:00:05 from now" in report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=5.0))
     progress = Progress(update=1, batch=1, best_update=1, finished="its time limit of 5s is reached")
-    note = "the time sufficed for 1 update only: train in another run folder with a longer --time"
-    assert note in report_to_file(TrainingStopped(progress))
-    assert "999 updates only" in report_to_file(TrainingStopped(msgspec.structs.replace(progress, epoch=9, update=999)))
+    assert "; note: 1 update in this time is few: for more, train" in report_to_file(TrainingStopped(progress))
+    assert "999 updates in this time are few" in report_to_file(
+        TrainingStopped(msgspec.structs.replace(progress, epoch=9, update=999))
+    )
     for changes in ({"update": 1000}, {"finished": "all its passes over the data are done"}):
-        assert "sufficed" not in report_to_file(TrainingStopped(msgspec.structs.replace(progress, **changes)))
+        assert "note" not in report_to_file(TrainingStopped(msgspec.structs.replace(progress, **changes)))
+
+
+@pytest.mark.parametrize(
+    ("size", "end"),
+    [
+        ("base", "size base, the default for 4,999 training pairs, with batches of 16 examples\n"),
+        (
+            "large",
+            "size large, the default for 4,999 training pairs (from 5,000 on), with batches of 16 examples; "
+            "--size base takes less than half of the time\n",
+        ),
+    ],
+)
+def test_a_default_size_is_named_with_its_batch_size(size: Size, end: str, stream: TextIO) -> None:
+    """Regression test: without --time, nothing said why the size is `large`, nor that `base` is cheaper."""
+    symbols = make_vocabulary("ab")
+    vocabularies = Vocabularies(symbols, symbols, make_vocabulary(""), 3, 2)
+    built = ModelBuilt(Path("run"), size, 5, vocabularies, False, num_pairs=4999, batch_size="16 examples")
+    assert "default" not in report_to_file(built)
+    for is_finished in (False, True):
+        console = PipeSafeConsole(stream, Clock())
+        ProgressReporter(console, build_progress_bars(console), True).report(built._replace(is_finished=is_finished))
+    assert [line for line in written_text(stream).splitlines(keepends=True) if "default" in line] == [end]
+    stream.truncate(0)
+    console = PipeSafeConsole(stream, Clock())
+    progress = MultiProgress(console, build_progress_bars(console), True)
+    for name in ("seed-1", "seed-2"):
+        progress.report(name, built)
+    assert written_text(stream).lstrip("\0").startswith(end) and written_text(stream).count("default") == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "advice"),
+    [("tiny", ""), ("small", ""), ("base", " or a smaller --size"), ("large", " or a smaller --size")],
+)
+def test_a_smaller_size_is_advised_only_where_there_is_one(size: Size, advice: str, stream: TextIO) -> None:
+    """Regression test: the note advised a smaller size after `small`, the smallest that --time chooses."""
+    symbols = make_vocabulary("ab")
+    built = ModelBuilt(Path("run"), size, 5, Vocabularies(symbols, symbols, make_vocabulary(""), 3, 2), resumed=False)
+    stopped = TrainingStopped(Progress(update=9, batch=9, best_update=9, finished="its time limit of 5s is reached"))
+    end = f"with a longer --time{advice}\n"
+    assert report_to_file(built, stopped).endswith(end)
+    console = PipeSafeConsole(stream, Clock())
+    progress = MultiProgress(console, build_progress_bars(console))
+    progress.report("seed-1", built)
+    progress.report("seed-1", stopped)
+    assert written_text(stream).endswith(end)
+
+
+@pytest.mark.parametrize(("examples", "is_rough"), [(1, True), (49, True), (50, False), (2000, False)])
+def test_a_confidence_of_few_pairs_is_called_rough(examples: int, is_rough: bool) -> None:
+    """Regression test: 9 pairs gave a mean confidence of 14.5 % with 6.4 % of the outputs correct, without a note."""
+    line = report_to_file(ConfidenceFitted(examples, 5.0, 20.0, 1.0, 0.5))
+    assert line.startswith(f"confidence: fitted to {examples:,} validation pair{'s' * (examples > 1)} in 0.5 s: ")
+    assert line.endswith("; it is rough, because these pairs are few\n" if is_rough else "is 20.0 %\n")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "text"), [(0.0, "0"), (0.02, "0.02"), (0.5, "0.5"), (1.0, "1"), (3.25, "3.2"), (57.0, "57")]
+)
+def test_a_part_of_an_epoch_is_printed_as_such(epochs: float, text: str) -> None:
+    """Regression test: a validation after half an epoch was said to be in epoch 1."""
+    progress = Progress(batch=5, update=50)
+    line = report_to_file(ValidationCompleted(progress, METRICS, False, [], epochs=epochs))
+    assert line.startswith(f"epoch {text:>4} · update     50 · "), line

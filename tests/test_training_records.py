@@ -15,8 +15,11 @@ from trained_runs import (
     write_copy_files,
 )
 
+from pellucid.config.settings import Size
 from pellucid.run_folder.log import read_log
 from pellucid.training import session, training_records
+from pellucid.training.events import SizeChosen
+from pellucid.training.session import train_run
 
 
 def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +33,26 @@ def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatc
     train_to_end(write_copy_files(tmp_path), tmp_path / "run", make_small_config({"epochs": 1}))
     assert logged_events == ["compiling"]
     assert [each["event"] for each in read_log(tmp_path / "run")][:4] == ["compiling", "read", "read", "started"]
+
+
+def test_log_and_card_have_the_choice_of_the_size(tmp_path: Path) -> None:
+    """Regression test: what --time chose, and why, was printed only."""
+    files = write_copy_files(tmp_path)
+    forecast: tuple[tuple[Size, int], ...] = (("base", 1200), ("small", 4700))
+    choice = SizeChosen("small", "1h", 9.4, 30.0, 500.0, "8 examples", "base", 5000.0, forecast=forecast)
+    config = make_small_config({"epochs": 1, "time_limit": "1h"})
+    for _ in range(2):  # a finished run is unchanged
+        list(train_run(files, tmp_path / "run", config, size_choice=choice))
+    (record,) = [record for record in read_log(tmp_path / "run") if record["event"] == "size_chosen"]
+    reason = "even small makes fewer than 5,000 updates in this time"
+    facts = {"event": "size_chosen", "size": "small", "time_limit": "1h", "batch_size": "8 examples", "reason": reason}
+    assert record == {**facts, "updates_base": 1200, "updates_small": 4700}
+    card = (tmp_path / "run" / "card.md").read_text("utf-8")
+    line = "* Size small, chosen for 1h by the speed of a few updates; estimated updates: base 1,200, small 4,700; "
+    assert f"{line}{reason}.\n" in card
+    list(train_run(files, tmp_path / "other", make_small_config({"epochs": 1})))
+    assert "size_chosen" not in {record["event"] for record in read_log(tmp_path / "other")}
+    assert "chosen for" not in (tmp_path / "other" / "card.md").read_text("utf-8")
 
 
 def test_the_log_has_the_checksums_of_the_data_files(tmp_path: Path) -> None:

@@ -480,20 +480,21 @@ HELP_PAGES: dict[str, HelpPage] = {
         ),
     ),
     "recipe": HelpPage(
-        "NAME --run DIR [options], or: pellucid recipe list",
+        "NAME --run DIR [options], or: pellucid recipe list [NAME]",
         "Run a reference experiment, from data to report.",
         (
             OptionHelp("NAME", "", "name of a recipe; pellucid recipe list prints all"),
             OptionHelp("--run", "DIR", "folder of data, runs and report"),
             OptionHelp("--seeds", "N", "number of random seeds (1 by default)"),
             OptionHelp("--max-train-samples", "N", "shorten the recipe to N training samples"),
-            OptionHelp("--only", "NAMES", "experiments to run, separated by commas"),
+            OptionHelp("--only", "NAMES", "experiments to run (pellucid recipe list NAME prints all)"),
             OptionHelp("--set", "KEY=VALUE", "another setting, such as attention.type=dot"),
             OptionHelp("--data", "DIR", "folder of published data sets (pellucid data)"),
             OptionHelp("--words", "FILE", "list of words, for the typo recipes"),
         ),
         (
             "recipe list",
+            "recipe list g2p-sigmorphon2020",
             "recipe digits-attention --run runs/demo",
             "recipe g2p-sigmorphon2020 --only arm,bul --seeds 2 --run runs/g2p",
         ),

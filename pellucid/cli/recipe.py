@@ -1,4 +1,4 @@
-"""Subcommand recipe: pellucid recipe list
+"""Subcommand recipe: pellucid recipe list [NAME]
 pellucid recipe NAME --run DIR [--seeds N] [--max-train-samples N] [--data DIR] [--only A,B] [--words FILE]
 """
 
@@ -17,11 +17,19 @@ from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_folder
 from pellucid.config.toml import check_settings
 from pellucid.errors import ConfigError, InputError, quote
-from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, RECIPES_WITH_SETTINGS, find_recipe
+from pellucid.recipes.catalog import (
+    RECIPES,
+    RECIPES_WITH_EXPERIMENTS,
+    RECIPES_WITH_SETTINGS,
+    experiment_names,
+    find_recipe,
+)
 from pellucid.recipes.published_data import data_folder
 from pellucid.recipes.recipe import RecipeRequest, ReproductionError
 
-RECIPE_FILES = ("data", "runs", "report.json", "report.html")
+RUNS = "runs"
+"""Folder of the runs of a recipe, which are resumed."""
+RECIPE_FILES = ("data", RUNS, "report.json", "report.html")
 """Files and folders that recipes write."""
 
 
@@ -44,8 +52,8 @@ class RecipeArguments:
     """Folder of published data sets, for the recipes that use them; pellucid data get NAME downloads one. Default: the
     environment variable PELLUCID_DATA, else ../shared/data if it exists, else ~/.cache/pellucid/data."""
     only: str = ""
-    """Names of the experiments to run, separated by commas, such as arm,bul; for recipes with several. Default: all of
-    the recipe."""
+    """Names of the experiments to run, separated by commas, such as arm,bul; for recipes with several, which pellucid
+    recipe list NAME prints. Default: all of the recipe."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="KEY=VALUE")] = ()
     """Setting that replaces that of the recipe in all its experiments, such as attention.type=dot; the report names it.
     Can be repeated. For the recipes on published data sets."""
@@ -57,13 +65,13 @@ class RecipeArguments:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the names of the recipes, or run one and print the lines of its report.
+    """Print the names of the recipes or of the experiments of one, or run a recipe and print the lines of its report.
 
     Args:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code: 0, or 1 if the recipe does not reproduce the published numbers.
+        Exit code: 0, 1 if the recipe does not reproduce the published numbers, or 130 after Ctrl-C.
 
     Raises:
         InputError: An argument is invalid, or a data set cannot be read.
@@ -71,9 +79,12 @@ def main(arguments: list[str]) -> int:
     if arguments == ["list"]:
         print("\n".join(f"{name:<27}{summary}" for name, (summary, *_) in RECIPES.items()))
         return 0
+    if arguments[:1] == ["list"] and len(arguments) == 2 and not arguments[1].startswith("-"):
+        print("\n".join(experiment_names(arguments[1])))
+        return 0
     args = parse_arguments(RecipeArguments, "recipe", arguments)
     if args.name == "list":
-        raise InputError("recipe list takes no options: pellucid recipe list")
+        raise InputError("recipe list takes no options: pellucid recipe list, or pellucid recipe list NAME")
     check_output_folder(args, "run", RECIPE_FILES)
     run_recipe, only = find_recipe(args.name), [name for name in args.only.split(",") if name]
     settings = _parse_settings(args.set)
@@ -93,6 +104,11 @@ def main(arguments: list[str]) -> int:
     except ReproductionError as error:
         print_message(str(error))
         return 1
+    except KeyboardInterrupt:
+        # The other recipes keep nothing of an interrupted training.
+        continues = (args.run / RUNS).is_dir()
+        print_message(f"interrupted{f'; the same command continues in {args.run}' if continues else ''}")
+        return 130
     return 0
 
 

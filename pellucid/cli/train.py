@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec import Meta
 
@@ -27,7 +27,7 @@ from pellucid.worker_pool import WorkerDiedError
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import ProgressReporter
-    from pellucid.training.events import RunEvent
+    from pellucid.training.events import RunEvent, SizeChosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,19 @@ class TrainArguments(TrainingFlags):
     on: OnFlag = None
     """Train on the machines of a Ray cluster: one network by --workers processes, or the members of an ensemble, as
     many at once as the cluster has CPUs for. --run must be in a folder that all machines share."""
+
+
+class TrainingPlan(NamedTuple):
+    """A checked command."""
+
+    args: TrainArguments
+    config: Config
+    started_at: float
+    """Start of the command, as time of `time.monotonic`."""
+    has_default_size: bool = False
+    """Whether the number of training pairs has determined the size."""
+    size_choice: "SizeChosen | None" = None
+    """Choice of the size for a time limit; None without one."""
 
 
 def main(arguments: list[str]) -> int:
@@ -87,9 +100,10 @@ def main(arguments: list[str]) -> int:
             raise ConfigError(
                 f"--workers is {args.workers}, and torchrun has started {launched} processes: leave out --workers"
             )
+    plan = TrainingPlan(args, config, started_at, has_default_size=not parser.is_size_given)
     if config.training.time_limit and not parser.is_size_given:
-        config = _config_within_time(args, parser, config)
-    return _train_ensemble(args, config) if args.ensemble else _train_single(args, config, started_at)
+        plan = _plan_within_time(plan, parser)
+    return _train_ensemble(plan) if args.ensemble else _train_single(plan)
 
 
 def _check_inputs(args: TrainArguments) -> None:
@@ -125,19 +139,20 @@ def _serve_updates() -> int:
     return 0
 
 
-def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainArguments], config: Config) -> Config:
-    """Return the configuration with the size that suits the time limit of one with any size."""
+def _plan_within_time(plan: TrainingPlan, parser: TrainingFlagParser[TrainArguments]) -> TrainingPlan:
+    """Return the plan with the size that suits the time limit of one with any size."""
     from pellucid.reporting.progress import training_progress
     from pellucid.training.ensemble_training import num_parallel_trainings
     from pellucid.training.size_measurement import config_within_time
 
+    args, config = plan.args, plan.config
     if args.on is not None:
         require_package("ray", "ray", "--on ray")  # before the measurement
     has_one_process = args.on is None and args.workers == launched_workers() == 1
     if args.ensemble > 1:
         has_one_process = has_one_process and num_parallel_trainings(args.jobs, config) == 1
     with training_progress() as reporter:
-        return config_within_time(
+        sized = config_within_time(
             args.run,
             args.training_files(),
             lambda size: config_from_flags(parser.parse(size)),
@@ -145,24 +160,26 @@ def _config_within_time(args: TrainArguments, parser: TrainingFlagParser[TrainAr
             args.ensemble,
             has_one_process,
         )
+    return plan._replace(config=sized.config, has_default_size=False, size_choice=sized.choice)
 
 
-def _train_single(args: TrainArguments, config: Config, started_at: float) -> int:
-    """Train a single run; `started_at` is the start of the command."""
+def _train_single(plan: TrainingPlan) -> int:
+    """Train a single run."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.reporting.progress import training_progress
     from pellucid.training.session import train_run
 
+    args, config = plan.args, plan.config
     with (
         connected_cluster(args.on, config.threads) as cluster,
         # The launcher of several workers ends them by SIGTERM when one has failed: no update is possible then.
         handle_stop_signals(includes_termination=launched_workers() == 1) as interrupt,
-        training_progress() as reporter,
+        training_progress(has_default_size=plan.has_default_size) as reporter,
     ):
         events: Generator[RunEvent | None] = (
-            train_run(args.training_files(), args.run, config, started_at)
+            train_run(args.training_files(), args.run, config, plan.started_at, plan.size_choice)
             if cluster is None
-            else _train_on_cluster(args, config, job_resources(cluster, config.threads, config.device), started_at)
+            else _train_on_cluster(plan, job_resources(cluster, config.threads, config.device))
         )
         try:
             with closing(events):  # while this process is connected to the cluster
@@ -190,32 +207,30 @@ def _report_events(
     return False
 
 
-def _train_on_cluster(
-    args: TrainArguments, config: Config, resources: JobResources, started_at: float
-) -> "Generator[RunEvent | None]":
+def _train_on_cluster(plan: TrainingPlan, resources: JobResources) -> "Generator[RunEvent | None]":
     """Return the events of a single run that workers of a Ray cluster train; None where none has arrived.
 
-    `started_at` is the start of the command. The measurement of the size is a part of the time limit; the wait for free
-    machines, which follows, is not.
+    The measurement of the size is a part of the time limit; the wait for free machines, which follows, is not.
     """
     from pellucid.cluster.ray_group import GroupTasks, run_in_group
     from pellucid.kernels.kernel_loader import compilation_seconds
     from pellucid.training.data_parallel import serve_connected
     from pellucid.training.ensemble_training import TrainingJob, run_job
 
-    seconds_spent = time.monotonic() - started_at - compilation_seconds(started_at)
-    job = TrainingJob(args.training_files(), args.run, config, seconds_spent)
+    args, seconds_spent = plan.args, time.monotonic() - plan.started_at - compilation_seconds(plan.started_at)
+    job = TrainingJob(args.training_files(), args.run, plan.config, seconds_spent, plan.size_choice)
     return run_in_group(GroupTasks(run_job, serve_connected), job, args.run, args.workers, resources)
 
 
-def _train_ensemble(args: TrainArguments, config: Config) -> int:
+def _train_ensemble(plan: TrainingPlan) -> int:
     """Train runs with different seeds in parallel."""
     from pellucid.reporting.progress import multi_progress
     from pellucid.run_folder.run_files import member_folders
     from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
     from pellucid.training.events import CallbackInterrupted
 
-    training_jobs = plan_ensemble(args.training_files(), args.run, config, args.ensemble)
+    args, config = plan.args, plan.config
+    training_jobs = plan_ensemble(args.training_files(), args.run, config, args.ensemble, plan.size_choice)
     folders = {args.run, *(job.folder for job in training_jobs)}
     removed_members = list[str]()
     with suppress(RunError):  # a damaged list is written anew, and one that cannot be read is reported below
@@ -224,7 +239,7 @@ def _train_ensemble(args: TrainArguments, config: Config) -> int:
     with (
         run_jobs_on(args.on, args.run, config.threads, config.device) as cluster,
         handle_stop_signals() as interrupt,
-        multi_progress() as progress,
+        multi_progress(has_default_size=plan.has_default_size) as progress,
     ):
         last_seed = training_jobs[-1].config.seed
         description = (

@@ -137,10 +137,21 @@ TRANSDUCTION_RECIPES = (
     *("g2p-sigmorphon2020", "g2p-ablations", "histnorm", "translit-wikidata", "spelling-codespell", "scan"),
 )
 """Recipes for published data sets of string transduction."""
-RECIPES_WITH_EXPERIMENTS = (
-    *TRANSDUCTION_RECIPES,
-    *("g2p-cmudict", "g2p-sigmorphon2021", "inflection-sigmorphon2022", "spanish-tatoeba", "protein-localization"),
-)
+EXPERIMENTS: Mapping[str, str] = {
+    "g2p-sigmorphon2020": "g2p_suite",
+    "g2p-ablations": "g2p_ablation_suite",
+    "histnorm": "histnorm_suite",
+    "translit-wikidata": "translit_suite",
+    "spelling-codespell": "spelling_suite",
+    "scan": "scan_suite",
+    "g2p-cmudict": "cmudict_suite",
+    "g2p-sigmorphon2021": "sigmorphon2021_suite",
+    "inflection-sigmorphon2022": "inflection_suite",
+    "spanish-tatoeba": "SYSTEMS",
+    "protein-localization": "localization_experiments",
+}
+"""Function in the module of a recipe that returns its experiments, or names of them."""
+RECIPES_WITH_EXPERIMENTS = tuple(EXPERIMENTS)
 """Recipes whose experiments can be selected by name (`--only`)."""
 RECIPES_WITH_SETTINGS = (*RECIPES_WITH_EXPERIMENTS, "snips", "protein-structure")
 """Recipes whose settings can be changed (`--set`)."""
@@ -155,8 +166,29 @@ def find_recipe(name: str) -> Callable[[RecipeRequest], Iterator[str]]:
     Raises:
         InputError: The name is unknown; the message suggests the most similar one.
     """
-    if name not in RECIPES:
-        raise InputError(f"there is no recipe {quote(name)}{suggest(name, RECIPES)} (pellucid recipe list)")
-    _, module, function = RECIPES[name]
+    _, module, function = RECIPES[_known_name(name)]
     run: Callable[[RecipeRequest], Iterator[str]] = getattr(import_module(f"pellucid.recipes.{module}"), function)
     return run
+
+
+def experiment_names(name: str) -> list[str]:
+    """Return the names of the experiments of a recipe, from which `--only` selects.
+
+    Args:
+        name: A key of `RECIPES`.
+
+    Raises:
+        InputError: The name is unknown, or the recipe has only one experiment.
+    """
+    module = import_module(f"pellucid.recipes.{RECIPES[_known_name(name)].module}")
+    if name not in EXPERIMENTS:
+        raise InputError(f"{name} has only one experiment; {', '.join(EXPERIMENTS)} have several")
+    found = getattr(module, EXPERIMENTS[name])
+    return [experiment.name for experiment in found().experiments] if callable(found) else list(found)
+
+
+def _known_name(name: str) -> str:
+    """Return the name of a recipe; raise `InputError` for an unknown one, with the most similar one."""
+    if name not in RECIPES:
+        raise InputError(f"there is no recipe {quote(name)}{suggest(name, RECIPES)} (pellucid recipe list)")
+    return name

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pellucid.argument_checks import argument_error
-from pellucid.config.settings import TaskName
+from pellucid.config.presets import LARGE_DATA
+from pellucid.config.settings import Size, TaskName
 from pellucid.config.training_types import METRIC_TYPES, format_metric, is_custom_metric
 from pellucid.data.readers import MAX_LISTED_BAD_LINES
 from pellucid.errors import count_noun, quote
@@ -50,6 +51,8 @@ MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
 FEW_UPDATES = 1000
 """Number of updates below which the time limit of a training is called too short."""
+FEW_CONFIDENCE_PAIRS = 50
+"""Number of validation pairs below which the confidence is called rough."""
 MAX_SILENCE = 30.0
 """Maximum number of seconds without a line, if the stream is not a terminal."""
 MAX_PREPARATION_SILENCE = 60.0
@@ -61,11 +64,12 @@ POLL_SECONDS = 1.0
 
 
 @contextmanager
-def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporter"]:
+def training_progress(stream: TextIO | None = None, has_default_size: bool = False) -> Iterator["ProgressReporter"]:
     """Yield a reporter that prints the events of one training, with a progress bar if the stream is a terminal.
 
     Args:
         stream: Output stream; None for standard error.
+        has_default_size: Whether the number of training pairs has determined the size, as a line then says.
 
     Yields:
         The reporter; the bar is removed at the end of the block. Without a terminal, a thread prints a line at least
@@ -77,7 +81,7 @@ def training_progress(stream: TextIO | None = None) -> Iterator["ProgressReporte
     _check_stream(stream)
     console = PipeSafeConsole(stream)
     bar = build_progress_bars(console)
-    reporter = ProgressReporter(console, bar)
+    reporter = ProgressReporter(console, bar, has_default_size)
     with bar, _regular_lines(console, reporter.print_due_line):
         yield reporter
 
@@ -268,20 +272,24 @@ def format_duration(seconds: float) -> str:
 class ProgressReporter:
     """Prints the events of one training as lines, and shows its updates in a progress bar."""
 
-    def __init__(self, console: PipeSafeConsole, bar: Progress) -> None:
+    def __init__(self, console: PipeSafeConsole, bar: Progress, has_default_size: bool = False) -> None:
         """Initialize without a row; the row appears when the training starts.
 
         Args:
             console: Console for the lines.
             bar: Display of progress bars on the same console.
+            has_default_size: Whether the number of training pairs has determined the size.
         """
         self.console = console
         self.bar = bar
+        self.has_default_size = has_default_size
         self.task: TaskID | None = None
         self.phase = "reading the data"
         """What the training does before its first update."""
         self.is_finished = False
         """Whether the training had reached its end before."""
+        self.size: Size | None = None
+        """Size of the network; None before it is built."""
         self.phase_started_at = console.clock()
         self.pace: TrainingPace | None = None
 
@@ -326,7 +334,7 @@ class ProgressReporter:
                 self.is_finished = False  # a run without its last files was not finished
                 self._print_line(other_line(event))
             case TrainingStopped():
-                self._print_line(stop_line(event, self.is_finished))
+                self._print_line(stop_line(event, self.is_finished, self.size))
 
     def _print_line(self, text: str) -> None:
         """Print one line."""
@@ -387,11 +395,13 @@ class ProgressReporter:
         num_source, num_target = len(event.vocabularies.source.symbols), len(event.vocabularies.target.symbols)
         num_features = len(event.vocabularies.features.symbols)
         tags = f" and {count_noun(num_features, 'feature')}" if num_features else ""
-        verb, self.is_finished = training_state(event), event.is_finished
+        verb, self.is_finished, self.size = training_state(event), event.is_finished, event.size
         self._print_line(
             f"{event.folder}: {verb}, size {event.size}, {event.parameters:,} parameters, "
             f"{count_noun(num_source, 'source symbol')}{tags}, {count_noun(num_target, 'target symbol')}"
         )
+        if self.has_default_size and not event.is_finished:
+            self._print_line(default_size_line(event))
         for coverage in event.coverage:
             self._print_line(
                 f"{coverage.path}: pretrained vectors for {coverage.num_found:,} of {coverage.symbols:,} "
@@ -447,8 +457,13 @@ def format_epochs(epochs: float) -> str:
     Args:
         epochs: Number of epochs, at least 0.
     """
-    number = f"{epochs:,.1f}".removesuffix(".0") if epochs >= 0.05 or not epochs else f"{epochs:.1g}"
+    number = _format_number(epochs)
     return f"{number} {'epoch' if number == '1' else 'epochs'}"
+
+
+def _format_number(number: float) -> str:
+    """Return a number with a decimal, or more if it is near 0, but a whole number without one."""
+    return f"{number:,.1f}".removesuffix(".0") if number >= 0.05 or not number else f"{number:.1g}"
 
 
 def size_line(event: SizeChosen) -> str:
@@ -462,29 +477,39 @@ def size_line(event: SizeChosen) -> str:
         fits = f"the time of {event.time_limit} suffices for the maximum of {format_epochs(event.max_epochs)}"
     updates = count_noun(max_updates(min(event.epochs, event.max_epochs), event.updates_per_epoch), "update")
     alone = "" if event.has_one_process else ", at the speed of one process alone on this machine"
-    reason, needed = "", round(event.needed_updates)
-    if event.epochs * event.updates_per_epoch < event.needed_updates:
-        reason = f"; no size from {event.size} on makes {needed:,} updates in this time"
-    elif event.next_larger_size is not None:
-        reason = f"; size {event.next_larger_size} would make fewer than {needed:,} updates in this time"
+    reason = f"; {event.reason}" if event.reason else ""
     return f"size {event.size}: {fits}, {updates} of {event.batch_size} each{alone}{reason}"
 
 
-def stop_line(event: TrainingStopped, was_finished: bool) -> str:
+def default_size_line(event: ModelBuilt) -> str:
+    """Describe a size that the number of training pairs has determined, with the batch size and a cheaper size.
+
+    Args:
+        event: The network of the training.
+    """
+    is_large = event.size == "large"
+    rule = f" (from {LARGE_DATA:,} on)" if is_large else ""
+    cheaper = "; --size base takes less than half of the time" if is_large else ""
+    pairs = count_noun(event.num_pairs, "training pair")
+    return f"size {event.size}, the default for {pairs}{rule}, with batches of {event.batch_size}{cheaper}"
+
+
+def stop_line(event: TrainingStopped, was_finished: bool, size: Size | None = None) -> str:
     """Return the reason of the end of a training, its best update and its seconds.
 
     Args:
         event: End of the training.
         was_finished: Whether an earlier training had reached this end, so that nothing was to be done.
+        size: Size of the network. A smaller one is advised after few updates only if there is one of use.
     """
     progress = event.progress
     start = "nothing to do, the training has stopped before" if was_finished else "stopped"
     kept = " (the network of the start: no validation was better)" if progress.best and not progress.best_update else ""
     is_short = progress.finished.startswith(TIME_LIMIT_REASON) and progress.update < FEW_UPDATES
-    updates = count_noun(progress.update, "update")
+    smaller = " or a smaller --size" if size in ("base", "large") else ""
     short = (
-        f"; note: the time sufficed for {updates} only: train in another run folder with a longer "
-        "--time or a smaller --size"
+        f"; note: {count_noun(progress.update, 'update')} in this time {'is' if progress.update == 1 else 'are'} few: "
+        f"for more, train in another run folder with a longer --time{smaller}"
         if is_short
         else ""
     )
@@ -506,7 +531,7 @@ def validation_line(event: ValidationCompleted, pace: TrainingPace | None, now: 
     remaining = pace.remaining_seconds(now) if pace and not progress.finished else None
     left = "" if remaining is None else f" · at most {format_duration(remaining)} remaining"
     return (
-        f"epoch {progress.epoch + (1 if progress.batch else 0):>3} · update {progress.update:>6,} · "
+        f"epoch {_format_number(event.epochs):>4} · update {progress.update:>6,} · "
         f"{format_scores(event.task, event.metrics, short)} · {progress.seconds:,.0f} s{left}"
         f"{' · best' if event.best else ''}"
     )
@@ -582,9 +607,11 @@ def confidence_line(event: ConfidenceFitted) -> str:
     Args:
         event: Event of the training.
     """
+    rough = "; it is rough, because these pairs are few" if event.examples < FEW_CONFIDENCE_PAIRS else ""
     return (
-        f"confidence: fitted to {event.examples:,} validation pairs in {event.seconds:.1f} s: calibration error "
-        f"{event.confidence_error:.1f} % on these pairs; that of the probabilities is {event.probability_error:.1f} %"
+        f"confidence: fitted to {count_noun(event.examples, 'validation pair')} in {event.seconds:.1f} s: calibration "
+        f"error {event.confidence_error:.1f} % on these pairs; that of the probabilities is "
+        f"{event.probability_error:.1f} %{rough}"
     )
 
 
@@ -640,11 +667,13 @@ def format_scores(task: TaskName, metrics: Mapping[str, float], short: bool = Fa
 
 
 @contextmanager
-def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
+def multi_progress(stream: TextIO | None = None, has_default_size: bool = False) -> Iterator["MultiProgress"]:
     """Yield a reporter of several trainings, with a progress bar for each if the stream is a terminal.
 
     Args:
         stream: Output stream; None for standard error.
+        has_default_size: Whether the number of training pairs has determined the size of all of them, as a line then
+            says.
 
     Yields:
         The reporter; the bars are removed at the end of the block.
@@ -655,7 +684,7 @@ def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
     _check_stream(stream)
     console = PipeSafeConsole(stream)
     bars = build_progress_bars(console)
-    progress = MultiProgress(console, bars)
+    progress = MultiProgress(console, bars, has_default_size)
     with bars, _regular_lines(console, progress.print_due_lines):
         yield progress
 
@@ -663,19 +692,24 @@ def multi_progress(stream: TextIO | None = None) -> Iterator["MultiProgress"]:
 class MultiProgress:
     """Reports several trainings: a progress bar for each in a terminal, and lines."""
 
-    def __init__(self, console: PipeSafeConsole, bars: Progress) -> None:
+    def __init__(self, console: PipeSafeConsole, bars: Progress, has_default_size: bool = False) -> None:
         """Initialize without rows.
 
         Args:
             console: Console for the lines.
             bars: Display of progress bars on the same console.
+            has_default_size: Whether the number of training pairs has determined the size of all trainings.
         """
         self.console = console
         self.bars = bars
+        self.has_default_size = has_default_size
+        """Whether a line will say that the size is a default; False once it is printed."""
         self.tasks: dict[str, TaskID] = {}
         self.paces: dict[str, TrainingPace] = {}
         self.compiles = False
         self.finished = set[str]()
+        self.sizes: dict[str, Size] = {}
+        """Size of the network of each training that has begun."""
 
     def print_due_lines(self) -> None:
         """Print the state of each training if no line was printed for about `MAX_SILENCE` seconds."""
@@ -741,16 +775,7 @@ class MultiProgress:
         self.update_row(name, event)
         match event:
             case ModelBuilt():
-                self.print_line(f"{name}: {training_state(event)}, {event.parameters:,} parameters")
-                if event.is_finished:
-                    self.finished.add(name)
-                if event.initialized is not None:
-                    self.print_line(f"{name}: {initialization_text(event.initialized)}")
-                for sentence in event.warnings:
-                    self.print_line(f"{name}: note: {sentence}")
-                if event.compiles:
-                    self.compiles = True
-                    self.print_line(f"{name}: {compilation_note()}")
+                self._report_model(name, event)
             case ValidationCompleted() if not self.is_live:
                 line = validation_line(event, self.paces.get(name), self.console.clock(), short=True)
                 self.print_line(f"{name}: {line}")
@@ -762,7 +787,24 @@ class MultiProgress:
                 self.finished.discard(name)  # a run without its last files was not finished
                 self.print_line(f"{name}: {other_line(event)}")
             case TrainingStopped():
-                self.print_line(f"{name}: {stop_line(event, name in self.finished)}")
+                self.print_line(f"{name}: {stop_line(event, name in self.finished, self.sizes.get(name))}")
+
+    def _report_model(self, name: str, event: ModelBuilt) -> None:
+        """Print the number of parameters, the initial run and the warnings; once, the size if it is a default."""
+        if self.has_default_size and not event.is_finished:
+            self.print_line(default_size_line(event))
+            self.has_default_size = False
+        self.print_line(f"{name}: {training_state(event)}, {event.parameters:,} parameters")
+        self.sizes[name] = event.size
+        if event.is_finished:
+            self.finished.add(name)
+        if event.initialized is not None:
+            self.print_line(f"{name}: {initialization_text(event.initialized)}")
+        for sentence in event.warnings:
+            self.print_line(f"{name}: note: {sentence}")
+        if event.compiles:
+            self.compiles = True
+            self.print_line(f"{name}: {compilation_note()}")
 
     def update_samples(self, name: str, done: int, total: int, state: str) -> None:
         """Show the progress of a training that has no events but counts samples; without a terminal, print a line.

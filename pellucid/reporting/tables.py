@@ -398,6 +398,15 @@ def _confidence_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     ]
 
 
+def count_label(name: str) -> str:
+    """Return the label of a count of an evaluation: "bad lines", "ranked with the pair n-gram model".
+
+    Args:
+        name: Key of the count, such as "bad_lines".
+    """
+    return name.replace("_", " ").replace("pair ngram", "the pair n-gram model")
+
+
 def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: float) -> Table:
     """Return the table of the metrics of one run."""
     table = Table(show_header=False, box=None)
@@ -406,7 +415,7 @@ def _summary_table(assessment: Assessment, counts: Mapping[str, int], seconds: f
     table.add_row("examples", f"{assessment.evaluation.examples:,}", f"decoded in {seconds:.1f} s")
     for name, count in counts.items():
         if count and name != "lines":
-            table.add_row(name.replace("_", " "), f"{count:,}", "")
+            table.add_row(count_label(name), f"{count:,}", "")
     return table
 
 

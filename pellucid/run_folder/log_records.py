@@ -34,6 +34,21 @@ class CompilingRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="com
     """Kernels are about to be compiled."""
 
 
+class SizeChosenRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="size_chosen"):
+    """The size of a training with a time limit was chosen by the speed of a few updates."""
+
+    size: str
+    time_limit: str
+    batch_size: str
+    """Size of a batch with its unit: "32 examples"."""
+    updates_small: Count | None = None
+    """Estimated number of updates of the size `small`; None if it was not measured."""
+    updates_base: Count | None = None
+    updates_large: Count | None = None
+    reason: str = ""
+    """Why no larger size was chosen; empty if the time suffices for the largest."""
+
+
 class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):
     """The training or the validation file was read."""
 
@@ -226,6 +241,7 @@ class StoppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stopped"):
 
 LogRecord = (
     CompilingRecord
+    | SizeChosenRecord
     | ReadRecord
     | AugmentedRecord
     | MixedInRecord

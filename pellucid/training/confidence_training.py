@@ -22,7 +22,7 @@ from pellucid.run_folder.run_files import CONFIDENCE
 from pellucid.training.events import ConfidenceFitted
 from pellucid.training.validation_sample import MAX_CONFIDENCE_PAIRS, decode_in_time, shuffled_sample
 
-MIN_SOURCES = 500
+MIN_SOURCES = 100
 """Number of sources that are decoded even if a time limit has passed."""
 
 

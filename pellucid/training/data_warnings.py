@@ -63,8 +63,9 @@ def data_warnings(
             f"the model may forget earlier pairs, and {count_noun(len(validation_examples), 'validation example')} may "
             "not show it: --mix-in FILE repeats earlier pairs, and --valid FILE may have some, too"
         )
-    num_sampled, num_targets = config.training.sampled_softmax, len(predictor.vocabularies.target)
-    if 2 * num_sampled >= num_targets:
+    num_sampled = config.training.sampled_softmax
+    if 2 * num_sampled >= len(predictor.vocabularies.target):  # special symbols are sampled as well
+        num_targets = len(predictor.vocabularies.target.symbols)
         yield (
             f"training.sampled_softmax = {num_sampled:,} saves no time: there are only {num_targets:,} target symbols; "
             f"without it, the softmax is exact"
@@ -72,16 +73,18 @@ def data_warnings(
     if not config.decoder.pointer_generator:
         tokenize, target_symbols = predictor.tokenizers.target.split, target_symbols | {config.data.ignored_tag}
         unknown = [
-            (symbol, line)
+            (symbol, line, len(symbols) == 1)
             for example, line in zip(validation_examples, line_numbers, strict=True)
-            for symbol in sorted(set(tokenize(example.target)) - target_symbols)[:1]
+            for symbols in [tokenize(example.target)]
+            for symbol in sorted(set(symbols) - target_symbols)[:1]
         ]
         if unknown:
-            others = " or others" if len({symbol for symbol, _ in unknown}) > 1 else ""
+            others = " or others" if len({symbol for symbol, *_ in unknown}) > 1 else ""
             reason = f"no training target contains {quote(unknown[0][0])}{others}"
-            places = list_lines([line for _, line in unknown])
-            is_words = config.data.target_symbols == "words" and 2 * len(unknown) > len(validation_examples)
-            advice = "; leave out --target-symbols words unless targets have spaces between symbols" if is_words else ""
+            places = list_lines([line for _, line, _ in unknown])
+            num_single = sum(is_single for *_, is_single in unknown)
+            is_split_wrongly = config.data.target_symbols == "words" and 2 * num_single > len(validation_examples)
+            advice = "; most targets are one word: leave out --target-symbols words" if is_split_wrongly else ""
             yield (
                 f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason} "
                 f"({places} of the validation file){advice}"

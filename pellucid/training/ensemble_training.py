@@ -38,6 +38,7 @@ from pellucid.training.events import (
     CallbackInterrupted,
     ModelBuilt,
     RunEvent,
+    SizeChosen,
     TrainingStopped,
     UpdateCompleted,
     ValidationCompleted,
@@ -69,6 +70,8 @@ class TrainingJob(NamedTuple):
     seconds_spent: float = 0.0
     """Seconds of its time limit that passed before the worker began; clocks of two machines cannot be compared. A
     checkpoint has counted them, so that workers that start again do not."""
+    size_choice: SizeChosen | None = None
+    """Choice of the size for a time limit; None without one."""
 
 
 class WorkerEvent(NamedTuple):
@@ -93,7 +96,7 @@ def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
         InputError: As in `train_run`; the worker pool passes the error on to the parent.
     """
     seconds_spent = 0.0 if file_exists(job.folder / CHECKPOINT) else job.seconds_spent
-    events = train_run(job.files, job.folder, job.config, time.monotonic() - seconds_spent)
+    events = train_run(job.files, job.folder, job.config, time.monotonic() - seconds_spent, job.size_choice)
     for event, reported in throttle(events):
         if reported is not None:
             channel.send_progress(reported)
@@ -124,7 +127,9 @@ def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | 
         yield event, event._replace(traces=[]) if isinstance(event, ValidationCompleted) else event
 
 
-def plan_ensemble(files: TrainingInputs, folder: Path, config: Config, size: int) -> list[TrainingJob]:
+def plan_ensemble(
+    files: TrainingInputs, folder: Path, config: Config, size: int, size_choice: SizeChosen | None = None
+) -> list[TrainingJob]:
     """Return the trainings of an ensemble, one for each of the seeds `seed` to `seed + size - 1`; nothing is started.
 
     Args:
@@ -133,6 +138,7 @@ def plan_ensemble(files: TrainingInputs, folder: Path, config: Config, size: int
         config: Configuration of the first member; the others differ in the seed, and begin from the members of an
             initial ensemble in their order.
         size: Number of members, 1 to `MAX_MEMBERS`.
+        size_choice: Choice of the size of the networks for a time limit; None without one.
 
     Raises:
         ConfigError: The size is out of range, a seed would be 2³² or more, or the initial ensemble of a fine-tuning has
@@ -146,7 +152,10 @@ def plan_ensemble(files: TrainingInputs, folder: Path, config: Config, size: int
     seeds = range(config.seed, config.seed + size)
     folders = [folder / f"{MEMBER_PREFIX}{seed}" for seed in seeds]
     members = zip(seeds, folders, member_configs(config, folders), strict=True)
-    return [TrainingJob(files, path, msgspec.structs.replace(member, seed=seed)) for seed, path, member in members]
+    return [
+        TrainingJob(files, path, msgspec.structs.replace(member, seed=seed), size_choice=size_choice)
+        for seed, path, member in members
+    ]
 
 
 def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:

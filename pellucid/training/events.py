@@ -126,6 +126,18 @@ class SizeChosen(NamedTuple):
     has_one_process: bool = True
     """False if several processes train at once, or on other machines: the measured speed is that of one process here.
     """
+    forecast: tuple[tuple[Size, int], ...] = ()
+    """Each measured size, from the largest, with the estimated number of its updates."""
+
+    @property
+    def reason(self) -> str:
+        """Reason for no larger size, as a clause; empty if the time suffices for the largest."""
+        needed = round(self.needed_updates)
+        if self.epochs * self.updates_per_epoch < self.needed_updates:
+            return f"even {self.size} makes fewer than {needed:,} updates in this time"
+        if self.next_larger_size is not None:
+            return f"size {self.next_larger_size} would make fewer than {needed:,} updates in this time"
+        return ""
 
 
 class SizeMeasurementSkipped(NamedTuple):
@@ -158,6 +170,10 @@ class ModelBuilt(NamedTuple):
     """Initial run of a fine-tuning; None for a new network without one, and if resumed."""
     is_finished: bool = False
     """True if the training has reached its end before: it is not continued."""
+    num_pairs: int = 0
+    """Number of training pairs by which a default size is chosen, those that are held out for validation included."""
+    batch_size: str = ""
+    """Size of a batch with its unit, such as "32 examples"."""
 
 
 class PairNgramFitted(NamedTuple):
@@ -250,6 +266,8 @@ class ValidationCompleted(NamedTuple):
     traces: list[Trace]
     """Traces of the validation examples in order; empty in events that a worker process sends."""
     task: TaskName = DEFAULT_TASK
+    epochs: float = 0.0
+    """Number of passes over the training data before the validation, which may be a fraction."""
 
 
 class TrainingStopped(NamedTuple):

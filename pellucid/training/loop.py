@@ -626,7 +626,8 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
         plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
         finished=stop_reason(config, outcome),
     )
-    return ValidationCompleted(state.progress, metrics, improved, traces, state.config.task)
+    epochs = _epochs_done(progress, num_batches)
+    return ValidationCompleted(state.progress, metrics, improved, traces, state.config.task, epochs)
 
 
 def divergence_error(state: TrainingState, reason: str) -> DivergenceError:

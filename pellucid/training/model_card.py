@@ -102,12 +102,27 @@ def _about(state: TrainingState, log: RunLog) -> list[str]:
         "",
         f"* Trained on {count_noun(num_examples, 'example')}{note}: {count_noun(progress.samples, 'sample')} in "
         f"{count_noun(progress.update, 'update')}, {progress.seconds:,.0f} seconds, seed {config.seed}.",
+        *_size_choice(log),
         *([f"* {fine_tuned}"] if fine_tuned else []),
         f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
         f"* Source: {count_noun(len(vocabularies.source.symbols), 'symbol')} ({quote(config.data.source_symbols)}), "
         f"longest {vocabularies.longest_source}.",
         f"* Target: {count_noun(len(vocabularies.target.symbols), 'symbol')} ({quote(config.data.target_symbols)}), "
         f"longest {vocabularies.longest_target}.",
+    ]
+
+
+def _size_choice(log: RunLog) -> list[str]:
+    """Return the choice of the size for a time limit, if there was one, with the estimated updates of each size."""
+    choice = log.first("size_chosen")
+    if choice is None:
+        return []
+    sizes = ("large", "base", "small")
+    estimates = [f"{size} {choice[key]:,}" for size in sizes if (key := f"updates_{size}") in choice]
+    reason = f"; {choice['reason']}" if choice.get("reason") else ""
+    return [
+        f"* Size {choice['size']}, chosen for {choice['time_limit']} by the speed of a few updates; estimated updates: "
+        f"{', '.join(estimates)}{reason}."
     ]
 
 

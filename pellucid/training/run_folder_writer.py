@@ -226,7 +226,7 @@ def _fit_to_outputs(
     seconds = state.time_limit - state.progress.seconds - state.progress.other_seconds
     started_at, predictor = time.monotonic(), load_unwarned(folder, state.config.device)
     if pair_ngram is not None and lacks_weight:
-        weighted = weight_pair_ngram(require_transducer(predictor, "predictor"), pair_ngram, validation, seconds)
+        weighted = weight_pair_ngram(require_transducer(predictor, "predictor"), pair_ngram, validation, seconds / 2)
         _append_once(lock, log, {"event": "interpolated", **weighted.event._asdict()})
         save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
         predictor = weighted.predictor

@@ -66,6 +66,7 @@ from pellucid.training.events import (
     ModelBuilt,
     PairsMixedIn,
     RunEvent,
+    SizeChosen,
     TrainingStopped,
 )
 from pellucid.training.fine_tuning import freeze_parts, frozen_part_warnings, initialize_network
@@ -84,6 +85,7 @@ from pellucid.training.run_folder_writer import (
 from pellucid.training.training_data import (
     TrainingData,
     TrainingInputs,
+    count_pairs,
     encode_training_data,
     input_paths,
     prepared_folder,
@@ -91,7 +93,7 @@ from pellucid.training.training_data import (
     resolve_auto_settings,
 )
 from pellucid.training.training_lock import one_training_thread
-from pellucid.training.training_records import LoggedOnce, changed_files, log_record_before_training
+from pellucid.training.training_records import LoggedOnce, changed_files, log_record_before_training, size_record
 from pellucid.training.worker_group import WorkerGroup, connected_workers
 
 HASH_BLOCK = 1 << 20
@@ -114,7 +116,11 @@ def _name_memory_errors(folder: Path) -> Iterator[None]:
 
 @check_arguments
 def train_run(
-    files: TrainingInputs, folder: str | Path, config: Config, started_at: float | None = None
+    files: TrainingInputs,
+    folder: str | Path,
+    config: Config,
+    started_at: float | None = None,
+    size_choice: SizeChosen | None = None,
 ) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume the training in it.
 
@@ -130,6 +136,7 @@ def train_run(
         folder: Run folder: missing, empty, or with a run of the same settings and data.
         config: Configuration; the run folder records the detected data format and device in place of "auto".
         started_at: Start of a time limit, as time of `time.monotonic`. The default, None, is the first event.
+        size_choice: Choice of the size for a time limit, which the log of a new run records; None without one.
 
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
@@ -167,12 +174,22 @@ def train_run(
         if workers is not None:
             check_data_parallel(config)
         callbacks = build_callbacks(config)
-        with closing(_yield_events(files, Path(folder), config, start, workers)) as events:
+        command = TrainingCommand(start, size_choice)
+        with closing(_yield_events(files, Path(folder), config, command, workers)) as events:
             yield from notify_callbacks(events, Path(folder), callbacks)
 
 
+class TrainingCommand(NamedTuple):
+    """Facts about the command that trains, other than its settings."""
+
+    started_at: float
+    """Start of a time limit, as time of `time.monotonic`."""
+    size_choice: SizeChosen | None = None
+    """Choice of the size for a time limit; None without one."""
+
+
 def _yield_events(
-    files: TrainingInputs, folder: Path, config: Config, started_at: float, workers: WorkerGroup | None
+    files: TrainingInputs, folder: Path, config: Config, command: TrainingCommand, workers: WorkerGroup | None
 ) -> Generator[RunEvent]:
     """Yield the events of a training, new or resumed."""
     unresolved_data = config.data
@@ -200,7 +217,8 @@ def _yield_events(
         corpus, validation_file = encode_training_data(training_data, config, known), training_data.validation_file
         validation_lines = training_data.validation_lines
         del training_data  # frees the texts of a large file; training needs only the ids
-        contents = TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial)
+        num_pairs = count_pairs(files, reads)
+        contents = TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial, num_pairs)
         with _explain_other_data(folder, reads, is_mapped and prepared_folder(files) is None):
             state, fingerprint, log, model_built = _open_training(lock, config, contents)
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
@@ -224,7 +242,7 @@ def _yield_events(
         _load_kernels(config)  # before the first update, where the training can be interrupted at once
         if workers is not None:
             start_workers(state, workers)
-        yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], started_at)
+        yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], command)
 
 
 def _add_pairs(
@@ -293,6 +311,8 @@ class TrainingContents(NamedTuple):
     """Number of the last training examples that are earlier pairs, of which each epoch draws some."""
     initial: InitialRun | None
     """Run from which the training begins; None for a random network, and if it is resumed."""
+    num_pairs: int
+    """Number of training pairs, those that are held out for validation included."""
 
 
 def _load_initial_run(config: Config, folder: Path) -> InitialRun | None:
@@ -388,6 +408,7 @@ def _open_training(
     model_built = ModelBuilt(
         *(folder, config.size, parameter_count(network), vocabularies, resumed, compiles),
         *(coverage, warnings, initialized, is_finished),
+        *(contents.num_pairs, f"{state.batch_size:,} {config.training.batch_type}"),
     )
     return state, fingerprint, log, model_built
 
@@ -453,17 +474,21 @@ def _version_note(log: RunLog, config: Config) -> list[str]:
     ]
 
 
-def _train_and_save(writer: RunFolderWriter, reads: Sequence[LoggedOnce], started_at: float) -> Iterator[RunEvent]:
-    """Yield the events of the loop, and update the run folder after each; `started_at` is the start of the command."""
+def _train_and_save(
+    writer: RunFolderWriter, reads: Sequence[LoggedOnce], command: TrainingCommand
+) -> Iterator[RunEvent]:
+    """Yield the events of the loop, and update the run folder after each."""
     state, lock, log = writer.state, writer.lock, writer.log
     lock.check()
+    if command.size_choice is not None and log.first("size_chosen") is None:
+        append_records(lock, log, size_record(command.size_choice))
     # A write that a crash cut, or a loss of power, may have left the first of these records only.
     num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
     if missing := reads[num_logged:]:
         append_records(lock, log, *map(log_record_before_training, missing))
     with lock.replacement_reported():
         yield from fit_run_pair_ngram(state, lock, log, writer.fingerprint)
-    clock = OtherTimeClock(state, started_at)
+    clock = OtherTimeClock(state, command.started_at)
     clock.record()
     try:
         for event in fit(state):

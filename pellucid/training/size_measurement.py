@@ -32,7 +32,7 @@ from pellucid.run_folder.run_files import saved_size
 from pellucid.tasks.registry import encode_for_task
 from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
 from pellucid.training.events import SizeChosen, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
-from pellucid.training.loop import derived_batch_size, derived_epochs, examples_per_epoch, fit
+from pellucid.training.loop import derived_batch_size, derived_epochs, examples_per_epoch, fit, max_updates
 from pellucid.training.session import build_checked_network, build_state
 from pellucid.training.training_data import (
     TrainingInputs,
@@ -61,8 +61,18 @@ MEASURED_UPDATES = 12
 """Number of updates whose time is measured."""
 MEASURED_SHARE = 0.05
 """Part of a time limit after which the measured updates of a size end, before they are `MEASURED_UPDATES`."""
+SHORT_LIMIT = 120.0
+"""Seconds of a time limit below which `large` is not measured on a CPU, which hardly makes `MIN_UPDATES` then."""
 RESERVED_SHARE = 0.15
 """Part of a time limit that is not spent on updates: reading, validations and the pair n-gram model."""
+
+
+class SizedConfig(NamedTuple):
+    """Configuration of a training with a time limit, and the choice of its size."""
+
+    config: Config
+    choice: SizeChosen | None
+    """None if no speed was measured: the run was started before, or its training file cannot be read twice."""
 
 
 def config_within_time(
@@ -72,7 +82,7 @@ def config_within_time(
     report: Callable[[SizeMeasurementStarted | SizeChosen | SizeMeasurementSkipped], None],
     num_members: int = 0,
     has_one_process: bool = True,
-) -> Config:
+) -> SizedConfig:
     """Return the configuration of a training with a time limit and without a given size.
 
     Args:
@@ -95,7 +105,7 @@ def config_within_time(
     """
     saved = saved_size(folder)
     if saved is not None:
-        return build_config(saved)
+        return SizedConfig(build_config(saved), None)
     check_torch_defaults()
     check_gradients()
     config = build_config(default_size())
@@ -108,11 +118,11 @@ def config_within_time(
     stream = find_stream([files.train, files.train_target])
     if stream is not None:
         report(SizeMeasurementSkipped(config.size, stream))
-        return config
+        return SizedConfig(config, None)
     with one_training_thread():
-        chosen = size_within_time(files, build_config, report)
-    report(chosen._replace(has_one_process=has_one_process))
-    return build_config(chosen.size)
+        chosen = size_within_time(files, build_config, report)._replace(has_one_process=has_one_process)
+    report(chosen)
+    return SizedConfig(build_config(chosen.size), chosen)
 
 
 def size_within_time(
@@ -144,13 +154,19 @@ def size_within_time(
         load_kernels()  # compiles them on a new machine, which is no part of the speed
 
     largest = size_for_file(files.train, config.data, config.task)
+    if largest == "large" and uses_cpu and limit < SHORT_LIMIT and length.needed_epochs < length.max_epochs:
+        largest = "base"
+    forecast = list[tuple[Size, int]]()
 
     def measure_speeds() -> Iterator[SizeSpeed]:
         for size in reversed(SIZES[: SIZES.index(largest) + 1]):
-            speed = measure_speed(measured, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
+            rate = measure_speed(measured, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
             # The training will read the files again.
-            yield SizeSpeed(size, speed, (1 - RESERVED_SHARE) * limit - elapsed - reading_seconds)
+            speed = SizeSpeed(size, rate, (1 - RESERVED_SHARE) * limit - elapsed - reading_seconds)
+            epochs = min(length.max_epochs, estimate_epochs(speed, length))
+            forecast.append((size, max_updates(epochs, length.updates_per_epoch)))
+            yield speed
 
     choice = choose_size(measure_speeds(), length)
     batch_size = f"{_batch_size(config, length.examples_per_epoch):,} {config.training.batch_type}"
@@ -163,6 +179,7 @@ def size_within_time(
         batch_size,
         choice.next_larger_size,
         length.needed_epochs * length.updates_per_epoch,
+        forecast=tuple(forecast),
     )
 
 
@@ -203,11 +220,20 @@ class SizeChoice(NamedTuple):
     """The size before it, for which the time does not suffice; None if it is the first."""
 
 
+def estimate_epochs(speed: SizeSpeed, length: TrainingLength) -> float:
+    """Return t·v / n, the epochs that a training of n examples per epoch makes in t seconds at v examples per second.
+
+    Args:
+        speed: Speed of a size, and the seconds that are left.
+        length: Length of the training without a time limit.
+    """
+    return max(0.0, speed.seconds) * speed.examples_per_second / length.examples_per_epoch
+
+
 def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> SizeChoice:
     """Return the first size for which the time suffices, else the last.
 
-    A training of n examples per epoch makes t·v / n epochs in t seconds at v examples per second. The time suffices if
-    they are at least `length.needed_epochs`.
+    The time suffices if it allows at least `length.needed_epochs` (`estimate_epochs`).
 
     Args:
         speeds: Speeds from the largest size to the smallest, at least one. No further one is taken, and may be
@@ -215,9 +241,9 @@ def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> SizeChoi
         length: Length of the training without a time limit.
     """
     choice: SizeChoice | None = None
-    for size, examples_per_second, seconds in speeds:
-        epochs = max(0.0, seconds) * examples_per_second / length.examples_per_epoch
-        choice = SizeChoice(size, epochs, None if choice is None else choice.size)
+    for speed in speeds:
+        epochs = estimate_epochs(speed, length)
+        choice = SizeChoice(speed.size, epochs, None if choice is None else choice.size)
         if epochs >= length.needed_epochs:
             break
     assert choice is not None, "expected at least one size"

@@ -248,6 +248,19 @@ def read_prepared_data(folder: Path, config: Config) -> TrainingData:
     )
 
 
+def count_pairs(files: TrainingInputs, reads: Sequence[FileRead]) -> int:
+    """Return the number of training pairs by which a default size is chosen.
+
+    Pairs that are held out for validation are a part of them, except in prepared data.
+
+    Args:
+        files: Training and validation data.
+        reads: Events of the training and the validation set.
+    """
+    is_held_out = files.valid is None and prepared_folder(files) is None
+    return sum(read.examples for read in (reads if is_held_out else reads[:1]))
+
+
 def read_training_data(
     files: TrainingInputs,
     config: Config,

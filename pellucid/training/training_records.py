@@ -18,6 +18,7 @@ from pellucid.training.events import (
     FileRead,
     NetworkInitialized,
     PairsMixedIn,
+    SizeChosen,
     TrainingStarted,
     TrainingStopped,
     UpdateCompleted,
@@ -72,6 +73,17 @@ def progress_fields(progress: Progress) -> dict[str, Any]:
     """
     fields = {"update": progress.update, "samples": progress.samples, "epoch": progress.epoch}
     return {**fields, "seconds": round(progress.seconds, 3)}
+
+
+def size_record(choice: SizeChosen) -> dict[str, Any]:
+    """Return the log record of the choice of a size for a time limit.
+
+    Args:
+        choice: The choice.
+    """
+    forecast = {f"updates_{size}": updates for size, updates in choice.forecast}
+    facts = {"size": choice.size, "time_limit": choice.time_limit, "batch_size": choice.batch_size}
+    return {"event": "size_chosen", **facts, **forecast, "reason": choice.reason}
 
 
 def log_record_before_training(read: LoggedOnce) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Evenly spaced samples of examples, and decoding within a time limit."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -15,6 +16,8 @@ MAX_CONFIDENCE_PAIRS = 2000
 """Maximum number of validation pairs to which the confidence is fitted; of more, evenly spaced ones are taken."""
 SOURCES_AT_ONCE = 100
 """Number of sources that are decoded before the time is compared with the time limit."""
+FIRST_SOURCES = 20
+"""The same at first, if there is a time limit; then each time twice as many."""
 Item = TypeVar("Item")
 Decoded = TypeVar("Decoded")
 
@@ -58,10 +61,11 @@ def decode_in_time(
         seconds: Time after which no more examples are decoded; may be infinite.
         minimum: Number of examples that are decoded whatever the time.
         num_first: Number of examples that are decoded at once at first; then each time twice as many, up to
-            `SOURCES_AT_ONCE`, which is the default.
+            `SOURCES_AT_ONCE`. The default is `FIRST_SOURCES`, or `SOURCES_AT_ONCE` if the seconds are infinite.
     """
     decoded, started_at = list[Decoded](), time.monotonic()
-    count = SOURCES_AT_ONCE if num_first is None else min(num_first, SOURCES_AT_ONCE)
+    default = SOURCES_AT_ONCE if math.isinf(seconds) else FIRST_SOURCES
+    count = min(default if num_first is None else num_first, SOURCES_AT_ONCE)
     while len(decoded) < len(examples) and (len(decoded) < minimum or time.monotonic() - started_at <= seconds):
         decoded += decode(examples[len(decoded) : len(decoded) + count])
         count = min(2 * count, SOURCES_AT_ONCE)

@@ -28,6 +28,7 @@ from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
 from pellucid.reporting.tables import (
     SEED_INTERVAL_NOTE,
+    count_label,
     exclusively_right,
     format_p_value,
     format_symbol,
@@ -324,7 +325,7 @@ def _evaluation_summary(assessment: Assessment, counts: Mapping[str, int]) -> li
         first = assessment.metrics.rates(assessment.mean)[0]
         low, high = first.interval
         rows.insert(0, (f"mean {first.name}", f"{first.value:.2f} % (95 %: {low:.2f} to {high:.2f})"))
-    counted = [(name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count and name != "lines"]
+    counted = [(count_label(name), f"{count:,}") for name, count in counts.items() if count and name != "lines"]
     return [*rows, ("examples", f"{assessment.evaluation.examples:,}"), *counted]
 
 

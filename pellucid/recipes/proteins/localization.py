@@ -437,8 +437,15 @@ def run_localization(request: RecipeRequest) -> Iterator[str]:
 
 
 def localization_suite() -> LabelSuite:
-    """Return the suite of the recipe protein-localization: one experiment per data split and classifier input."""
-    experiments = ExperimentSuite(
+    """Return the suite of the recipe protein-localization."""
+    return LabelSuite(
+        localization_experiments(), localization_scores, {}, attention_profiles, profile_parts, has_text_sources=False
+    )
+
+
+def localization_experiments() -> ExperimentSuite:
+    """Return the experiments of the recipe protein-localization: one per data split and classifier input."""
+    return ExperimentSuite(
         name="protein-localization",
         title="Subcellular localization of proteins",
         introduction=LOCALIZATION_INTRODUCTION,
@@ -451,7 +458,6 @@ def localization_suite() -> LabelSuite:
         ],
         folder="protein-localisation-ucl",
     )
-    return LabelSuite(experiments, localization_scores, {}, attention_profiles, profile_parts, has_text_sources=False)
 
 
 def read_split(split: SplitFunction, folder: Path) -> DataSplits:
