@@ -41,8 +41,8 @@ SMALL_ONLY: Mapping[str, float] = {
 INTRODUCTION = """\
 SIGMORPHON-UniMorph 2022, task 0, part 1: a lemma and its tags to the inflected form, in 33 languages with at
 most 700 pairs for training (small), 20 of which also have 7,000 (large). Most test pairs have a lemma or tags that the
-training set lacks. All languages have the settings of size base; tags are read before the lemma. Accuracy is
-exact match.
+training set lacks. All languages have the default settings: size base for the small and large for the large training
+sets; tags are read before the lemma. Accuracy is exact match.
 
 Published: the task's neural baseline (github.com/sigmorphon/2022InflectionST), by language. Over all test items it has
 62.4 % with the large training sets and 47.6 % with the small ones; the best submission has 71.3 and 57.2 %."""
