@@ -59,6 +59,7 @@ from pellucid.files import (
     file_exists,
     make_folder,
     open_atomic,
+    open_regular_file,
     read_bytes,
     remove_file,
     remove_files,
@@ -295,6 +296,8 @@ def _describe_file(file: Path) -> PreparedFile:
             raise DataError(f"{file} is prepared data already: pellucid train {file} trains on it")
         if os.path.isdir(file):
             raise DataError(f"{file} is a folder: give a file of pairs")
+        if os.path.isfile(file):
+            open_regular_file(file, DataError).close()  # raises the reason, such as missing permission
         raise DataError(f"{file} is no regular file: it is read twice, so write a pipe or a stream to a file first")
     return PreparedFile(str(file), *digest)
 
