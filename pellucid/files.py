@@ -82,6 +82,20 @@ def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -
         raise kind(f"cannot {action} {path}: {os_error_text(error)}{advice}") from error
 
 
+def is_writable(folder: Path) -> bool:
+    """Return whether this process, with its effective user, may create files in a folder that exists.
+
+    Args:
+        folder: The folder.
+    """
+    return _has_right(folder, os.W_OK | os.X_OK)
+
+
+def _has_right(path: Path, mode: int) -> bool:
+    """Return whether this process, with its effective user, has a right to a path."""
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
+
+
 def unexpected_files(folder: Path, expected: Container[str]) -> list[str]:
     """Return the sorted names in a folder that are neither expected nor hidden; none if it is not a folder.
 
