@@ -1,8 +1,8 @@
 """The command line: one module per subcommand.
 
 Imports: alignment, argument_checks, auditing, bench, cluster, config, data, decoding, dependencies, error_messages,
-    errors, evaluation, export, files, http_requests, kernels, launched_workers, model, recipes, reporting,
-    run_evaluation, run_folder, runtime, serving, sharing, training, tuning, version, viewer, worker_pool.
+    errors, evaluation, export, files, http_requests, kernels, launched_workers, model, process_limits, recipes,
+    reporting, run_evaluation, run_folder, runtime, serving, sharing, training, tuning, version, viewer, worker_pool.
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130
@@ -28,8 +28,9 @@ from pellucid.cli.messages import (
 )
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.dependencies import missing_packages_as_errors
-from pellucid.errors import MEMORY_ADVICE, InputError, is_out_of_memory, quote, suggest
+from pellucid.errors import InputError, is_out_of_memory, quote, suggest
 from pellucid.files import os_error_text
+from pellucid.process_limits import memory_advice
 from pellucid.version import __version__
 
 USAGE = f"""usage: pellucid SUBCOMMAND ...
@@ -124,17 +125,24 @@ def _run_with_exit_code(command_line: list[str]) -> int:
         return 141
     except OSError as error:
         _abandon_stdout()
-        file_name = f" {error.filename}" if error.filename else ""
-        return _report_error(f"system error{file_name}: {os_error_text(error)}")
+        return _report_error(_system_error_message(error))
     except Exception as error:
         if is_out_of_memory(error):
-            return _report_error(f"out of memory; {MEMORY_ADVICE}")
+            return _report_error(f"out of memory; {memory_advice()}")
         from pellucid.config.extension_errors import extension_error  # a moment to import
 
         named = extension_error(error)
         if named is None:
             raise
         return _report_error(str(named))
+
+
+def _system_error_message(error: OSError) -> str:
+    """Return the message of an error of the operating system that no module has described."""
+    if is_out_of_memory(error):
+        return f"out of memory; {memory_advice()}"
+    file_name = f" {error.filename}" if error.filename else ""
+    return f"system error{file_name}: {os_error_text(error)}"
 
 
 def _report_error(*lines: str) -> int:
