@@ -77,9 +77,27 @@ def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -
     try:
         yield
     except OSError as error:
+        if closed := closed_folder(error, path):
+            raise kind(f"cannot enter the folder {closed}: {os_error_text(error)}") from error
         is_in_the_way = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
         advice = "; rename or remove what is there" if is_in_the_way and action in CHANGES else ""
         raise kind(f"cannot {action} {path}: {os_error_text(error)}{advice}") from error
+
+
+def closed_folder(error: OSError, path: Path) -> Path | None:
+    """Return the outermost folder above a path that this process may not enter, so that the path may not exist.
+
+    Args:
+        error: Error of an access to the path.
+        path: The path.
+
+    Returns:
+        The folder; None if there is none, or if the error has another cause.
+    """
+    if not isinstance(error, PermissionError):
+        return None
+    folders = (folder for folder in reversed(path.parents) if os.path.isdir(folder))
+    return next((folder for folder in folders if not _has_right(folder, os.X_OK)), None)
 
 
 def is_writable(folder: Path) -> bool:

@@ -99,6 +99,7 @@ QUOTING_FUNCTIONS = {
     "convert_ray_error",
     "self.convert_error",
     "is_out_of_memory",
+    "closed_folder",
     "_system_error_message",
     "isinstance",
     "type",
