@@ -186,6 +186,21 @@ def check_writable(path: Path) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def check_folder_writable(folder: Path) -> None:
+    """Check that files can be created in a folder, before a long computation; nothing is changed.
+
+    Args:
+        folder: The folder. If it is missing, the innermost folder above it is checked, in which it would be created.
+
+    Raises:
+        RunError: No file can be created there.
+    """
+    place = next((each for each in (folder, *folder.parents) if os.path.isdir(each)), None)
+    if place is not None and not is_writable(place):
+        reason = f"no file can be created in {place}: permission denied, or its file system is read-only"
+        raise RunError(f"cannot write {folder}: {reason}")
+
+
 @contextmanager
 def open_atomic(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing; it replaces `path` at the end of the block. Readers see the old file or the new one.

@@ -14,7 +14,7 @@ from unprivileged import ordinary_permissions
 
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import DataError, RunError
-from pellucid.files import file_exists, read_bytes, write_atomic
+from pellucid.files import check_folder_writable, file_exists, read_bytes, write_atomic
 from pellucid.training.preparation import prepare_data
 from pellucid.training.training_data import TrainingFiles
 
@@ -78,3 +78,19 @@ def test_an_unreadable_file_is_not_prepared(tmp_path: Path) -> None:
     path.chmod(0)
     with ordinary_permissions(), pytest.raises(DataError, match=rf"^cannot read {path}: permission denied$"):
         list(prepare_data(TrainingFiles(path, None), tmp_path / "out", make_small_config()))
+
+
+def test_a_folder_that_cannot_be_written_is_reported_before_the_data_is_read(tmp_path: Path) -> None:
+    """Regression test: train, tune and prepare read all data first. Here it is empty, which would be an error."""
+    (tmp_path / "closed").mkdir(mode=0o500)
+    (tmp_path / "empty.tsv").write_text("")
+    file, out = tmp_path / "empty.tsv", tmp_path / "closed" / "runs" / "a"
+    with ordinary_permissions():
+        with pytest.raises(RunError, match=rf"^cannot write {out}: no file can be created in {tmp_path}/closed: "):
+            check_folder_writable(out)
+        check_folder_writable(tmp_path / "open" / "runs" / "a")
+    assert not (tmp_path / "open").exists()
+    flags = file, "--valid", file, "--size", "tiny", "--run", out
+    lines = run_unprivileged([["train", *flags], ["tune", *flags], ["prepare", file, "--out", out]])
+    assert lines[1::2] == ["2"] * 3, lines
+    assert all(line.startswith(f"pellucid: cannot write {out}: no file can be created in ") for line in lines[::2])

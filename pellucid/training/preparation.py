@@ -53,6 +53,7 @@ from pellucid.data.validation_split import (
 from pellucid.data.vocabulary import Vocabularies, VocabularyTotals, learn_tokenizers
 from pellucid.errors import ConfigError, DataError, RunError, quote
 from pellucid.files import (
+    check_folder_writable,
     decode_json,
     digest_bytes,
     digest_file,
@@ -254,6 +255,8 @@ def prepare_data(
     refuse_links([folder / name for name in (LOCK, *PREPARED_FILES)], "a preparation")
     refuse_inputs(folder, PREPARED_FILES, filter(None, files))
     _check_folder(folder)  # first: the files may take minutes to read
+    if not is_prepared(folder):
+        check_folder_writable(folder)
     resolved = msgspec.structs.replace(config, data=resolve_auto_settings(files, config.data))
     others = (None if file is None else _describe_file(file) for file in files[1:])
     described = DescribedFiles(_describe_file(files.train), *others)
