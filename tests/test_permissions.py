@@ -1,4 +1,4 @@
-"""Messages about files and folders that may not be read or written."""
+"""Messages about files and folders that may not be read or written, and a working folder that is gone."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command_line import build_environment
+from command_line import build_environment, run_shell, usage_error_message
 from trained_runs import make_small_config, write_pairs
 from unprivileged import ordinary_permissions
 
@@ -94,3 +94,10 @@ def test_a_folder_that_cannot_be_written_is_reported_before_the_data_is_read(tmp
     lines = run_unprivileged([["train", *flags], ["tune", *flags], ["prepare", file, "--out", out]])
     assert lines[1::2] == ["2"] * 3, lines
     assert all(line.startswith(f"pellucid: cannot write {out}: no file can be created in ") for line in lines[::2])
+
+
+def test_a_removed_working_folder_is_named(tmp_path: Path) -> None:
+    """Regression test: the message was "no such file or directory" alone."""
+    script = f'mkdir {tmp_path}/gone && cd {tmp_path}/gone && rmdir {tmp_path}/gone && exec "$@"'
+    for command in (("split", "a.tsv", "--out", "b"), ("train", "a.tsv", "--run", "b", "--size", "tiny")):
+        assert "the current folder was removed" in usage_error_message(run_shell(script, *command))

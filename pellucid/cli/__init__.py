@@ -150,8 +150,19 @@ def _system_error_message(error: OSError) -> str:
 
 def _report_error(*lines: str) -> int:
     """Write an error message on standard error and return the exit code 2."""
-    print_message(*lines)
+    print_message(*lines, *_removed_folder_note())
     return 2
+
+
+def _removed_folder_note() -> list[str]:
+    """Return a line that the current folder was removed, if it was: relative paths then lead nowhere."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return ["the current folder was removed, so that relative paths lead nowhere: change to another folder (cd)"]
+    except OSError:  # a folder above cannot be read
+        return []
+    return []
 
 
 def _abandon_stdout() -> None:
