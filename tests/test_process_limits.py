@@ -7,7 +7,8 @@ import sys
 import pytest
 from command_line import run_shell, usage_error_message
 
-from pellucid import process_limits
+import pellucid.config.extension_errors
+from pellucid import cli, process_limits
 from pellucid.errors import is_out_of_memory
 
 
@@ -31,6 +32,27 @@ def test_the_advice_names_the_limit_of_the_address_space(monkeypatch: pytest.Mon
     assert process_limits.memory_advice() == "reduce training.batch_size, search.batch_size or size"
     monkeypatch.setattr(process_limits, "process_limit", lambda name: 600_000 * 1024)
     assert "is limited to 586 MiB (ulimit -v): raise this limit, or reduce" in process_limits.memory_advice()
+
+
+def test_failures_of_imports_in_a_small_address_space_are_lack_of_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression test: PyTorch failed with SystemError, and then an import with MemoryError."""
+
+    def fail(command_line: list[str]) -> int:
+        raise SystemError("error return without exception set")
+
+    def lack_memory(error: Exception) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "_run_subcommand", fail)
+    monkeypatch.setattr(cli, "process_limit", lambda name: 2**29)
+    assert cli.main(["train"]) == 2 and "pellucid: out of memory; " in capsys.readouterr().err
+    monkeypatch.setattr(cli, "process_limit", lambda name: None)
+    with pytest.raises(SystemError):
+        cli.main(["train"])
+    monkeypatch.setattr(pellucid.config.extension_errors, "extension_error", lack_memory)
+    assert cli.main(["train"]) == 2 and "pellucid: out of memory; " in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the address space")

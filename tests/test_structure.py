@@ -101,6 +101,8 @@ QUOTING_FUNCTIONS = {
     "is_out_of_memory",
     "closed_folder",
     "_system_error_message",
+    "_failure_message",
+    "_is_lost_memory_error",
     "isinstance",
     "type",
     "partial",

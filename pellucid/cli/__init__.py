@@ -31,7 +31,7 @@ from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.dependencies import missing_packages_as_errors
 from pellucid.errors import InputError, is_out_of_memory, quote, suggest
 from pellucid.files import closed_folder, os_error_text
-from pellucid.process_limits import memory_advice
+from pellucid.process_limits import memory_advice, process_limit
 from pellucid.version import __version__
 
 USAGE = f"""usage: pellucid SUBCOMMAND ...
@@ -128,14 +128,34 @@ def _run_with_exit_code(command_line: list[str]) -> int:
         _abandon_stdout()
         return _report_error(_system_error_message(error))
     except Exception as error:
-        if is_out_of_memory(error):
-            return _report_error(f"out of memory; {memory_advice()}")
+        message = _failure_message(error)
+        if message is None:
+            raise
+        return _report_error(message)
+
+
+def _failure_message(error: Exception) -> str | None:
+    """Return the message of lack of memory or of a failing extension; None for any other error."""
+    if is_out_of_memory(error) or _is_lost_memory_error(error):
+        return f"out of memory; {memory_advice()}"
+    try:
         from pellucid.config.extension_errors import extension_error  # a moment to import
 
         named = extension_error(error)
-        if named is None:
+    except Exception as second:  # in a small address space, any import fails
+        if not is_out_of_memory(second):
             raise
-        return _report_error(str(named))
+        return f"out of memory; {memory_advice()}"
+    return None if named is None else str(named)
+
+
+def _is_lost_memory_error(error: Exception) -> bool:
+    """Return whether a compiled library has failed without saying why, where the address space is limited."""
+    return (
+        isinstance(error, SystemError)
+        and "without exception set" in str(error)
+        and process_limit("RLIMIT_AS") is not None
+    )
 
 
 def _system_error_message(error: OSError) -> str:
