@@ -97,17 +97,22 @@ class OutOfMemoryError(InputError):
 
 MEMORY_PHRASES = ("not enough memory", "can't allocate memory", "out of memory")
 """Texts by which the `RuntimeError` of PyTorch for a failed allocation is recognized."""
-MEMORY_ADVICE = "reduce training.batch_size, search.batch_size or size"
+MAPPING_PHRASES = ("failed to map segment", "cannot allocate memory", "cannot map zero-fill pages")
+"""Texts by which the error for a library that does not fit into the address space is recognized."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is a failed allocation: of Python, NumPy or PyTorch, on a CPU or a GPU.
+    """Return whether an error is a failed allocation: of Python, NumPy or PyTorch, on a CPU or a GPU, or of a library
+    that is loaded.
 
     Args:
         error: The error.
     """
     if isinstance(error, RuntimeError):
         return any(phrase in str(error) for phrase in MEMORY_PHRASES)
+    if isinstance(error, ImportError | OSError):
+        text = str(error).lower()
+        return "static tls" not in text and any(phrase in text for phrase in MAPPING_PHRASES)
     return isinstance(error, MemoryError)
 
 

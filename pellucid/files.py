@@ -77,9 +77,41 @@ def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -
     try:
         yield
     except OSError as error:
+        if closed := closed_folder(error, path):
+            raise kind(f"cannot enter the folder {closed}: {os_error_text(error)}") from error
         is_in_the_way = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
         advice = "; rename or remove what is there" if is_in_the_way and action in CHANGES else ""
         raise kind(f"cannot {action} {path}: {os_error_text(error)}{advice}") from error
+
+
+def closed_folder(error: OSError, path: Path) -> Path | None:
+    """Return the outermost folder above a path that this process may not enter, so that the path may not exist.
+
+    Args:
+        error: Error of an access to the path.
+        path: The path.
+
+    Returns:
+        The folder; None if there is none, or if the error has another cause.
+    """
+    if not isinstance(error, PermissionError):
+        return None
+    folders = (folder for folder in reversed(path.parents) if os.path.isdir(folder))
+    return next((folder for folder in folders if not _has_right(folder, os.X_OK)), None)
+
+
+def is_writable(folder: Path) -> bool:
+    """Return whether this process, with its effective user, may create files in a folder that exists.
+
+    Args:
+        folder: The folder.
+    """
+    return _has_right(folder, os.W_OK | os.X_OK)
+
+
+def _has_right(path: Path, mode: int) -> bool:
+    """Return whether this process, with its effective user, has a right to a path."""
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def unexpected_files(folder: Path, expected: Container[str]) -> list[str]:
@@ -152,6 +184,21 @@ def check_writable(path: Path) -> None:
             _open_temporary(temporary).close()
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def check_folder_writable(folder: Path) -> None:
+    """Check that files can be created in a folder, before a long computation; nothing is changed.
+
+    Args:
+        folder: The folder. If it is missing, the innermost folder above it is checked, in which it would be created.
+
+    Raises:
+        RunError: No file can be created there.
+    """
+    place = next((each for each in (folder, *folder.parents) if os.path.isdir(each)), None)
+    if place is not None and not is_writable(place):
+        reason = f"no file can be created in {place}: permission denied, or its file system is read-only"
+        raise RunError(f"cannot write {folder}: {reason}")
 
 
 @contextmanager

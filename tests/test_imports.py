@@ -29,6 +29,7 @@ ORDER = (
         "files",
         "folder_lock",
         "limits",
+        "process_limits",
         "launched_workers",
         "worker_pool",
         "http_requests",

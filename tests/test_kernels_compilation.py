@@ -1,8 +1,11 @@
 """The folder of compiled kernels: its name, its completeness and damage, and the message before a compilation."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from unprivileged import ordinary_permissions
 
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.errors import RunError
@@ -92,6 +95,45 @@ def test_an_environment_variable_sets_the_folder(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
     assert compilation.cache_folder.__wrapped__() is None
+
+
+def test_the_cache_of_the_user_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A complete cache in ~/.cache is used, too, if XDG_CACHE_HOME names another folder."""
+    monkeypatch.delenv("PELLUCID_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    default = Path.home() / ".cache" / "pellucid"
+    assert compilation._candidate_folders()[1:] == [tmp_path / "pellucid", default]
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert compilation._candidate_folders()[1:] == [default]
+
+
+def add_one(number: float) -> float:
+    return number + 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="file permissions of POSIX")
+def test_a_complete_cache_that_cannot_be_written_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Regression test: each process compiled the kernels of a package that another user had installed."""
+    monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "mine"))
+    folder = compilation.cache_folder.__wrapped__()
+    assert folder is not None
+    monkeypatch.setattr(compilation, "cache_folder", lambda: folder)
+    dispatcher: Any = compilation.njit(add_one)
+    assert dispatcher(1) == 2 and dispatcher.stats.cache_misses
+    compilation.mark_cache_complete()
+    folders = [folder.parent, folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for each in folders:
+        each.chmod(0o555)
+    with ordinary_permissions():
+        assert compilation._usable_folder(folder.name) == folder
+        assert compilation.is_cache_complete() and not compilation.is_cache_damaged()
+        dispatcher = compilation.njit(add_one)
+        assert dispatcher(1) == 2 and dispatcher.stats.cache_hits and not dispatcher.stats.cache_misses
+        assert dispatcher(1.5) == 2.5 and dispatcher.stats.cache_misses  # compiled in this process, and not stored
+        with pytest.raises(RunError, match="are damaged, and the folder cannot be written: remove it"):
+            compilation.clear_cache()
+    for each in folders:
+        each.chmod(0o755)
 
 
 @pytest.mark.parametrize("compiles", [True, False])

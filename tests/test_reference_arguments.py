@@ -238,6 +238,7 @@ EXCEPTIONS = {
     "reporting.figures": "draws parts of figures with Matplotlib's objects, except figures of traces, weights and logs",
     "reporting.progress": "prints the events of a training",
     "reporting.tables": "formats the results of an evaluation, which checks its arguments",
+    "reporting.terminal_width": "is called with constants",
     "run_folder.predictor_saver": "converts its arguments, with which test_public_functions.py calls it",
     "run_folder.advice": "takes a text of this package",
     "run_folder.identity": "compares the files of a run when it is loaded or resumed",

@@ -1,8 +1,8 @@
 """The command line: one module per subcommand.
 
 Imports: alignment, argument_checks, auditing, bench, cluster, config, data, decoding, dependencies, error_messages,
-    errors, evaluation, export, files, http_requests, kernels, launched_workers, model, recipes, reporting,
-    run_evaluation, run_folder, runtime, serving, sharing, training, tuning, version, viewer, worker_pool.
+    errors, evaluation, export, files, http_requests, kernels, launched_workers, model, process_limits, recipes,
+    reporting, run_evaluation, run_folder, runtime, serving, sharing, training, tuning, version, viewer, worker_pool.
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TextIO, cast
 
 from pellucid.cli.flag_suggestions import UnknownFlagError
@@ -28,8 +29,9 @@ from pellucid.cli.messages import (
 )
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.dependencies import missing_packages_as_errors
-from pellucid.errors import MEMORY_ADVICE, InputError, is_out_of_memory, quote, suggest
-from pellucid.files import os_error_text
+from pellucid.errors import InputError, is_out_of_memory, quote, suggest
+from pellucid.files import closed_folder, os_error_text
+from pellucid.process_limits import memory_advice, process_limit
 from pellucid.version import __version__
 
 USAGE = f"""usage: pellucid SUBCOMMAND ...
@@ -124,23 +126,63 @@ def _run_with_exit_code(command_line: list[str]) -> int:
         return 141
     except OSError as error:
         _abandon_stdout()
-        file_name = f" {error.filename}" if error.filename else ""
-        return _report_error(f"system error{file_name}: {os_error_text(error)}")
+        return _report_error(_system_error_message(error))
     except Exception as error:
-        if is_out_of_memory(error):
-            return _report_error(f"out of memory; {MEMORY_ADVICE}")
+        message = _failure_message(error)
+        if message is None:
+            raise
+        return _report_error(message)
+
+
+def _failure_message(error: Exception) -> str | None:
+    """Return the message of lack of memory or of a failing extension; None for any other error."""
+    if is_out_of_memory(error) or _is_lost_memory_error(error):
+        return f"out of memory; {memory_advice()}"
+    try:
         from pellucid.config.extension_errors import extension_error  # a moment to import
 
         named = extension_error(error)
-        if named is None:
+    except Exception as second:  # in a small address space, any import fails
+        if not is_out_of_memory(second):
             raise
-        return _report_error(str(named))
+        return f"out of memory; {memory_advice()}"
+    return None if named is None else str(named)
+
+
+def _is_lost_memory_error(error: Exception) -> bool:
+    """Return whether a compiled library has failed without saying why, where the address space is limited."""
+    return (
+        isinstance(error, SystemError)
+        and "without exception set" in str(error)
+        and process_limit("RLIMIT_AS") is not None
+    )
+
+
+def _system_error_message(error: OSError) -> str:
+    """Return the message of an error of the operating system that no module has described."""
+    if is_out_of_memory(error):
+        return f"out of memory; {memory_advice()}"
+    if isinstance(error.filename, str) and (closed := closed_folder(error, Path(error.filename))):
+        return f"cannot enter the folder {closed}: {os_error_text(error)}"
+    file_name = f" {error.filename}" if error.filename else ""
+    return f"system error{file_name}: {os_error_text(error)}"
 
 
 def _report_error(*lines: str) -> int:
     """Write an error message on standard error and return the exit code 2."""
-    print_message(*lines)
+    print_message(*lines, *_removed_folder_note())
     return 2
+
+
+def _removed_folder_note() -> list[str]:
+    """Return a line that the current folder was removed, if it was: relative paths then lead nowhere."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return ["the current folder was removed, so that relative paths lead nowhere: change to another folder (cd)"]
+    except OSError:  # a folder above cannot be read
+        return []
+    return []
 
 
 def _abandon_stdout() -> None:

@@ -68,6 +68,7 @@ from pellucid.data.prepared_data import is_prepared, settings_over_prepared
 from pellucid.data.size_choice import size_for_file
 from pellucid.error_messages import translate_expectation
 from pellucid.errors import MAX_DIGITS, InputError, abbreviate, abbreviate_reason, quote, suggest
+from pellucid.reporting.terminal_width import usable_terminal_width
 
 if TYPE_CHECKING:
     from pellucid.training.training_data import TrainingFiles
@@ -469,7 +470,7 @@ def parse_arguments(
     expanded = ["--help"] if wants_help else expand_arguments(kind, arguments)
     defaults: Any = tyro.MISSING_NONPROP if default is None else default
     try:
-        with redirect_stderr(StringIO()) as stderr:
+        with redirect_stderr(StringIO()) as stderr, usable_terminal_width():
             args: ArgumentsT = tyro.cli(
                 kind, prog=f"pellucid {verb}", args=expanded, default=defaults, registry=_constructor_registry()
             )

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from pellucid.error_messages import describe_suffix, escape_json
 from pellucid.errors import InputError, quote
 from pellucid.files import follow_links, write_atomic, write_text
 from pellucid.kernels.dispatch import are_kernels_disabled
+from pellucid.reporting.terminal_width import environment_with_width, terminal_width
 
 MIN_TABLE_WIDTH = 124
 """Minimum width of a table in columns. A narrower terminal wraps its lines."""
@@ -193,7 +193,7 @@ def _show_status(request: BenchRequest, suffix: str = "") -> Iterator[None]:
         yield
         return
     description = f"{request.task} {request.name} {request.cell}{_variant(request)}{suffix}"
-    with Console(stderr=True).status(f"measuring {description}"):
+    with Console(stderr=True, _environ=environment_with_width()).status(f"measuring {description}"):
         yield
 
 
@@ -272,7 +272,7 @@ def _empty_table(headings: Sequence[str]) -> Table:
 
 def _print_table(table: Table) -> None:
     """Print a table at sufficient width, without syntax highlighting."""
-    Console(width=max(MIN_TABLE_WIDTH, shutil.get_terminal_size().columns), highlight=False).print(table)
+    Console(width=max(MIN_TABLE_WIDTH, terminal_width()), highlight=False).print(table)
 
 
 def _measure_scaling(args: BenchArguments, requests: Sequence[BenchRequest], path: Path) -> None:

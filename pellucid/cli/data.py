@@ -23,6 +23,7 @@ from pellucid.recipes.published_data import (
     find_data_set,
     load_registry,
 )
+from pellucid.reporting.terminal_width import environment_with_width
 
 MAX_SILENCE = 10.0
 """Number of seconds between two lines about a download, if standard error is not a terminal."""
@@ -124,7 +125,8 @@ def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    console, done, last = Console(file=sys.stderr), 0, time.monotonic()
+    console = Console(file=sys.stderr, _environ=environment_with_width())
+    done, last = 0, time.monotonic()
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task(name, total=total)

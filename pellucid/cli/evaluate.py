@@ -25,6 +25,7 @@ from pellucid.data.examples import file_delimiter
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, count_noun, quote
 from pellucid.files import follow_links, write_text
+from pellucid.reporting.terminal_width import MIN_WIDTH, environment_with_width
 from pellucid.run_folder.run_files import ENSEMBLE
 
 if TYPE_CHECKING:
@@ -88,7 +89,13 @@ class EvaluateArguments(ClusterFlags, SearchFlags, PairFileFlags):
 
 
 class TableConsole(Console):
-    """Console that raises `BrokenPipeError` on a broken pipe, as all other output does: the exit code is then 141."""
+    """Console of at least `MIN_WIDTH` columns that raises `BrokenPipeError` on a broken pipe, as all other output does:
+    the exit code is then 141."""
+
+    def __init__(self) -> None:
+        """Initialize without highlighting."""
+        super().__init__(highlight=False, _environ=environment_with_width())
+        self.width = max(MIN_WIDTH, self.width)
 
     def on_broken_pipe(self) -> None:
         """Raise `BrokenPipeError`; rich would exit with code 1."""
@@ -225,7 +232,7 @@ def _check_distinct(runs: Sequence[Path]) -> None:
 
 def _print_tables(tables: "Iterable[Table]") -> None:
     """Print tables."""
-    console = TableConsole(highlight=False)
+    console = TableConsole()
     for table in tables:
         console.print(table)
 

@@ -1,7 +1,6 @@
 """Subcommand look: pellucid look RUN... [FILE|-] [--export FILE] [--terminal]"""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -262,11 +261,12 @@ def _data_config(args: LookArguments, trained: DataConfig) -> DataConfig:
 def _print_traces(args: LookArguments) -> None:
     """Print outputs and attention weights to the terminal."""
     from pellucid.reporting.terminal import attention_caption, render_trace, shade_legend
+    from pellucid.reporting.terminal_width import terminal_width
 
     predictor, data, log = _load_one_run(args)
     _report_unfinished(args.runs)
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and not args.ascii
-    width = args.width or shutil.get_terminal_size((120, 24)).columns
+    width = args.width or terminal_width(120)
     max_examples = MAX_PRINTED_EXAMPLES if args.max_examples is None else args.max_examples
     outputs, num_remaining = _decode_for_terminal(args, predictor, _read_pairs(args, data, log), max_examples)
     traces = [output.trace for output in outputs]

@@ -22,6 +22,7 @@ from pellucid.config.toml import flatten_config, size_preset
 from pellucid.config.validation import unused_settings
 from pellucid.dependencies import require_package
 from pellucid.errors import ConfigError, count_noun, quote
+from pellucid.files import check_folder_writable
 from pellucid.tuning.journal import STUDY_FILES
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def main(arguments: list[str]) -> int:
     args = TrainingFlagParser(TuneArguments, "tune", arguments).parse()
     config = config_from_flags(args)
     check_output_folder(args, "run", STUDY_FILES)
+    check_folder_writable(args.run)  # first: the files may take minutes to read
     require_package("optuna", "tune", "pellucid tune")
     storage = _open_storage(args)
     from pellucid.reporting.progress import multi_progress

@@ -1,6 +1,6 @@
 """Several machines, by Ray (the extra `ray`).
 
-Imports: dependencies, errors, file_lock, files, folder_lock, version, worker_pool.
+Imports: dependencies, errors, file_lock, files, folder_lock, process_limits, version, worker_pool.
 Start with: ray_connection.py.
 
 * ray_connection: connection to a cluster that runs, or a cluster of this machine alone.

@@ -18,7 +18,8 @@ from pellucid.cluster.block_folder import LOCK, BlockFolder, BlockNumbers
 from pellucid.cluster.ray_connection import ClusterError
 from pellucid.cluster.ray_job import LockedProbe, check_shared, check_version
 from pellucid.cluster.ray_pool import JobResources, count_slots, job_environment
-from pellucid.errors import MEMORY_ADVICE, InputError, is_out_of_memory
+from pellucid.errors import InputError, is_out_of_memory
+from pellucid.process_limits import memory_advice
 from pellucid.version import __version__
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class BlockWorker:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            return json.dumps([f"out of memory on the machine {socket.gethostname()}; {MEMORY_ADVICE}"])
+            return json.dumps([f"out of memory on the machine {socket.gethostname()}; {memory_advice()}"])
 
     def _check_machine(self) -> None:
         """Raise `InputError` if this machine has another version, or does not share the folder with its locks."""

@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pellucid.errors import RunError
 from pellucid.file_lock import wait_for_lock
-from pellucid.files import write_atomic
+from pellucid.files import is_writable, write_atomic
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -66,15 +66,38 @@ def _compiled(function: Function, counts: bool, inline: str = "never") -> Functi
 
     flags = {"reassoc", "contract", "arcp", "nsz"}
     folder, former = cache_folder(), numba.config.CACHE_DIR
+    is_read_only = folder is not None and not is_writable(folder)
     numba.config.CACHE_DIR = str(folder or former)
     try:
         options = numba.njit(
-            fastmath=flags, error_model="numpy", nogil=True, cache=folder is not None, _nrt=counts, inline=inline
+            fastmath=flags,
+            error_model="numpy",
+            nogil=True,
+            cache=folder is not None and not is_read_only,
+            _nrt=counts,
+            inline=inline,
         )
         result: Function = options(inspect.unwrap(function))
+        if is_read_only:
+            _read_from_cache(result)
     finally:
         numba.config.CACHE_DIR = former
     return result
+
+
+def _read_from_cache(dispatcher: Any) -> None:  # noqa: ANN401 (a class of Numba)
+    """Let a dispatcher load its compiled code from a folder that cannot be written, which Numba alone refuses.
+
+    What is missing there is compiled in each process.
+    """
+    from numba.core import caching
+
+    base = caching.CompileResultCacheImpl
+    (user_locator,) = (each for each in base._locator_classes if each.__name__.endswith("UserProvidedCacheLocator"))
+    locator = type("ReadOnlyLocator", (user_locator,), {"ensure_cache_path": lambda self: None})
+    implementation = type("ReadOnlyCacheImpl", (base,), {"_locator_classes": [locator]})
+    members = {"_impl_class": implementation, "save_overload": lambda self, signature, data: None}
+    dispatcher._cache = type("ReadOnlyCache", (caching.FunctionCache,), members)(dispatcher.py_func)
 
 
 COMPLETE = "complete"
@@ -87,19 +110,29 @@ PROCESSOR_VARIABLES = "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX"
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the folder of the kernels compiled from the present sources on this machine; None if none is writable.
+    """Return the folder of the kernels compiled from the present sources on this machine; None if none is usable.
 
-    The first call of a process creates the folder: in the folder named by the environment variable PELLUCID_CACHE, else
-    in `__pycache__` beside the kernels, else in ~/.cache/pellucid.
+    It is in the folder named by the environment variable PELLUCID_CACHE, else in `__pycache__` beside the kernels, or
+    in `pellucid` in the user's folder of caches, which is XDG_CACHE_HOME or ~/.cache. A complete folder is used
+    wherever it is, also one that cannot be written, as of a package that another user has installed. Without one, the
+    first call of a process creates the first that can be written.
     """
-    name = f"kernels-{hashlib.sha256(repr(list(_fingerprint_parts())).encode()).hexdigest()[:16]}"
-    for folder in _candidate_folders():
+    return _usable_folder(f"kernels-{hashlib.sha256(repr(list(_fingerprint_parts())).encode()).hexdigest()[:16]}")
+
+
+def _usable_folder(name: str) -> Path | None:
+    """Return the folder of a name that is complete, else the first that can be written, which is created."""
+    folders = [folder / name for folder in _candidate_folders()]
+    for folder in folders:
+        if _is_complete(folder):
+            return folder
+    for folder in folders:
         try:
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(folder / name, os.W_OK):
-            return folder / name
+        if is_writable(folder):
+            return folder
     return None
 
 
@@ -122,17 +155,23 @@ def _fingerprint_parts() -> Iterator[object]:
 
 
 def _candidate_folders() -> list[Path]:
-    """Return the folder that PELLUCID_CACHE names; else the one beside the package and the one in the user's cache."""
-    configured = os.environ.get("PELLUCID_CACHE")
-    default_folders = [Path(__file__).parent / "__pycache__", Path(os.path.expanduser("~/.cache/pellucid"))]
-    return [Path(configured)] if configured else default_folders
+    """Return the folder that PELLUCID_CACHE names; else the one beside the package and those in the user's caches."""
+    if configured := os.environ.get("PELLUCID_CACHE"):
+        return [Path(configured)]
+    caches = filter(None, (os.environ.get("XDG_CACHE_HOME"), os.path.expanduser("~/.cache")))
+    return [Path(__file__).parent / "__pycache__", *(Path(each) / "pellucid" for each in caches)]
 
 
 def is_cache_complete() -> bool:
     """Return whether all kernels of these sources are compiled on this machine; False without a folder."""
     folder = cache_folder()
-    with suppress(OSError):  # an empty file is one whose writing failed
-        return folder is not None and (folder / COMPLETE).stat().st_size > 0
+    return folder is not None and _is_complete(folder)
+
+
+def _is_complete(folder: Path) -> bool:
+    """Return whether a folder has the list of digests of all kernels; an empty one is one whose writing failed."""
+    with suppress(OSError):
+        return (folder / COMPLETE).stat().st_size > 0
     return False
 
 
@@ -183,8 +222,14 @@ def _digests(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def clear_cache() -> None:
-    """Remove all files of the folder of compiled kernels, which stays."""
+    """Remove all files of the folder of compiled kernels, which stays.
+
+    Raises:
+        RunError: The folder cannot be written.
+    """
     folder = cache_folder()
     if folder is not None:
+        if not is_writable(folder):
+            raise RunError(f"the compiled kernels in {folder} are damaged, and the folder cannot be written: remove it")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)

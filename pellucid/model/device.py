@@ -11,8 +11,9 @@ from pellucid.config.settings import Config, Device, Precision
 from pellucid.errors import ConfigError, RunError
 from pellucid.kernels.dispatch import are_kernels_disabled, bfloat16_products
 from pellucid.kernels.runtime import tune_malloc
-from pellucid.model.footprint import address_space, gibibytes, process_limit
+from pellucid.model.footprint import address_space, gibibytes
 from pellucid.model.network import Network
+from pellucid.process_limits import process_limit
 from pellucid.worker_pool import available_cores
 
 POOLS = 2

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pellucid.config.settings import Config
 from pellucid.config.toml import flatten_config, size_preset
 from pellucid.errors import ConfigError
+from pellucid.process_limits import process_limit
 
 SIZES = (
     *("encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "encoder.filters"),
@@ -103,20 +104,6 @@ def address_space() -> int:
         return sys.maxsize
     used = int(STATM.read_text("ascii").split()[0]) * _system_value("SC_PAGE_SIZE") if STATM.exists() else 0
     return max(0, limit - used) * 3 // 4
-
-
-def process_limit(name: str) -> int | None:
-    """Return a limit of this process in bytes; None if there is none, or if the system has no such limits (Windows).
-
-    Args:
-        name: Name of the limit in the module `resource`, such as "RLIMIT_AS".
-    """
-    try:
-        import resource
-    except ImportError:
-        return None
-    limit, _ = resource.getrlimit(getattr(resource, name))
-    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _system_value(name: str) -> int:

@@ -23,6 +23,7 @@ from pellucid.data.readers import MAX_LISTED_BAD_LINES
 from pellucid.errors import count_noun, quote
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
+from pellucid.reporting.terminal_width import environment_with_width
 from pellucid.run_folder.progress import TIME_LIMIT_REASON
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import (
@@ -139,7 +140,13 @@ class PipeSafeConsole(Console):
             clock: Function that returns the time in seconds.
         """
         usable = _standard_error() if stream is None else stream
-        super().__init__(file=usable or StringIO(), quiet=usable is None, highlight=False, soft_wrap=True)
+        super().__init__(
+            file=usable or StringIO(),
+            quiet=usable is None,
+            highlight=False,
+            soft_wrap=True,
+            _environ=environment_with_width(),
+        )
         self.clock = clock
         self.printed_at = clock()
 

@@ -8,7 +8,15 @@ from pellucid.config.settings import Config, DataConfig
 from pellucid.config.toml import config_differences, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
 from pellucid.errors import RunError
-from pellucid.files import file_exists, follow_all_links, is_same_file, remove_file, unexpected_files, write_text
+from pellucid.files import (
+    check_folder_writable,
+    file_exists,
+    follow_all_links,
+    is_same_file,
+    remove_file,
+    unexpected_files,
+    write_text,
+)
 from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
 from pellucid.run_folder.run_files import (
     CARD,
@@ -71,7 +79,8 @@ def check_training_folder(folder: Path, inputs: Iterable[Path] = ()) -> None:
         RunError: The lock, the log or the folder of snapshots is a symbolic link, or another file is a folder; the
             folder holds both a checkpoint and the list of an ensemble; a file that the training reads would be
             replaced or removed; or there is no checkpoint, but a model, or a file that no training has written, as
-            every file where `config.toml` is missing, the first file of a run (hidden files are allowed).
+            every file where `config.toml` is missing, the first file of a run (hidden files are allowed), or no file
+            can be created there.
     """
     refuse_links([folder / name for name in (LOCK, LOG, SNAPSHOTS, TENSORBOARD)])
     refuse_inputs(folder, (*FILES, TENSORBOARD), inputs)
@@ -85,7 +94,10 @@ def check_training_folder(folder: Path, inputs: Iterable[Path] = ()) -> None:
             f"{folder / ENSEMBLE} lists the members of an ensemble, but {folder} holds a single run: remove the file, "
             "or name another run folder"
         )
-    if not folder.is_dir() or file_exists(folder / CHECKPOINT):
+    if file_exists(folder / CHECKPOINT):
+        return
+    check_folder_writable(folder)
+    if not folder.is_dir():
         return
     _refuse_other_files(folder, unexpected_files(folder, (*FILES, TENSORBOARD) if has_run(folder) else ()))
     if file_exists(folder / MODEL):

@@ -53,12 +53,14 @@ from pellucid.data.validation_split import (
 from pellucid.data.vocabulary import Vocabularies, VocabularyTotals, learn_tokenizers
 from pellucid.errors import ConfigError, DataError, RunError, quote
 from pellucid.files import (
+    check_folder_writable,
     decode_json,
     digest_bytes,
     digest_file,
     file_exists,
     make_folder,
     open_atomic,
+    open_regular_file,
     read_bytes,
     remove_file,
     remove_files,
@@ -253,6 +255,8 @@ def prepare_data(
     refuse_links([folder / name for name in (LOCK, *PREPARED_FILES)], "a preparation")
     refuse_inputs(folder, PREPARED_FILES, filter(None, files))
     _check_folder(folder)  # first: the files may take minutes to read
+    if not is_prepared(folder):
+        check_folder_writable(folder)
     resolved = msgspec.structs.replace(config, data=resolve_auto_settings(files, config.data))
     others = (None if file is None else _describe_file(file) for file in files[1:])
     described = DescribedFiles(_describe_file(files.train), *others)
@@ -295,6 +299,8 @@ def _describe_file(file: Path) -> PreparedFile:
             raise DataError(f"{file} is prepared data already: pellucid train {file} trains on it")
         if os.path.isdir(file):
             raise DataError(f"{file} is a folder: give a file of pairs")
+        if os.path.isfile(file):
+            open_regular_file(file, DataError).close()  # raises the reason, such as missing permission
         raise DataError(f"{file} is no regular file: it is read twice, so write a pipe or a stream to a file first")
     return PreparedFile(str(file), *digest)
 

@@ -21,7 +21,7 @@ from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.preprocessing import max_output_length
-from pellucid.errors import MEMORY_ADVICE, ConfigError, OutOfMemoryError, RunError, is_out_of_memory, quote
+from pellucid.errors import ConfigError, OutOfMemoryError, RunError, is_out_of_memory, quote
 from pellucid.files import file_exists, has_content, remove_file, write_atomic
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
@@ -37,6 +37,7 @@ from pellucid.model.device import (
 )
 from pellucid.model.footprint import check_memory
 from pellucid.model.network import Network, parameter_count
+from pellucid.process_limits import memory_advice
 from pellucid.run_folder import run_files
 from pellucid.run_folder.identity import find_versions, format_versions, read_identity
 from pellucid.run_folder.initial_run import InitialRun, load_initial_run, resolve_initial_run
@@ -109,7 +110,7 @@ def _name_memory_errors(folder: Path) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemoryError(
-            f"{folder}: out of memory; {MEMORY_ADVICE}, and name another run folder; or give the same command again "
+            f"{folder}: out of memory; {memory_advice()}, and name another run folder; or give the same command again "
             "where more memory is free: it resumes from the last checkpoint, which is kept"
         ) from error
 

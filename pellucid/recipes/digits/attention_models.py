@@ -3,7 +3,6 @@
 N traces, T target positions, S source positions.
 """
 
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,6 +45,7 @@ from pellucid.recipes.jobs import progress_callback, run_jobs
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.reporting.figures import MUTED, empty_figure, freeze_layout, mean_attention, style_axes, to_svg
 from pellucid.reporting.terminal import render_trace, shade_legend
+from pellucid.reporting.terminal_width import terminal_width
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.shapes import Int
@@ -247,7 +247,7 @@ def _optional_reference_curves(data: Path) -> list[ReferenceCurve]:
 def _translation_lines(folder: Path) -> Iterator[str]:
     """Yield example outputs with attention, for the terminal."""
     color = sys.stdout.isatty()
-    width = shutil.get_terminal_size((120, 24)).columns
+    width = terminal_width(120)
     for trace in load(folder).predict([spell_digits(number) for number in DEMO_NUMBERS]):
         yield f"{render_trace(trace, width=width, color=color)}\n"
     yield f"{shade_legend(color=color)}\n{ATTENTION_CAPTION}\n"
