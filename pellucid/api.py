@@ -192,7 +192,8 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
         for failure in event_callbacks.close():
             warnings.warn(f"a callback, {failure.callback}, failed at its end: {failure.reason}", stacklevel=2)
     try:
-        model = load_unwarned(folder, settings.device)  # a callback may have ended the training early
+        # A callback may have ended the training early.
+        model = load_unwarned(folder, settings.device, needs_network=True)
     except RunError as error:
         if not interrupted:
             raise

@@ -17,7 +17,6 @@ from pellucid.errors import RunError
 from pellucid.pair_ngram.kneser_ney import LOWEST
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.run_folder.pair_ngram_file import (
-    PROVISIONAL_WEIGHT,
     SavedPairNgram,
     _signed,
     has_provisional_weight,
@@ -45,7 +44,6 @@ def test_a_model_is_restored_exactly(saved: SavedPairNgram, tmp_path: Path) -> N
         save_pair_ngram(path, saved._replace(weight=weight))
         restored = load_pair_ngram(path, VOCABULARIES)
         assert has_provisional_weight(path) == (weight is None)
-        assert restored.prediction_weight == (PROVISIONAL_WEIGHT if weight is None else weight)
         assert restored.weight == weight and restored.model.numbering == saved.model.numbering
         for actual, expected in zip(restored.model.model, saved.model.model, strict=True):
             assert actual.dtype == expected.dtype and np.array_equal(actual, expected)

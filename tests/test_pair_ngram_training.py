@@ -35,10 +35,12 @@ from pellucid.pair_ngram.predictor import fit_encoded_examples
 from pellucid.reporting.progress import pair_ngram_line, training_progress
 from pellucid.run_folder import predictor_loader, run_parts
 from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.identity import read_identity
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import load_run_log, read_log
-from pellucid.run_folder.pair_ngram_file import PROVISIONAL_WEIGHT, SavedPairNgram, load_pair_ngram
+from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
+from pellucid.run_folder.provisional_weight import provisional_weight
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.runtime.run_reader import read_run
@@ -141,8 +143,8 @@ def test_card_export_and_evaluation_say_whether_the_search_uses_the_weight(
     provenance = pellucid.evaluate(predictor, files.valid).provenance
     assert provenance is not None and provenance.search is not None and provenance.search["pair_ngram"] == is_used
     text = "\n".join(model_card._pair_ngram_scores(load_run_log(finished), config))
-    assert (" in predictions. On" in text) == is_used
-    assert ("which predictions with the search settings of this run do not use. On" in text) != is_used
+    assert (" in predictions. Outputs" in text) == is_used
+    assert ("which predictions with the search settings of this run do not use. Outputs" in text) != is_used
 
 
 def test_a_validation_set_of_empty_sources_has_no_scores(finished: Path) -> None:
@@ -225,21 +227,22 @@ def test_an_unfinished_run_predicts_with_the_provisional_weight(
     events = train_run(files, folder, CONFIG)
     next(event for event in events if isinstance(event, FileSaved) and event.best)
     events.close()
-    with pytest.warns(UserWarning, match="until its end, the weight of the pair n-gram model is 0.5"):
+    weight = provisional_weight(read_identity(folder), load_run_log(folder))
+    with pytest.warns(UserWarning, match=f"until its end, the weight of the pair n-gram model is {weight:g}"):
         predictor = require_transducer(load(folder), "run")
-    assert predictor.pair_ngram_weight == PROVISIONAL_WEIGHT == 0.5 and predictor.confidence is None
-    with pytest.warns(UserWarning, match="the weight of the pair n-gram model is 0.5"):
+    assert predictor.pair_ngram_weight == weight > 0.5 and predictor.confidence is None
+    with pytest.warns(UserWarning, match=f"the weight of the pair n-gram model is {weight:g}"):
         in_numpy = load_runtime(folder)
-    assert in_numpy.pair_ngram_weight == 0.5
+    assert in_numpy.pair_ngram_weight == weight
     outputs = [trace.output for trace in predictor.predict(["dab", "c"])]
     assert outputs == [trace.output for trace in in_numpy.predict(["dab", "c"])] == ["dab", "c"]
-    assert onnx_export.pair_ngram_weight(read_run(folder)) == 0.5
+    assert onnx_export.pair_ngram_weight(read_run(folder)) == weight
     with pytest.warns(UserWarning, match="the training is unfinished"):
         joined = load([folder, finished])
     chosen = load_saved(finished).weight
-    assert chosen is not None and joined.pair_ngram_weight == pytest.approx((0.5 + chosen) / 2)
+    assert chosen is not None and joined.pair_ngram_weight == pytest.approx((weight + chosen) / 2)
     pellucid.save(predictor, tmp_path / "copy")
-    assert load(tmp_path / "copy").pair_ngram_weight == 0.5
+    assert load(tmp_path / "copy").pair_ngram_weight == weight
     train_to_end(files, folder, CONFIG)
     assert_runs_identical(folder, finished)
     assert load(folder).pair_ngram_weight == chosen
@@ -257,17 +260,18 @@ def test_a_training_that_ended_before_the_choice_of_the_weight_is_completed(
     events.close()
     (unfinished,) = find_unfinished(folder)
     assert unfinished.made_all_updates and unfinished.update == unfinished.max_updates == 10
+    weight = provisional_weight(read_identity(folder), load_run_log(folder))
     message = (
-        f"{folder}: the weight of the pair n-gram model is not chosen yet, and is 0.5 until then; the training command "
-        "chooses it"
+        f"{folder}: the weight of the pair n-gram model is not chosen yet, and is {weight:g} until then; the training "
+        "command chooses it"
     )
     for load_run in (load, load_runtime):
         with pytest.warns(UserWarning) as caught:
-            assert load_run(folder).pair_ngram_weight == PROVISIONAL_WEIGHT
+            assert load_run(folder).pair_ngram_weight == weight
         assert [str(warning.message) for warning in caught] == [message]
     with lock_run_folder(folder):
         (running,) = find_unfinished(folder)
-    assert str(running).endswith("is 0.5 until then; the training still runs")
+    assert str(running).endswith(f"is {weight:g} until then; the training still runs")
     lines = tmp_path / "lines.txt"
     with lines.open("w", encoding="utf-8") as stream, training_progress(stream) as reporter:
         for event in train_run(files, folder, CONFIG):

@@ -242,6 +242,7 @@ EXCEPTIONS = {
     "run_folder.predictor_saver": "converts its arguments, with which test_public_functions.py calls it",
     "run_folder.advice": "takes a text of this package",
     "run_folder.identity": "compares the files of a run when it is loaded or resumed",
+    "run_folder.provisional_weight": "compares the files of a run when it is loaded",
     "run_folder.initial_run": "reads the run from which a training begins, whose arguments `pellucid.train` checks",
     "run_folder.initialization": "prepares the run folder of a training",
     "run_folder.lock.lock_run_folder": "is part of a training",

@@ -278,9 +278,9 @@ def _align_with_run(args: AlignArguments, runs: Sequence[Path], file: Path, writ
     from pellucid.model.device import use_threads
     from pellucid.run_folder.predictor_loader import load
 
-    predictor = load(runs[0] if len(runs) == 1 else list(runs), args.device)
-    use_threads(predictor.config.threads)
     by_attention = args.method != "em"
+    predictor = load(runs[0] if len(runs) == 1 else list(runs), args.device, needs_pair_ngram=not by_attention)
+    use_threads(predictor.config.threads)
     if by_attention:
         predictor.check_alignment()
     else:

@@ -357,7 +357,10 @@ def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig, RunLog |
     run = member_folders(args.runs[0])[0]
     log = load_run_log(run) if args.file is None else None  # the log names the validation file
     is_single = run == args.runs[0]
-    predictor = load_logged(run, args.device, log) if log and is_single else load_unwarned(args.runs[0], args.device)
+    if log and is_single:
+        predictor = load_logged(run, args.device, log)
+    else:
+        predictor = load_unwarned(args.runs[0], args.device, needs_network=True)
     predictor = predictor if args.beam_size is None else predictor.with_beam(args.beam_size)
     use_threads(predictor.config.threads)
     return predictor, _data_config(args, predictor.config.data), log

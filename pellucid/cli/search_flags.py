@@ -108,7 +108,8 @@ def needs_pair_ngram(flags: SearchFlags) -> bool:
     Args:
         flags: Parsed flags.
     """
-    return flags.pair_ngram is not False and flags.sample is None
+    by_log_probability = flags.length_normalization in (None, "none") and not flags.coverage_penalty
+    return flags.pair_ngram is not False and flags.sample is None and by_log_probability
 
 
 def apply_search_flags(predictor: PredictorT, flags: SearchFlags) -> PredictorT:

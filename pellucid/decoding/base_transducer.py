@@ -295,8 +295,8 @@ class BaseTransducer(BasePredictor):
         """
         if self.pair_ngram is None:
             raise ConfigError("the predictor has no pair n-gram model")
-        model, _, network = self.pair_ngram
-        network_ids, outputs = self._network_ids(network), list[tuple[str, ...]]()
+        model = self.pair_ngram.model
+        network_ids, outputs = self._network_ids(self.pair_ngram.network), list[tuple[str, ...]]()
         for example in convert_argument("examples", examples, Sequence[Example]):
             ids = self.vocabularies.source.encode(self.tokenizers.source.split(example.source))
             found = model.search(network_ids.map_source(ids, model.numbering.source_size), 1) if ids else []
@@ -333,8 +333,8 @@ class BaseTransducer(BasePredictor):
         """Return the most probable alignment of a pair."""
         assert self.pair_ngram is not None
         sides = [(self.tokenizers.source, self.vocabularies.source), (self.tokenizers.target, self.vocabularies.target)]
-        model, _, network = self.pair_ngram
-        network_ids = self._network_ids(network)
+        model = self.pair_ngram.model
+        network_ids = self._network_ids(self.pair_ngram.network)
         symbols = [tuple(tokenizer.split(text)) for (tokenizer, _), text in zip(sides, example[:2], strict=True)]
         source, target = (vocabulary.encode(side) for (_, vocabulary), side in zip(sides, symbols, strict=True))
         ids = network_ids.map_source(source, model.numbering.source_size), network_ids.map_target(target)

@@ -25,7 +25,7 @@ from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.preprocessing import SourceBatch
-from pellucid.pair_ngram.model import PairNgram
+from pellucid.pair_ngram.model import PairNgram, PairOutput
 from pellucid.shapes import Bool, Float, Int
 
 NUM_OUTPUTS = 5
@@ -47,6 +47,10 @@ class PairNgramMember(NamedTuple):
     network: Annotated[int, Meta(ge=0)]
     """Number of the network to whose ids the model was fitted: 0 in the predictor of one run. Ids of another network
     name other symbols, so there is no default."""
+    predicts_alone: bool = False
+    """Whether, with the weight 1, outputs are those of this model's search, in its order: before the first validation
+    of a training, whose network is hardly trained. False, the default, ranks them by scores of all alignments, outside
+    the beam of its search, too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +168,8 @@ def propose_outputs(
 ) -> ProposedOutputs:
     """Return outputs of a pair n-gram model that a search has not found, and its scores of all outputs.
 
+    If the model predicts alone, the scores of its own outputs are those of its search, and other scores are lower.
+
     Args:
         member: The model.
         ids: Ids of the network to which the model was fitted, for those of the predictor.
@@ -176,24 +182,37 @@ def propose_outputs(
     for row, of_source in enumerate(hypotheses):
         source = ids.map_source(sources[row][: lengths[row]], model.numbering.source_size)
         targets = [ids.map_target(output_ids(hypothesis)) for hypothesis in of_source]
-        for target in _missing_outputs(model, source, targets, batch.limits.of_source(row)):
+        found = model.search(source, NUM_OUTPUTS)
+        for target in _missing_outputs(found, targets, batch.limits.of_source(row)):
             output = ids.unmap_target(target)
             if constraints.allows(row, output):
                 proposed.added.append((row, output))
                 targets.append(target)
-        proposed.scores.append([model.score(source, target) for target in targets])
+        scores = [model.score(source, target) for target in targets]
+        if member.predicts_alone and member.weight == 1:
+            scores = _scores_of_search(found, targets, scores)
+        proposed.scores.append(scores)
     return proposed
 
 
 def _missing_outputs(
-    model: PairNgram, source: Sequence[int], known: Collection[TargetIds], limits: LengthLimits
+    found: Sequence[PairOutput], known: Collection[TargetIds], limits: LengthLimits
 ) -> list[TargetIds]:
-    """Return the best outputs of a pair n-gram model, of an allowed length, that are not among the known ones."""
+    """Return the outputs of a pair n-gram model, of an allowed length, that are not among the known ones."""
     return [
         output.target
-        for output in model.search(source, NUM_OUTPUTS)
+        for output in found
         if output.target not in known and limits.minimum <= len(output.target) <= limits.maximum
     ]
+
+
+def _scores_of_search(
+    found: Sequence[PairOutput], targets: Sequence[TargetIds], scores: Sequence[float]
+) -> list[float]:
+    """Return scores by which the outputs of a pair n-gram model's search keep its order, and precede all others."""
+    own = {output.target: output.score for output in found}
+    below = float(np.nextafter(min(own.values(), default=np.inf), -np.inf))
+    return [own.get(target, min(score, below)) for target, score in zip(targets, scores, strict=True)]
 
 
 def rank_by_interpolation(

@@ -8,7 +8,9 @@ from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.export.onnx_settings import EXPORT_FORMAT, ExportedSettings, Weights, exported_settings
 from pellucid.export.readme import export_readme
 from pellucid.files import file_exists, make_folder, read_bytes, write_together
+from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
+from pellucid.run_folder.provisional_weight import provisional_weight
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.runtime.run_reader import RunArrays
 
@@ -102,4 +104,5 @@ def pair_ngram_weight(run: RunArrays) -> float:
     path = run.folder / PAIR_NGRAM
     if not (ranks_with_pair_ngram(run.config.search) and uses_pair_ngram(run.config) and file_exists(path)):
         return 0.0
-    return load_pair_ngram(path, run.vocabularies).prediction_weight
+    weight = load_pair_ngram(path, run.vocabularies).weight
+    return provisional_weight(run.identity, load_run_log(run.folder)) if weight is None else weight

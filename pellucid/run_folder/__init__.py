@@ -9,6 +9,7 @@ Start with: predictor_loader.py.
 * tensor_file, model_file, pair_ngram_file: parameters in safetensors files, as arrays; network_file, torch_tensors: the
   same as tensors of PyTorch.
 * progress, log, log_records: the progress of the training, and the log of its events.
+* provisional_weight: the weight of the pair n-gram model during the training.
 * completion: trainings that have not reached their end; environment: software and processor, for the log.
 * lock, initialization: the folder during a training, and its first files.
 """

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import RunError
 from pellucid.files import file_exists
+from pellucid.run_folder.identity import read_identity
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import load_run_log
-from pellucid.run_folder.pair_ngram_file import PROVISIONAL_WEIGHT, has_provisional_weight
-from pellucid.run_folder.progress import TIME_LIMIT_REASON, read_progress
+from pellucid.run_folder.pair_ngram_file import has_provisional_weight
+from pellucid.run_folder.progress import TIME_LIMIT_REASON, Progress, read_progress
+from pellucid.run_folder.provisional_weight import provisional_weight
 from pellucid.run_folder.run_files import CHECKPOINT, PAIR_NGRAM, member_folders
 
 
@@ -31,11 +33,14 @@ class UnfinishedTraining(NamedTuple):
     """Weight of the pair n-gram model in predictions until the training chooses one; None without such a model."""
     made_all_updates: bool = False
     """Whether only the choice of this weight is missing."""
+    validated: bool = True
+    """Whether the saved network is that of a validation; before the first one, it is hardly trained."""
 
     def __str__(self) -> str:
         """Return the warning: "run: the training is unfinished (update 120 of 1,000); ...".
 
-        It names the provisional weight of the pair n-gram model, if there is one.
+        It names the provisional weight of the pair n-gram model, if there is one; before the first validation, it says
+        that the pair n-gram model predicts alone.
         """
         if self.made_all_updates:
             end = "the training still runs" if self.running else "the training command chooses it"
@@ -47,7 +52,9 @@ class UnfinishedTraining(NamedTuple):
         end = "and still runs" if self.running else "the training command resumes it"
         separator = " " if self.running else "; "
         weight = ""
-        if self.pair_ngram_weight is not None:
+        if not self.validated:
+            weight = "; the network has no validation yet, and outputs are those of the pair n-gram model until then"
+        elif self.pair_ngram_weight is not None:
             weight = f"; until its end, the weight of the pair n-gram model is {self.pair_ngram_weight:g}"
         return f"{self.run}: the training is unfinished (update {self.update:,}{total}){separator}{end}{weight}"
 
@@ -68,7 +75,8 @@ class FinalUpdates(NamedTuple):
 def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
     """Return the unfinished trainings of a run folder, or of the members of an ensemble.
 
-    A folder without a checkpoint, such as a copy for prediction, counts as finished.
+    A folder without a checkpoint, such as a copy for prediction, counts as finished, unless its network has no
+    validation.
 
     Args:
         folder: Run folder, or folder of an ensemble.
@@ -104,22 +112,36 @@ def _unfinished_training(run: Path) -> UnfinishedTraining | None:
     """Return the state of a training without an end; None if it has ended, or if its checkpoint cannot be read."""
     # Outputs need no checkpoint and no log. A damaged one is reported by the training command.
     with suppress(RunError):
-        if not file_exists(run / CHECKPOINT):
+        has_checkpoint, model = file_exists(run / CHECKPOINT), _model_state(run)
+        if not has_checkpoint and model.validated:
             return None
-        progress, weight = read_progress(run / CHECKPOINT), _provisional_weight(run)
-        if progress.finished:
-            if weight is None:
+        progress = read_progress(run / CHECKPOINT) if has_checkpoint else Progress()
+        if progress.finished and model.validated:
+            if model.weight is None:
                 return None
-            return UnfinishedTraining(str(run), progress.update, progress.update, in_use(run), weight, True)
+            return UnfinishedTraining(str(run), progress.update, progress.update, in_use(run), model.weight, True)
         started = load_run_log(run).all("started")
         updates = started[-1].get("updates") if started else None
-        return UnfinishedTraining(str(run), progress.update, updates, in_use(run), weight)
+        return UnfinishedTraining(
+            str(run), progress.update, updates, in_use(run), model.weight, validated=model.validated
+        )
     return None
 
 
-def _provisional_weight(run: Path) -> float | None:
-    """Return the weight of the pair n-gram model in predictions if the training has not chosen one, else None."""
+class _ModelState(NamedTuple):
+    """State of the saved model of a run."""
+
+    validated: bool
+    """Whether it is that of a validation; also True if there is none."""
+    weight: float | None
+    """Weight of the pair n-gram model in predictions if the training has not chosen one, else None."""
+
+
+def _model_state(run: Path) -> _ModelState:
+    """Return the state of the saved model; that of a finished training if a file is damaged."""
     with suppress(RunError):  # whoever loads a damaged file reports it
-        if has_provisional_weight(run / PAIR_NGRAM):
-            return PROVISIONAL_WEIGHT
-    return None
+        identity = read_identity(run)
+        has_weight = has_provisional_weight(run / PAIR_NGRAM)
+        weight = provisional_weight(identity, load_run_log(run)) if has_weight else None
+        return _ModelState(identity.is_validated, weight)
+    return _ModelState(True, None)

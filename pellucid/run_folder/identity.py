@@ -21,7 +21,7 @@ from pellucid.errors import RunError, abbreviate, abbreviate_reason, quote
 from pellucid.files import file_exists
 from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.log import RunLog, other_log_error
-from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, UPDATE, VERSIONS, VOCABULARY_DIGEST
+from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, UPDATE, VALIDATED, VERSIONS, VOCABULARY_DIGEST
 from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, VOCABULARY
 from pellucid.run_folder.tensor_file import MISFIT, open_tensors
 from pellucid.version import __version__
@@ -39,7 +39,9 @@ TRAINING_ONLY = ("dropout", "pretrained")
 MIXED_ADVICE = "copy all files of the run folder from one run, or train the model again"
 
 
-def describe_run(config: Config, vocabularies: Vocabularies, fingerprint: str, update: int) -> dict[str, str]:
+def describe_run(
+    config: Config, vocabularies: Vocabularies, fingerprint: str, update: int, is_validated: bool = True
+) -> dict[str, str]:
     """Return the metadata by which a model file is recognized as part of a run.
 
     Args:
@@ -47,6 +49,8 @@ def describe_run(config: Config, vocabularies: Vocabularies, fingerprint: str, u
         vocabularies: Vocabularies of the run.
         fingerprint: Hash of the settings and data of its training.
         update: Number of updates at the validation that the parameters are of.
+        is_validated: False for the first model of a training, which is written before its first validation. True by
+            default.
     """
     return {
         FINGERPRINT: fingerprint,
@@ -54,6 +58,7 @@ def describe_run(config: Config, vocabularies: Vocabularies, fingerprint: str, u
         VOCABULARY_DIGEST: _digest_vocabularies(vocabularies),
         UPDATE: str(update),
         VERSIONS: msgspec.json.encode(find_versions(config)).decode(),
+        **({} if is_validated else {VALIDATED: "false"}),
     }
 
 
@@ -114,7 +119,7 @@ def combine_fingerprints(identities: Iterable["ModelIdentity"]) -> str:
     Args:
         identities: Identities of the members, in their order.
     """
-    models = [(identity.fingerprint, identity.metadata.get(UPDATE, "")) for identity in identities]
+    models = [(identity.fingerprint, identity.update) for identity in identities]
     return hashlib.sha256(msgspec.json.encode(models)).hexdigest()
 
 
@@ -129,6 +134,16 @@ class ModelIdentity(NamedTuple):
     def fingerprint(self) -> str:
         """Fingerprint of the training; empty without a model, or for one of an earlier version."""
         return self.metadata.get(FINGERPRINT, "")
+
+    @property
+    def is_validated(self) -> bool:
+        """False for the first model of a training, which is written before its first validation."""
+        return self.metadata.get(VALIDATED) != "false"
+
+    @property
+    def update(self) -> str:
+        """Number of updates at the validation of the model; empty without a model, or for one of an earlier version."""
+        return self.metadata.get(UPDATE, "")
 
     def other_versions(self, config: Config) -> str:
         """Return the versions that trained the model and those that are installed; "" if they are equal.
@@ -282,6 +297,20 @@ def read_identity(folder: Path) -> ModelIdentity:
         return ModelIdentity(folder, {})
     with add_advice(RESTORE_OR_TRAIN), open_tensors(path) as stored:
         return ModelIdentity(folder, stored.metadata)
+
+
+def has_validated_model(folder: Path) -> bool:
+    """Return whether a run folder has a model of a validation; True for a damaged one, which loading reports.
+
+    Args:
+        folder: Run folder.
+    """
+    if not file_exists(folder / MODEL):
+        return False
+    try:
+        return read_identity(folder).is_validated
+    except RunError:
+        return True
 
 
 def mixed_error(path: Path, model: Path, reason: str) -> RunError:

@@ -24,7 +24,7 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ConfigError, InputError, RunError, count_noun
 from pellucid.files import digest_file, file_exists
-from pellucid.run_folder.identity import NETWORK_SECTIONS, TOKEN_SETTINGS, TRAINING_ONLY
+from pellucid.run_folder.identity import NETWORK_SECTIONS, TOKEN_SETTINGS, TRAINING_ONLY, has_validated_model
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, has_run, load_run_config, member_folders
 from pellucid.run_folder.run_parts import missing_model_error
@@ -310,7 +310,7 @@ def _model_digest(initial: Path, folder: Path) -> str:
         )
     _require_run(initial)
     _check_chain(initial, folder)
-    if not file_exists(initial / MODEL):
+    if not has_validated_model(initial):
         raise missing_model_error(initial)
     digest = digest_file(initial / MODEL)
     if digest is None:

@@ -23,10 +23,10 @@ from pellucid.run_folder.tensor_file import (
 
 FORMAT = 2
 """Format version."""
-FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS = (
-    *("fingerprint", "settings", "vocabulary", "update", "versions"),
+FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS, VALIDATED = (
+    *("fingerprint", "settings", "vocabulary", "update", "versions", "validated"),
 )
-RUN_KEYS = (FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS)
+RUN_KEYS = (FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS, VALIDATED)
 """Keys of the metadata that tell of which run and update the parameters are (`identity.describe_run`)."""
 
 

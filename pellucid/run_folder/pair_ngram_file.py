@@ -37,8 +37,6 @@ MAX_DIGITS = 32
 """Maximum length of a number in the metadata."""
 MAX_NGRAMS = 2**27
 """Maximum number of n-grams in a file that is read."""
-PROVISIONAL_WEIGHT = 0.5
-"""Weight in predictions until the training chooses one: the weights that measured trainings chose are 0.35 to 0.55."""
 TYPES = {
     "graphones": np.int64,
     "token": np.int32,
@@ -58,14 +56,9 @@ class SavedPairNgram(NamedTuple):
 
     model: PairNgram
     weight: float | None
-    """Weight of its scores, 0 to 1; None until the end of the training, when it is chosen."""
+    """Weight of its scores, 0 to 1; None until the end of the training, when it is chosen (`provisional_weight`)."""
     fingerprint: str = ""
     """Hash of the settings and data of its training, as in the checkpoint."""
-
-    @property
-    def prediction_weight(self) -> float:
-        """Weight in predictions: `PROVISIONAL_WEIGHT` until one is chosen."""
-        return PROVISIONAL_WEIGHT if self.weight is None else self.weight
 
 
 def save_pair_ngram(path: Path, saved: SavedPairNgram) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import overload
+from typing import NamedTuple, overload
 
 import torch
 
@@ -31,6 +31,15 @@ from pellucid.run_folder.run_parts import (
     with_pair_ngram,
 )
 from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, get_task
+
+
+class Needs(NamedTuple):
+    """Parts of a run without which it cannot be loaded."""
+
+    pair_ngram: bool = True
+    """Whether a missing or damaged pair n-gram model is an error, and not a warning."""
+    network: bool = True
+    """Whether a model that is saved before the first validation counts as missing."""
 
 
 @overload
@@ -59,6 +68,9 @@ def load(
     needs_pair_ngram: bool = True,
 ) -> Predictor:
     """Load the model of a run folder, with the parameters of its best validation so far.
+
+    Before the first validation of a training with a pair n-gram model, the network is hardly trained, and the pair
+    n-gram model alone ranks outputs.
 
     A Python warning names each run whose training is unfinished, and the first one that other versions trained.
 
@@ -90,6 +102,7 @@ def load_unwarned(
     run: str | Path | list[str] | list[Path] | tuple[str | Path, ...],
     device: Device = "cpu",
     needs_pair_ngram: bool = True,
+    needs_network: bool = False,
 ) -> Predictor:
     """Load a run as `load` does, without the warnings about unfinished trainings.
 
@@ -97,6 +110,8 @@ def load_unwarned(
         run: Run folder or run folders, as in `load`.
         device: Device to load to, as in `load`.
         needs_pair_ngram: Whether the pair n-gram model is needed, as in `load`.
+        needs_network: Whether a model that is saved before the first validation counts as missing, as it does without
+            the pair n-gram model. False by default.
 
     Raises:
         ArgumentError: As in `load`.
@@ -109,13 +124,14 @@ def load_unwarned(
         raise ArgumentError("run: expected a path or a list of one path at least, got []")
     device = convert_argument("device", device, Device)
     folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in run_folders(path)]
+    needs = Needs(needs_pair_ngram, needs_network or not needs_pair_ngram)
     with _loading_to(device) as torch_device:
         is_single_run = [paths] == folders  # one path, that of a run, not of an ensemble
         if is_single_run:
-            predictor, identity = _load(folders[0], torch_device, needs_pair_ngram=needs_pair_ngram)
+            predictor, identity = _load(folders[0], torch_device, needs)
             report_other_versions([(predictor.config, identity)], stacklevel=3)
             return predictor
-        ensemble, members = _load_members(folders, torch_device, needs_pair_ngram)
+        ensemble, members = _load_members(folders, torch_device, needs)
         report_other_versions(members, stacklevel=3)
         if not isinstance(paths, list):
             ensemble = replace(ensemble, folder=str(paths))
@@ -136,11 +152,11 @@ def load_members(folders: Sequence[Path], device: Device) -> Predictor:
     """
     prepare_for_forks()
     with _loading_to(device) as torch_device:
-        return _load_members(folders, torch_device)[0]
+        return _load_members(folders, torch_device, Needs())[0]
 
 
 def _load_members(
-    folders: Sequence[Path], device: torch.device, needs_pair_ngram: bool = True
+    folders: Sequence[Path], device: torch.device, needs: Needs
 ) -> tuple[Predictor, list[tuple[Config, ModelIdentity]]]:
     """Return the ensemble of run folders, and settings and identity of each.
 
@@ -148,13 +164,13 @@ def _load_members(
     """
     places = [os.path.realpath(folder) for folder in folders]
     first = dict(zip(reversed(places), reversed(folders), strict=True))
-    loaded = {place: _load(first[place], device, needs_pair_ngram=needs_pair_ngram) for place in dict.fromkeys(places)}
+    loaded = {place: _load(first[place], device, needs) for place in dict.fromkeys(places)}
     ensemble = build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
     return ensemble, [(loaded[place][0].config, loaded[place][1]) for place in places]
 
 
 def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
-    """Load one run folder whose log has been read, as `load_unwarned` does.
+    """Load one run folder whose log has been read, as `load_unwarned` does; a model of a validation is needed.
 
     Args:
         run: Run folder, not the folder of an ensemble.
@@ -167,7 +183,7 @@ def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
     """
     prepare_for_forks()
     with _loading_to(device) as torch_device:
-        predictor, identity = _load(run, torch_device, log)
+        predictor, identity = _load(run, torch_device, Needs(), log)
     report_other_versions([(predictor.config, identity)], stacklevel=3)
     return predictor
 
@@ -182,10 +198,10 @@ def _loading_to(device: Device) -> Iterator[torch.device]:
 
 
 def _load(
-    folder: Path, device: torch.device, log: RunLog | None = None, needs_pair_ngram: bool = True
+    folder: Path, device: torch.device, needs: Needs, log: RunLog | None = None
 ) -> tuple[Predictor, ModelIdentity]:
     """Return the predictor and the identity of one run folder; its log is read if it is needed and not given."""
-    config, vocabularies, identity = read_run_settings(folder, log, check_task_vocabularies)
+    config, vocabularies, identity = read_run_settings(folder, log, check_task_vocabularies, needs.network)
     # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
     with identity.explain_misfit(config):
@@ -196,5 +212,5 @@ def _load(
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
     predictor = replace(predictor, folder=str(folder))
-    predictor = with_pair_ngram(predictor, identity, log, needs_pair_ngram)
+    predictor = with_pair_ngram(predictor, identity, log, needs.pair_ngram)
     return with_confidence(predictor, identity), identity

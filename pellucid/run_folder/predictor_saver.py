@@ -49,4 +49,6 @@ def save(predictor: Predictor, folder: str | Path) -> None:
         save_pair_ngram(path / PAIR_NGRAM, SavedPairNgram(pair_ngram.model, pair_ngram.weight))
     if model.confidence is not None:
         save_confidence(path / CONFIDENCE, SavedConfidence(model.confidence, ""))
-    write_atomic(path / MODEL, network_file(model.network, describe_run(config, model.vocabularies, "", 0)))
+    is_validated = pair_ngram is None or not pair_ngram.predicts_alone
+    run = describe_run(config, model.vocabularies, "", 0, is_validated)
+    write_atomic(path / MODEL, network_file(model.network, run))

@@ -4,7 +4,7 @@ A run folder holds everything that a training writes, and everything needed to u
 
 config.toml             every setting, with its meaning
 vocabulary.json         symbols of the training file
-model.safetensors       parameters of the best validation
+model.safetensors       parameters of the best validation; before the first one, of the untrained network
 pair_ngram.safetensors  the pair n-gram model and, when the training has finished, its weight in predictions
 confidence.json         the confidence of outputs, fitted when the training has finished
 training.safetensors    the last checkpoint: parameters, optimizer, progress

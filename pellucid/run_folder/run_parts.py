@@ -19,10 +19,11 @@ from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.confidence_file import load_confidence
-from pellucid.run_folder.identity import ModelIdentity, mixed_error, read_identity
+from pellucid.run_folder.identity import ModelIdentity, has_validated_model, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram
 from pellucid.run_folder.progress import read_progress
+from pellucid.run_folder.provisional_weight import provisional_weight
 from pellucid.run_folder.run_files import (
     CHECKPOINT,
     CONFIDENCE,
@@ -89,7 +90,10 @@ VocabularyCheck = Callable[[Path, Config, Vocabularies], None]
 
 
 def read_run_settings(
-    folder: Path, log: RunLog | None = None, check_vocabularies: VocabularyCheck | None = None
+    folder: Path,
+    log: RunLog | None = None,
+    check_vocabularies: VocabularyCheck | None = None,
+    needs_network: bool = True,
 ) -> RunSettings:
     """Read settings, vocabularies and identity of a run folder, and check that they are of one run with a model.
 
@@ -97,6 +101,8 @@ def read_run_settings(
         folder: Run folder, not the folder of an ensemble.
         log: Log of the run, which is checked as well; None to leave it out.
         check_vocabularies: Check of the vocabularies for the task of the run, which may need PyTorch; None for none.
+        needs_network: Whether a model that is saved before the first validation counts as missing. True by default;
+            False if the pair n-gram model then predicts alone.
 
     Raises:
         RunError: The folder is missing, has no model, or holds damaged files or those of another run.
@@ -108,7 +114,7 @@ def read_run_settings(
         raise RunError(f"{folder} is not a run folder: it is a file")
     if not file_exists(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
-    if not file_exists(folder / MODEL):
+    if not (has_validated_model(folder) if needs_network else file_exists(folder / MODEL)):
         raise missing_model_error(folder, log)
     config = load_run_config(folder)
     identity = read_identity(folder)
@@ -195,8 +201,8 @@ def with_pair_ngram(
 ) -> PredictorT:
     """Return the predictor with the pair n-gram model of its run, whatever its weight is.
 
-    With the weight 0 it takes no part in searches. Until the training has chosen the weight, it is
-    `PROVISIONAL_WEIGHT`.
+    With the weight 0 it takes no part in searches. Until the training has chosen the weight, it is that of
+    `provisional_weight`.
 
     Args:
         predictor: Predictor of the run.
@@ -245,11 +251,12 @@ def _load_pair_ngram_member(
         return None
     saved = load_pair_ngram(path, predictor.vocabularies)
     identity.check_training(path, saved.fingerprint)
-    return PairNgramMember(saved.model, saved.prediction_weight, network=0)
+    weight = provisional_weight(identity, log or load_run_log(folder)) if saved.weight is None else saved.weight
+    return PairNgramMember(saved.model, weight, network=0, predicts_alone=not identity.is_validated)
 
 
 def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
-    """Return the error for a run folder without a model: no validation yet, or a model that is lost.
+    """Return the error for a run folder without a model of a validation: there was none yet, or the model is lost.
 
     A training killed between the checkpoint and the model of a best validation leaves no model. The training command
     then writes it from the checkpoint.
@@ -258,6 +265,9 @@ def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
         folder: Run folder.
         log: Log of the run; None to read it if it is needed.
     """
+    no_validation = f"{folder} holds no model yet: its training has not reached a first validation"
+    if file_exists(folder / MODEL):
+        return RunError(f"{no_validation}; predict and evaluate give the outputs of its pair n-gram model until then")
     progress = None
     if file_exists(folder / CHECKPOINT):
         with suppress(RunError):  # a damaged checkpoint: the log tells whether there was a model
@@ -268,7 +278,7 @@ def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
         )
     never_validated = progress is not None and progress.best is None  # the log may be ahead of the checkpoint
     if never_validated or not (log or load_run_log(folder)).first("validated"):
-        return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
+        return RunError(no_validation)
     advice = "restore the file"
     if not file_exists(folder / CHECKPOINT):
         advice += ", or give the training command again; it trains from the start"

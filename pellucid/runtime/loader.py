@@ -30,6 +30,8 @@ Runs = str | Path | Sequence[str | Path]
 def load(run: Runs, device: Device = "cpu", needs_pair_ngram: bool = True) -> RuntimePredictor:
     """Load the model of a run folder, as `pellucid.load` does, for prediction in NumPy.
 
+    Before the first validation of a training with a pair n-gram model, that model alone ranks outputs.
+
     A Python warning names each run whose training is unfinished, and the first one that other versions trained.
 
     Args:
@@ -76,7 +78,7 @@ def load_unwarned(run: Runs, device: Device = "cpu", needs_pair_ngram: bool = Tr
     # A folder that several links of an ensemble lead to is read once; it counts as several members.
     real_paths = [os.path.realpath(folder) for folder in folders]
     first = dict(zip(reversed(real_paths), reversed(folders), strict=True))
-    runs = {path: read_run(first[path]) for path in dict.fromkeys(real_paths)}
+    runs = {path: read_run(first[path], needs_network=not needs_pair_ngram) for path in dict.fromkeys(real_paths)}
     report_other_versions([(each.config, each.identity) for each in runs.values()], stacklevel=3)
     is_single_run = isinstance(run, str | Path) and folders == paths  # one path, that of a run, not of an ensemble
     if is_single_run:

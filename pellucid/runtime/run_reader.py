@@ -26,11 +26,12 @@ class RunArrays:
     network: NetworkArrays
 
 
-def read_run(folder: Path) -> RunArrays:
+def read_run(folder: Path, needs_network: bool = True) -> RunArrays:
     """Read a run folder without PyTorch and Numba.
 
     Args:
         folder: Run folder, not that of an ensemble.
+        needs_network: Whether a model that is saved before the first validation counts as missing. True by default.
 
     Returns:
         Settings, vocabularies and parameters, after all checks of the files that `pellucid.load` makes.
@@ -40,7 +41,7 @@ def read_run(folder: Path) -> RunArrays:
         RunError: A file is missing, damaged or of another run.
         ConfigError: The saved settings are not valid.
     """
-    config, vocabularies, identity = read_run_settings(folder)
+    config, vocabularies, identity = read_run_settings(folder, needs_network=needs_network)
     check_supported(config)
     network = read_network(folder / MODEL, config, vocabularies)
     return RunArrays(folder, config, vocabularies, identity, network)

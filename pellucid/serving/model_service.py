@@ -4,12 +4,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pellucid.decoding.streaming import chunked
 from pellucid.errors import RunError
+from pellucid.run_folder.completion import find_unfinished
 from pellucid.serving.batch_queue import BatchQueue, PendingRequest, options_without_rows
 from pellucid.serving.decoding_worker import BatchJob, OptionsError, Row
 from pellucid.serving.metrics import ServiceMetrics
@@ -114,6 +116,7 @@ class ModelService:
             InputError: The model cannot be loaded.
         """
         self._set_workers(await self._start_workers())
+        await self._report_missing_validations()
         self._tasks = [asyncio.create_task(self._serve(slot)) for slot in range(self.options.workers)]
         if self.options.reload_interval:
             self._tasks.append(asyncio.create_task(self._watch()))
@@ -322,8 +325,16 @@ class ModelService:
             self._set_workers(workers)
         self.metrics.count("pellucid_reloads_total", {"model": self.name, "result": "ok"})
         LOGGER.info("%s: the changed run folder was loaded", self.name)
+        await self._report_missing_validations()
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks.append(asyncio.create_task(self._close_old_workers()))
+
+    async def _report_missing_validations(self) -> None:
+        """Log a warning for each training without a validation, whose pair n-gram model predicts alone."""
+        with suppress(RunError):  # the folder is being replaced; the next reload reports it
+            for unfinished in await asyncio.to_thread(find_unfinished, self.folder):
+                if not unfinished.validated:
+                    LOGGER.warning("%s: %s", self.name, unfinished)
 
     async def _close_old_workers(self) -> None:
         """End the workers of an earlier model after their batch."""

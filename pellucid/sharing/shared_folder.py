@@ -25,7 +25,10 @@ from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.files import copy_regular, digest_file, file_exists, write_atomic, write_json, write_text
 from pellucid.reporting.figures import attention_figure, to_png
 from pellucid.run_folder.identity import PACKAGE, find_versions
+from pellucid.run_folder.log import load_run_log
+from pellucid.run_folder.pair_ngram_file import has_provisional_weight, load_pair_ngram, save_pair_ngram
 from pellucid.run_folder.predictor_loader import load_unwarned
+from pellucid.run_folder.provisional_weight import provisional_weight
 from pellucid.run_folder.run_files import CONFIDENCE, CONFIG, ENSEMBLE, MODEL, PAIR_NGRAM, VOCABULARY
 from pellucid.run_folder.run_parts import read_run_settings, run_folders
 from pellucid.runtime.loader import load_unwarned as load_runtime
@@ -138,11 +141,14 @@ def _copy_run(run: Path, folder: Path, search: SearchConfig | None) -> None:
 
 def _copy_member(run: Path, folder: Path, search: SearchConfig | None) -> None:
     """Copy the files of one run that prediction reads."""
-    config = read_run_settings(run).config
+    config, vocabularies, identity = read_run_settings(run)
     has_pair_ngram = file_exists(run / PAIR_NGRAM)
     for name in (VOCABULARY, MODEL, PAIR_NGRAM, CONFIDENCE):
         if file_exists(run / name):
             copy_regular(run / name, folder / name)
+    if has_provisional_weight(folder / PAIR_NGRAM):  # it follows from the log, which is not shared
+        saved, weight = load_pair_ngram(run / PAIR_NGRAM, vocabularies), provisional_weight(identity, load_run_log(run))
+        save_pair_ngram(folder / PAIR_NGRAM, saved._replace(weight=weight))
     write_text(folder / CONFIG, to_toml(shared_config(config, search, has_pair_ngram)))
 
 

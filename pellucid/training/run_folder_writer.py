@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import Any
 
 from pellucid.config.task_settings import uses_pair_ngram
+from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import RunError
 from pellucid.files import file_exists, remove_file, write_atomic, write_text
@@ -16,7 +18,7 @@ from pellucid.run_folder.initialization import refuse_links, write_missing_setti
 from pellucid.run_folder.lock import FolderLock
 from pellucid.run_folder.log import RunLog, append_log, sync_log
 from pellucid.run_folder.model_file import VERSIONS
-from pellucid.run_folder.network_file import network_file
+from pellucid.run_folder.network_file import check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.predictor_loader import load_unwarned
 from pellucid.training import snapshots
@@ -141,6 +143,8 @@ def fit_run_pair_ngram(
 ) -> Generator[PairNgramFitted, None, SavedPairNgram | None]:
     """Fit the pair n-gram model of a run, unless it exists or could not be fitted before, and write it.
 
+    Before the first validation, the network is written, too, with which the run predicts by the pair n-gram model.
+
     Args:
         state: Training state.
         lock: Lock of the run folder.
@@ -160,8 +164,11 @@ def fit_run_pair_ngram(
     if logged is not None and not logged["examples"]:
         state.has_pair_ngram = False
         return None
-    saved = read_pair_ngram(state, folder, fingerprint) if uses_pair_ngram(state.config) else None
-    if saved is not None or not uses_pair_ngram(state.config):
+    if not uses_pair_ngram(state.config):
+        return None
+    saved = read_pair_ngram(state, folder, fingerprint)
+    if saved is not None:
+        _write_first_model(state, lock, fingerprint)
         return saved
     model, event = fit_training_pair_ngram(state)
     _append_once(lock, log, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
@@ -170,8 +177,30 @@ def fit_run_pair_ngram(
         # The file follows the record: if a killed training lacks the file, the model is fitted again.
         saved = SavedPairNgram(model, None, fingerprint)
         save_pair_ngram(folder / run_files.PAIR_NGRAM, saved)
+        _write_first_model(state, lock, fingerprint)
     yield event
     return saved
+
+
+def _write_first_model(state: TrainingState, lock: FolderLock, fingerprint: str) -> None:
+    """Write the network of a training without a validation as its model, unless there is one.
+
+    With it, the pair n-gram model predicts alone (`provisional_weight`). If the search settings leave the ranking to
+    the network alone, there is no model before the first validation. The checkpoint is written first, because no
+    training resumes in a folder with a model and without a checkpoint.
+    """
+    folder, network = lock.folder, state.predictor.network
+    if state.progress.best is not None or not ranks_with_pair_ngram(state.config.search):
+        return
+    with suppress(RunError):
+        check_network(folder / run_files.MODEL, network)
+        return
+    lock.check()
+    if not file_exists(folder / run_files.CHECKPOINT):
+        sync_log(folder)
+        save_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
+    run = describe_run(state.config, state.predictor.vocabularies, fingerprint, state.progress.best_update, False)
+    write_atomic(folder / run_files.MODEL, network_file(network, run))
 
 
 def finish_run_folder(

@@ -143,9 +143,9 @@ def train_run(
         One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
         `ModelBuilt`, `PairNgramFitted` if a pair n-gram model is fitted or none can be, the events of `fit` with
         `PairNgramWeighted` before `TrainingStopped` if its weight is chosen, and then `ConfidenceFitted`, and
-        `FileSaved` after each write of checkpoint or model. A training that has ended yields `TrainingStopped` after
-        `ModelBuilt`, and before it the events of a pair n-gram model that was missing or had no weight, and of a
-        confidence that was missing.
+        `FileSaved` after each write of checkpoint or model in the loop. A training that has ended yields
+        `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was missing or had no
+        weight, and of a confidence that was missing.
 
     Raises:
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the

@@ -33,10 +33,11 @@ from pellucid.evaluation.metrics import ScoredExample, worst_examples
 from pellucid.files import MAX_FILE_SIZE, FileDigest, file_exists, has_digest
 from pellucid.model.equations import VocabularySizes
 from pellucid.model.network import parameter_count
+from pellucid.run_folder.identity import has_validated_model
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.predictor_loader import load_logged, load_unwarned
-from pellucid.run_folder.run_files import CONFIG, MODEL, VALIDATION, load_run_config, member_folders
+from pellucid.run_folder.run_files import CONFIG, VALIDATION, load_run_config, member_folders
 from pellucid.run_folder.run_parts import missing_model_error
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
@@ -230,7 +231,8 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
         beam_size: Beam size of decoding; None for that of the run.
 
     Returns:
-        Run; without a predictor if it has no model yet and its training has not ended.
+        Run; without a predictor if it has no model of a validation yet and its training has not ended. The page shows
+        the network, so that a model that is saved before the first validation counts as missing.
 
     Raises:
         RunError: The folder holds no run, or it is damaged, as in `load`.
@@ -238,11 +240,11 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
             beam size is out of range or has no effect in the task.
     """
     is_single = member_folders(folder) == [folder]
-    lacks_model = is_single and file_exists(folder / CONFIG) and not file_exists(folder / MODEL)
+    lacks_model = is_single and file_exists(folder / CONFIG) and not has_validated_model(folder)
     running, log = _read_state(folder)  # before the model, so that the model is not older than the log
     if lacks_model and not log.has_stopped:  # a finished training without a model is an error
         return ViewedRun(name, folder, None, log, running)
-    predictor = load_logged(folder, device, log) if is_single else load_unwarned(folder, device)
+    predictor = load_logged(folder, device, log) if is_single else load_unwarned(folder, device, needs_network=True)
     if beam_size is not None:
         predictor = predictor.with_beam(beam_size)
     return ViewedRun(name, folder, predictor, log, running)

@@ -29,7 +29,7 @@ from pellucid.errors import InputError
 from pellucid.http_requests import LOOPBACK, LOOPBACK_HOSTS, host_name, open_tcp_socket, read_json
 from pellucid.inspection.state_space import CorpusStates
 from pellucid.reporting.display_text import visible_message
-from pellucid.run_folder.run_files import MODEL
+from pellucid.run_folder.identity import has_validated_model
 from pellucid.viewer import handlers
 from pellucid.viewer.inputs import model_card
 from pellucid.viewer.page_contents import PageData
@@ -153,7 +153,7 @@ class PageService:
 
     def _is_model_ready(self) -> bool:
         """Return whether the first run was shown without a model, and all runs have one now."""
-        models_available = (run.predictor is not None or (run.folder / MODEL).exists() for run in self.page_data.runs)
+        models_available = (run.predictor is not None or has_validated_model(run.folder) for run in self.page_data.runs)
         return self.page_data.contents.awaiting_model and all(models_available)
 
     def reload(self, _: EmptyRequest) -> ReloadResponse:

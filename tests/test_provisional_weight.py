@@ -1,0 +1,263 @@
+"""run_folder/provisional_weight.py: outputs of the pair n-gram model while the network trains."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from command_line import run_pellucid
+from trained_runs import (
+    DataFiles,
+    assert_runs_identical,
+    copy_run_folder,
+    make_copy_examples,
+    make_small_config,
+    shared_folder,
+    train_to_end,
+    write_pairs,
+)
+
+import pellucid
+from pellucid.config.settings import Config, DataConfig
+from pellucid.data.examples import read_examples
+from pellucid.decoding.transducer import Transducer, require_transducer
+from pellucid.errors import RunError
+from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.identity import ModelIdentity, has_validated_model, read_identity
+from pellucid.run_folder.log import RunLog, load_run_log
+from pellucid.run_folder.model_file import UPDATE, VALIDATED
+from pellucid.run_folder.predictor_loader import load, load_unwarned
+from pellucid.run_folder.provisional_weight import (
+    PROVISIONAL_WEIGHT,
+    WEIGHT_BEFORE_VALIDATION,
+    provisional_weight,
+)
+from pellucid.runtime.loader import load as load_runtime
+from pellucid.serving.metrics import ServiceMetrics
+from pellucid.serving.model_service import ModelService
+from pellucid.serving.options import ServiceOptions
+from pellucid.training.events import PairNgramFitted, RunEvent, UpdateCompleted, ValidationCompleted
+from pellucid.training.session import train_run
+from pellucid.viewer.inputs import open_run
+
+CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
+NO_MODEL = "holds no model yet: its training has not reached a first validation"
+SENTENCE = "the network has no validation yet, and outputs are those of the pair n-gram model until then"
+
+
+def make_log(*events: tuple[str, dict[str, Any]]) -> RunLog:
+    """Return a log of some records."""
+    log = RunLog(Path("log.jsonl"))
+    for event, fields in events:
+        log.add({"event": event, **fields})
+    return log
+
+
+def validated(update: int, exact_match: float, best: bool = True) -> tuple[str, dict[str, Any]]:
+    return "validated", {"update": update, "exact_match": exact_match, "best": best}
+
+
+FITTED = "pair_ngram", {"examples": 10, "exact_match": 50.0}
+
+
+@pytest.mark.parametrize(
+    ("update", "log", "weight"),
+    [
+        (20, make_log(FITTED, validated(10, 60.0), validated(20, 40.0), validated(30, 70.0, False)), 0.6),
+        (10, make_log(FITTED, validated(10, 60.0), validated(20, 40.0)), 0.5),  # the log is ahead
+        (10, make_log(FITTED, validated(10, 50.0)), 0.5),
+        (10, make_log(FITTED, validated(10, 25.4), validated(10, 30.0, False)), 0.75),
+        (10, make_log(FITTED, validated(10, 0.0)), 1.0),
+        (10, make_log(("pair_ngram", {"examples": 10, "exact_match": 0.0}), validated(10, 0.0)), 0.5),
+        (10, make_log(FITTED, validated(20, 40.0)), 0.5),  # the record of the model is lost
+        (10, make_log(validated(10, 40.0)), 0.5),
+        (10, make_log(), 0.5),
+    ],
+)
+def test_the_weight_follows_from_the_log(update: int, log: RunLog, weight: float) -> None:
+    identity = ModelIdentity(Path(), {UPDATE: str(update)})
+    assert provisional_weight(identity, log) == weight >= PROVISIONAL_WEIGHT
+    first = ModelIdentity(Path(), {UPDATE: "0", VALIDATED: "false"})
+    assert provisional_weight(first, log) == WEIGHT_BEFORE_VALIDATION == 1
+
+
+@pytest.fixture(scope="module")
+def files() -> DataFiles:
+    """Return pairs of which the pair n-gram model knows some only."""
+    folder = shared_folder() / "first-model"
+    folder.mkdir()
+    examples = make_copy_examples(60, seed=1)
+    odd = [pair._replace(target=pair.target[::-1]) if number % 3 else pair for number, pair in enumerate(examples)]
+    train, valid = write_pairs(folder / "train.tsv", odd[:40]), write_pairs(folder / "dev.tsv", odd[40:])
+    return DataFiles(train, valid)
+
+
+@pytest.fixture(scope="module")
+def finished(files: DataFiles) -> Path:
+    """Return the folder of an undisturbed training."""
+    train_to_end(files, shared_folder() / "first-model" / "finished", CONFIG)
+    return shared_folder() / "first-model" / "finished"
+
+
+@pytest.fixture(scope="module")
+def interrupted(files: DataFiles) -> Path:
+    """Return the folder of a training that was interrupted after two updates, before its first validation."""
+    return interrupt(files, shared_folder() / "first-model" / "interrupted", UpdateCompleted, 2)
+
+
+def interrupt(files: DataFiles, folder: Path, kind: type[RunEvent], number: int = 1, config: Config = CONFIG) -> Path:
+    """Interrupt a training after the given number of events of a kind."""
+    events = train_run(files, folder, config)
+    for event in events:
+        number -= isinstance(event, kind)
+        if not number:
+            break
+    events.close()
+    return folder
+
+
+def message(run: Path, update: int) -> str:
+    """Return the message about an interrupted run."""
+    return f"{run}: the training is unfinished (update {update} of 10); the training command resumes it; {SENTENCE}"
+
+
+def outputs_of_pair_ngram(run: Path, files: DataFiles) -> list[str]:
+    """Return the outputs of the pair n-gram model of a run for the validation set."""
+    predictor = require_transducer(load_unwarned(run), "run")
+    symbols = predictor.predict_by_pair_ngram(read_examples(files.valid, DataConfig()).examples)
+    return [predictor.tokenizers.target.join(each) for each in symbols]
+
+
+def test_a_run_without_a_validation_predicts_by_its_pair_ngram_model(
+    interrupted: Path, finished: Path, files: DataFiles, tmp_path: Path
+) -> None:
+    """Regression test: it held no model yet."""
+    run = copy_run_folder(interrupted, tmp_path / "run")
+    examples, expected = read_examples(files.valid, DataConfig()).examples, outputs_of_pair_ngram(finished, files)
+    for load_run in (pellucid.load, load_runtime):
+        with pytest.warns(UserWarning) as caught:
+            predictor = load_run(run)
+        assert [str(warning.message) for warning in caught] == [message(run, 2)]
+        assert isinstance(predictor, Transducer) or load_run is load_runtime
+        assert predictor.pair_ngram_weight == 1 and predictor.confidence is None
+        assert [trace.output for trace in predictor.predict_examples(examples)] == expected
+        for nbest in predictor.nbest_examples(examples[:4], 8):
+            scores = [trace.score if trace.search_score is None else trace.search_score for trace in nbest]
+            assert scores == sorted(scores, reverse=True)
+    result = run_pellucid("predict", run, files.valid)
+    assert result.code == 0 and result.err.count(message(run, 2)) == 1, result
+    assert [line.split("\t")[-1] for line in result.out.splitlines()] == expected
+    result = run_pellucid("evaluate", run, files.valid, "--json")
+    values = json.loads(result.out)
+    assert 0 < values["exact_match"] == values["pair_ngram"]["exact_match"] < 100
+    (training,) = values["unfinished_trainings"]
+    assert training["validated"] is False and training["pair_ngram_weight"] == 1
+    assert result.err.count(message(run, 2)) == 1
+    train_to_end(files, run, CONFIG)
+    assert_runs_identical(run, finished)
+    assert has_validated_model(run) and find_unfinished(run) == []
+
+
+def test_the_model_is_there_when_the_pair_ngram_model_is_fitted(
+    finished: Path, files: DataFiles, tmp_path: Path
+) -> None:
+    """It is the untrained network, and the checkpoint is that of the first update."""
+    run = interrupt(files, tmp_path / "run", PairNgramFitted)
+    (unfinished,) = find_unfinished(run)
+    assert unfinished.update == 0 and not unfinished.validated and not unfinished.made_all_updates
+    model = (run / "model.safetensors").read_bytes()
+    copy = copy_run_folder(run, tmp_path / "copy")
+    (copy / "model.safetensors").unlink()  # killed between checkpoint and model
+    damaged = copy_run_folder(run, tmp_path / "damaged")
+    (damaged / "model.safetensors").write_bytes(model[:-9])
+    for folder in (copy, damaged):
+        interrupt(files, folder, UpdateCompleted)
+        assert (folder / "model.safetensors").read_bytes() == model
+    for folder in (run, copy, damaged):
+        train_to_end(files, folder, CONFIG)
+        assert_runs_identical(folder, finished)
+
+
+def test_the_first_validation_replaces_the_model(finished: Path, files: DataFiles, tmp_path: Path) -> None:
+    """A training that was killed between its checkpoint and the model of its first validation writes the model."""
+    run = interrupt(files, tmp_path / "run", PairNgramFitted)
+    model = (run / "model.safetensors").read_bytes()
+    interrupt(files, run, ValidationCompleted)
+    assert read_identity(run).is_validated and read_identity(run).update == "5"
+    fitted, best = load_run_log(run).first("pair_ngram"), load_run_log(run).last_best
+    assert fitted is not None and best is not None and best["exact_match"] < fitted["exact_match"]
+    weight = round(1 - best["exact_match"] / fitted["exact_match"] / 2, 2)
+    with pytest.warns(UserWarning, match=f"the weight of the pair n-gram model is {weight:g}$"):
+        assert load(run).pair_ngram_weight == weight
+    assert run_pellucid("share", run, "--to", tmp_path / "shared").code == 0
+    assert load(tmp_path / "shared").pair_ngram_weight == weight  # it has no log
+    (run / "model.safetensors").write_bytes(model)
+    with pytest.warns(UserWarning, match=SENTENCE):
+        assert load(run).pair_ngram_weight == 1
+    train_to_end(files, run, CONFIG)
+    assert_runs_identical(run, finished)
+
+
+def test_what_needs_the_network_waits_for_its_first_validation(
+    interrupted: Path, files: DataFiles, tmp_path: Path
+) -> None:
+    commands = [
+        ("predict", interrupted, files.valid, "--no-pair-ngram"),
+        ("predict", interrupted, files.valid, "--length-normalization", "average"),
+        ("predict", interrupted, files.valid, "--sample", "2"),
+        ("evaluate", interrupted, files.valid, "--no-pair-ngram"),
+        ("score", interrupted, files.valid),
+        ("align", interrupted, files.valid, "--method", "attention"),
+        ("look", interrupted, files.valid, "--terminal"),
+        ("share", interrupted, "--to", tmp_path / "shared"),
+        ("train", files.train, "--valid", files.valid, "--from", interrupted, "--run", tmp_path / "run"),
+    ]
+    for arguments in commands:
+        result = run_pellucid(*arguments)
+        assert result.code == 2 and f"{interrupted} {NO_MODEL}" in result.err, (arguments, result)
+        assert "predict and evaluate give the outputs of its pair n-gram model" in result.err
+    assert run_pellucid("align", interrupted, files.valid, "--method", "em").code == 0
+    assert open_run(interrupted, "run", "cpu", None).predictor is None  # the page waits, and shows the training
+
+
+def test_a_saved_predictor_and_an_ensemble_keep_the_state(interrupted: Path, files: DataFiles, tmp_path: Path) -> None:
+    examples = read_examples(files.valid, DataConfig()).examples
+    expected = outputs_of_pair_ngram(interrupted, files)
+    with pytest.warns(UserWarning, match=SENTENCE):
+        predictor = load(interrupted)
+    pellucid.save(predictor, tmp_path / "saved")
+    shutil.copytree(interrupted, tmp_path / "copy", ignore=shutil.ignore_patterns("training*", "log*"))
+    for run in (tmp_path / "saved", tmp_path / "copy", [interrupted, interrupted]):
+        with pytest.warns(UserWarning, match=SENTENCE):
+            loaded = load(run)
+        assert [trace.output for trace in loaded.predict_examples(examples)] == expected
+
+
+def test_without_the_pair_ngram_model_in_searches_there_is_no_first_model(files: DataFiles, tmp_path: Path) -> None:
+    """The untrained network would predict alone."""
+    searches: list[dict[str, Any]] = [{"pair_ngram": False}, {"length_normalization": "average"}]
+    for number, search in enumerate(searches):
+        config = replace_search(CONFIG, search)
+        run = interrupt(files, tmp_path / str(number), UpdateCompleted, config=config)
+        with pytest.raises(RunError, match=f"{NO_MODEL}$"):
+            load(run)
+    run = interrupt(files, tmp_path / "alone", UpdateCompleted, config=make_small_config({"epochs": 2}))
+    with pytest.raises(RunError, match=f"{NO_MODEL}$"):
+        load(run)
+
+
+def replace_search(config: Config, search: dict[str, Any]) -> Config:
+    """Return a configuration with other search settings."""
+    return msgspec.structs.replace(config, search=msgspec.structs.replace(config.search, **search))
+
+
+def test_the_service_says_that_the_network_has_no_validation(
+    interrupted: Path, finished: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder in (interrupted, finished):
+        service = ModelService("m", folder, ServiceOptions(), ServiceMetrics())
+        asyncio.run(service._report_missing_validations())
+    assert [record.getMessage() for record in caplog.records] == [f"m: {message(interrupted, 2)}"]
