@@ -270,10 +270,10 @@ def test_a_member_that_several_links_lead_to_is_loaded_once(tmp_path: Path, monk
     (tmp_path / ENSEMBLE).write_text(json.dumps({"members": names}))
     loaded, load_one = list[Path](), predictor_loader._load
 
-    def count(folder: Path, device: torch.device) -> tuple[Predictor, ModelIdentity]:
+    def count(folder: Path, device: torch.device, needs: predictor_loader.Needs) -> tuple[Predictor, ModelIdentity]:
         """Load a run, and record that."""
         loaded.append(folder)
-        return load_one(folder, device)
+        return load_one(folder, device, needs)
 
     monkeypatch.setattr(predictor_loader, "_load", count)
     predictor = load(tmp_path)
