@@ -243,7 +243,9 @@ def _locked_folder(request: StudyRequest) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(
-                share_run_folder(request.out) if is_shared else lock_run_folder(request.out, STUDY_FILES)
+                share_run_folder(request.out, "the search")
+                if is_shared
+                else lock_run_folder(request.out, STUDY_FILES, "the search")
             )
         except FolderInUseError as error:
             if is_shared:
