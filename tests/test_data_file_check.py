@@ -145,7 +145,7 @@ def test_a_search_starts_no_trial_of_other_data_and_does_not_end_with_them(files
     (tmp_path / "out").mkdir()
     request = StudyRequest(files, tmp_path / "out", config, space, 2, 0.0, 1, "none")
     search, jobs = HyperparameterSearch(request, FolderStorage(tmp_path / "out")), list[TrainingJob]()
-    search.pool = SimpleNamespace(submit=lambda _, job: jobs.append(job), busy=set())  # type: ignore[assignment]
+    search.pool = SimpleNamespace(submit=lambda _, job: jobs.append(job), busy=set())
     first, second = search.claim_trial(), search.claim_trial()
     assert first is not None and second is not None
     search.start_trial(first)
@@ -153,7 +153,7 @@ def test_a_search_starts_no_trial_of_other_data_and_does_not_end_with_them(files
     with pytest.raises(RunError, match=CHANGED):
         search.start_trial(second)
     assert [job.digests for job in jobs] == [search.data_check.digests]
-    search.pool = SimpleNamespace(busy=set(), free_workers=0)  # type: ignore[assignment]
+    search.pool = SimpleNamespace(busy=set(), free_workers=0)
     with pytest.raises(RunError, match=CHANGED):
         list(search.events())
     files.valid.write_bytes(content)

@@ -26,6 +26,7 @@ from pellucid.data.examples import read_examples
 from pellucid.data.file_split import FileSplit, SplitSizes, connected_components, split_file, write_split
 from pellucid.data.headers import HeaderError
 from pellucid.errors import BadLineError, ConfigError, DataError, FolderInUseError, RunError
+from pellucid.files import write_together
 
 NAMED = msgspec.structs.replace(DataConfig(), source_column="old", target_column="new")
 SKIP = msgspec.structs.replace(NAMED, on_bad_line="skip")
@@ -310,7 +311,6 @@ def test_two_splits_into_one_folder_do_not_mix(tmp_path: Path, monkeypatch: pyte
     file, folder = tmp_path / "a.tsv", tmp_path / "out"
     file.write_text("".join(f"{number}\tx\n" for number in range(40)), "utf-8")
     first, second = (split_file(file, DataConfig(), SplitSizes(10), seed) for seed in (1, 2))
-    write_together = file_split.write_together
 
     def write_meanwhile(contents: Mapping[Path, bytes]) -> None:
         with pytest.raises(FolderInUseError, match="out is in use: another split is writing to it"):
