@@ -131,6 +131,46 @@ def unexpected_files(folder: Path, expected: Container[str]) -> list[str]:
     return [name for name in names if name not in expected and not name.startswith(".")]
 
 
+_FOLDER_CHECKS = dict[Path, Callable[[], None]]()
+"""Check of each folder that this process has locked, by the folder."""
+
+
+@contextmanager
+def guard_folder(folder: Path, check: Callable[[], None]) -> Iterator[None]:
+    """Run a check directly before each file below a folder is written, replaced or removed within the block.
+
+    A temporary file is in the folder that the check sees, or else the renaming fails: so a check between the two is
+    never too early, however long the content was computed.
+
+    Args:
+        folder: The folder, as the paths of its files name it.
+        check: Function that raises an error if the path no longer leads to this folder.
+    """
+    former = _FOLDER_CHECKS.get(folder)
+    _FOLDER_CHECKS[folder] = check
+    try:
+        yield
+    finally:
+        if former is None:
+            del _FOLDER_CHECKS[folder]
+        else:
+            _FOLDER_CHECKS[folder] = former
+
+
+def check_folder(path: Path) -> None:
+    """Run the check of the innermost guarded folder that a path is in, if there is one (see `guard_folder`).
+
+    Args:
+        path: A file or folder that is created, replaced or removed next.
+
+    Raises:
+        RunError: The folder was removed, moved or replaced.
+    """
+    check = next((_FOLDER_CHECKS[parent] for parent in path.parents if parent in _FOLDER_CHECKS), None)
+    if check is not None:
+        check()
+
+
 def write_atomic(path: Path, content: bytes, durable: bool = True) -> None:
     """Write a file atomically, as `open_atomic` does.
 
@@ -231,6 +271,7 @@ def open_atomic(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
                 os.chmod(temporary, _file_mode(path))
                 if durable:
                     os.fsync(file.fileno())
+            check_folder(path)
             _retry_while_busy(lambda: os.replace(temporary, path))
             if durable:
                 sync_folder(path.parent)
@@ -352,6 +393,7 @@ def unlink_file(path: Path) -> None:
     Raises:
         RunError: The file cannot be removed.
     """
+    check_folder(path)
     with wrap_os_errors("remove", path):
         _retry_while_busy(partial(path.unlink, missing_ok=True))
 
@@ -372,6 +414,7 @@ def remove_temporaries(folder: Path, is_own: Callable[[str], object]) -> None:
         for path in list(folder.iterdir()) if folder.is_dir() else ():
             temporary = TEMPORARY_NAME.fullmatch(path.name)
             if temporary and is_own(temporary["name"]) and path.is_file():
+                check_folder(path)
                 path.unlink(missing_ok=True)
 
 
@@ -418,6 +461,8 @@ def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str =
     Raises:
         InputError: Of type `kind`; the file is not a regular file, is inaccessible, or is missing for reading.
     """
+    if mode != "rb":
+        check_folder(path)
     with wrap_os_errors("read" if mode == "rb" else "write", path, kind):
         try:
             file: IO[bytes] = open(path, mode, opener=_open_nonblocking)  # noqa: SIM115 (the caller closes it)
@@ -429,6 +474,12 @@ def open_regular_file(path: Path, kind: type[InputError] = RunError, mode: str =
     if file_type != stat.S_IFREG:
         file.close()
         raise kind(f"{path} is {FILE_KINDS.get(file_type, 'a special file')}, not a regular file")
+    if mode != "rb":
+        try:
+            check_folder(path)  # again: the open file is in the folder that this sees
+        except BaseException:
+            file.close()
+            raise
     return file
 
 
@@ -757,6 +808,7 @@ def make_folder(path: Path) -> list[Path]:
     with wrap_os_errors("create", path):
         absent = missing_folders(path)
         for folder in (*reversed(absent[1:]), path):  # `parents=True` recurses, and fails for a path of many parts
+            check_folder(folder)
             folder.mkdir(exist_ok=True)
         for folder in absent:
             sync_folder(folder.parent)

@@ -10,7 +10,7 @@ from typing import IO
 
 from pellucid.errors import FolderInUseError, RunError
 from pellucid.file_lock import try_lock
-from pellucid.files import wrap_os_errors
+from pellucid.files import open_regular_file, wrap_os_errors
 
 MOVED_ERRORS = (ENOENT, ENOTDIR, EACCES, EPERM, ELOOP, ESTALE)
 """Error codes of a path that no longer leads to the locked folder: a parent was removed, or replaced by a file, by a
@@ -39,6 +39,28 @@ def hold_lock(file: IO[bytes], path: Path, user: str) -> Iterator[None]:
         yield
     finally:
         _remove_lock(file, path)
+
+
+@contextmanager
+def lock_during(folder: Path, name: str, user: str) -> Iterator[None]:
+    """Lock a folder, which exists, within the block, with a lock file that is removed at its end.
+
+    Args:
+        folder: The folder.
+        name: Name of the lock file. That of a killed process is used again.
+        user: The other user, for messages: "another process".
+
+    Raises:
+        FolderInUseError: Another process holds the lock, or has just removed it.
+        RunError: The file system has no locks, or the folder cannot be written.
+    """
+    path = folder / name
+    with open_regular_file(path, mode="ab") as file, hold_lock(file, path, user):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes no open file: an empty one stays
+                path.unlink()
 
 
 def share_lock(file: IO[bytes], path: Path, user: str) -> None:

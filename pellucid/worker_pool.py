@@ -406,6 +406,8 @@ def _run_worker(task: Callable[[Job, WorkerChannel], Any], connection: "Connecti
     """Run jobs one after another until the parent kills this process or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process has the handler of its parent
+    if hasattr(signal, "SIGHUP"):  # Windows has none. A terminal sends it to all: the parent stops this process
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent has ended
         while True:

@@ -30,12 +30,15 @@ from trained_runs import (
 )
 
 import pellucid
+from pellucid.cli import evaluate as evaluate_command
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
 from pellucid.decoding.transducer import Transducer
+from pellucid.errors import RunError
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.predictor_loader import load
+from pellucid.viewer import reports
 from pellucid.viewer.report_schema import ReportExamples
 
 PAIRS = spelled_digits(60, 1, 5, seed=9)
@@ -361,6 +364,26 @@ def test_html_page_lists_the_errors(tmp_path: Path) -> None:
     (errors,) = select_parts(read_report(tmp_path / "a.html"), ReportExamples, "Errors")
     assert len(errors.examples) == len(worst) > 0 and {len(each.outputs[0].traces) for each in errors.examples} == {2}
     assert "ends with .html" in usage_error_message(evaluate(write_pairs_file(), "--html", tmp_path / "a.htm"))
+
+
+def test_scores_are_printed_though_the_files_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression test: a disk that became full lost the scores of a long evaluation."""
+
+    def fail(path: Path, *_: object) -> None:
+        raise RunError(f"cannot write {path}: no space left on device")
+
+    monkeypatch.setattr(reports, "write_report", fail)
+    monkeypatch.setattr(evaluate_command, "write_text", fail)
+    page, errors = tmp_path / "a.html", tmp_path / "a.csv"
+    arguments = [digits_run().run, write_pairs_file(), "--html", page, "--errors", errors, "--json"]
+    assert evaluate_command.main(list(map(str, arguments))) == 2
+    result = capsys.readouterr()
+    assert "exact_match" in json.loads(result.out)
+    assert [line for line in result.err.splitlines() if "cannot write" in line] == [
+        f"pellucid: cannot write {path}: no space left on device" for path in (page, errors)
+    ]
 
 
 def test_nbest_reports_oracle_accuracy() -> None:

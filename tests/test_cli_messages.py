@@ -4,15 +4,25 @@ import json
 import os
 import shutil
 import signal
+import time
 import unicodedata
 from pathlib import Path
 
 import pytest
 import safetensors.torch
-from command_line import CommandResult, output_lines, run_pellucid, run_shell, usage_error_message
+from command_line import (
+    CommandResult,
+    output_lines,
+    run_pellucid,
+    run_shell,
+    start_command,
+    usage_error_message,
+    wait_until,
+)
 from trained_runs import (
     copy_run_folder,
     copy_task_run,
+    digits_run,
     make_copy_examples,
     make_small_config,
     training_flags,
@@ -22,9 +32,12 @@ from trained_runs import (
 from pellucid.cli.messages import (
     BestEffortStream,
     TerminationInterrupt,
+    describe_stop,
     format_warning,
     handle_stop_signals,
     print_message,
+    raise_on_termination,
+    stop_signal,
 )
 from pellucid.data.examples import Example
 from pellucid.errors import DataError, RunError
@@ -196,12 +209,17 @@ def test_full_stream_is_abandoned_at_the_first_failure() -> None:
 
 @pytest.mark.parametrize(
     ("number", "name", "error"),
-    [(signal.SIGINT, "Ctrl-C", KeyboardInterrupt), (signal.SIGTERM, "SIGTERM", TerminationInterrupt)],
+    [
+        (signal.SIGINT, "Ctrl-C", KeyboardInterrupt),
+        (signal.SIGTERM, "SIGTERM", TerminationInterrupt),
+        (signal.SIGHUP, "SIGHUP", TerminationInterrupt),
+    ],
 )
 def test_the_first_signal_requests_a_stop_and_the_second_one_stops(
     number: int, name: str, error: type[KeyboardInterrupt], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Regression test: SIGTERM ended a training without a message."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     with handle_stop_signals() as interrupt:
         with pytest.raises(error):
@@ -215,3 +233,34 @@ def test_the_first_signal_requests_a_stop_and_the_second_one_stops(
     with handle_stop_signals(includes_termination=False):
         assert signal.getsignal(signal.SIGTERM) == before[1]
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_signal_raises_once_where_it_would_end_the_process() -> None:
+    """SIGHUP is often followed by SIGTERM: the second one must not stop the removal of temporary files."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with raise_on_termination():
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # as under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    with raise_on_termination():
+        with pytest.raises(TerminationInterrupt) as caught:
+            os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop_signal(caught.value) == signal.SIGHUP
+        assert describe_stop(signal.SIGHUP) == "stopped by SIGHUP"
+    assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_stopped_command_removes_its_temporary_files(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    """Regression test: each stopped `predict --output` left a file beside its output."""
+    output = tmp_path / "a.csv"
+    command = ("predict", digits_run().run, "-", "--output-format", "csv", "--output", output)
+    with start_command(*command) as process:
+        wait_until(lambda: any(tmp_path.iterdir()), process)
+        time.sleep(0.2)  # the check whether the output can be written has a temporary file of its own
+        wait_until(lambda: any(tmp_path.iterdir()), process)
+        process.send_signal(number)
+        assert process.wait(60) == code
+        assert process.stderr is not None
+        assert process.stderr.read().decode().endswith(f"pellucid: stopped by {number.name}\n")
+    assert list(tmp_path.iterdir()) == []

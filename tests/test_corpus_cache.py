@@ -161,6 +161,15 @@ def test_changed_data_are_refused(
     assert read_folder_state(tmp_path / "run") == before
 
 
+def test_the_message_about_other_contents_of_as_many_examples_says_so(tmp_path: Path) -> None:
+    """Regression test: it named the same number of examples twice, and did not say what differs."""
+    files = write_copy_files(tmp_path)
+    start_training(files, tmp_path / "run")
+    rewrite_file(files.train, lambda text: "".join(reversed(text.splitlines(keepends=True))))
+    with pytest.raises(RunError, match=r"now, as many, but the content is another one \(SHA-256\)$"):
+        start_training(files, tmp_path / "run")
+
+
 def test_other_data_are_refused_before_anything_is_reported(tmp_path: Path) -> None:
     files = write_copy_files(tmp_path)._replace(valid=None)
     start_training(files, tmp_path / "run")

@@ -25,7 +25,7 @@ from pellucid.data.validation_split import format_validation_file
 from pellucid.decoding.pair_ngram_member import WEIGHTS
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import RunError
-from pellucid.files import write_json
+from pellucid.files import digest_file, write_json
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.pair_ngram_file import load_pair_ngram, save_pair_ngram
 from pellucid.run_folder.predictor_loader import load
@@ -238,11 +238,22 @@ def test_a_changed_validation_set_is_refused(tmp_path: Path) -> None:
     train_members(folder, files, config)
     content = files.valid.read_text("utf-8")
     files.valid.write_text("".join(content.splitlines(keepends=True)[:-1]), "utf-8")
-    with pytest.raises(RunError, match=r"dev\.tsv has changed since .* was trained: restore it"):
+    with pytest.raises(RunError, match=r"dev\.tsv has changed since the members of .* were trained: restore"):
         fit_folder(files, folder, config)
     assert not (folder / CONFIDENCE).exists()
     files.valid.write_text(content, "utf-8")
     assert [type(event) for event in fit_folder(files, folder, config)] == [ConfidenceFitted]
+
+
+def test_members_of_different_data_are_refused(tmp_path: Path) -> None:
+    files, config, folder = write_copy_files(tmp_path), make_small_config({"epochs": 1}), tmp_path / "run"
+    train_members(folder, files, config)
+    log = folder / NAMES[1] / "log.jsonl"
+    digest = digest_file(files.train)
+    assert digest is not None
+    log.write_text(log.read_text("utf-8").replace(digest.sha256, "0" * 64), "utf-8")
+    with pytest.raises(RunError, match=rf"{NAMES[1]} was trained on another .*{files.train.name} than .*{NAMES[0]}"):
+        fit_folder(files, folder, config)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes exist on POSIX systems only")

@@ -157,7 +157,7 @@ def train_uninterrupted_members() -> tuple[TrainingFiles, dict[str, Path]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("interruption", ["Ctrl-C", "SIGTERM", "SIGTERM to all", "kill -9"])
+@pytest.mark.parametrize("interruption", ["Ctrl-C", "SIGTERM", "SIGTERM to all", "SIGHUP to all", "kill -9"])
 def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, interruption: str) -> None:
     (files, uninterrupted), run = train_uninterrupted_members(), tmp_path / "run"
     data = ["train", files.train, "--valid", files.valid]
@@ -169,11 +169,12 @@ def test_a_stopped_ensemble_resumes_bit_for_bit(tmp_path: Path, interruption: st
             result = wait_for_exit(process)
             assert result.code == 130 and "Traceback" not in result.err
             assert f"pellucid: interrupted; the same command resumes from {run}" in result.err
-        elif interruption.startswith("SIGTERM"):
-            os.killpg(process.pid, signal.SIGTERM) if "all" in interruption else process.send_signal(signal.SIGTERM)
+        elif interruption.startswith("SIG"):
+            number = signal.Signals[interruption.split()[0]]
+            os.killpg(process.pid, number) if "all" in interruption else process.send_signal(number)
             result = wait_for_exit(process)
-            assert result.code == 143 and "Traceback" not in result.err
-            assert f"pellucid: stopped by SIGTERM; the same command resumes from {run}" in result.err
+            assert result.code == 128 + number and "Traceback" not in result.err
+            assert f"pellucid: stopped by {number.name}; the same command resumes from {run}" in result.err
         else:
             process.kill()
     assert any(comparable_log_records(run / name)[-1]["event"] != "stopped" for name in ("seed-1", "seed-2"))

@@ -9,7 +9,7 @@ import os
 import stat
 import tracemalloc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid.config.settings import DataConfig
-from pellucid.data import lines
+from pellucid.data import file_split, lines
 from pellucid.data.examples import read_examples
 from pellucid.data.file_split import FileSplit, SplitSizes, connected_components, split_file, write_split
 from pellucid.data.headers import HeaderError
-from pellucid.errors import BadLineError, ConfigError, DataError, RunError
+from pellucid.errors import BadLineError, ConfigError, DataError, FolderInUseError, RunError
+from pellucid.files import write_together
 
 NAMED = msgspec.structs.replace(DataConfig(), source_column="old", target_column="new")
 SKIP = msgspec.structs.replace(NAMED, on_bad_line="skip")
@@ -303,3 +304,40 @@ def test_a_long_line_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: p
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10**6
+
+
+def test_two_splits_into_one_folder_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: both wrote, so that rows were in two files or in none."""
+    file, folder = tmp_path / "a.tsv", tmp_path / "out"
+    file.write_text("".join(f"{number}\tx\n" for number in range(40)), "utf-8")
+    first, second = (split_file(file, DataConfig(), SplitSizes(10), seed) for seed in (1, 2))
+
+    def write_meanwhile(contents: Mapping[Path, bytes]) -> None:
+        with pytest.raises(FolderInUseError, match="out is in use: another split is writing to it"):
+            write_split(second, folder)
+        write_together(contents)
+
+    monkeypatch.setattr(file_split, "write_together", write_meanwhile)
+    paths = write_split(first, folder)
+    assert {part: path.read_bytes() for part, path in paths.items()} == first.contents
+    assert sorted(path.name for path in folder.iterdir()) == ["test.tsv", "train.tsv"]
+    monkeypatch.undo()
+    with pytest.raises(DataError, match="would not be the same after this split"):
+        write_split(second, folder)
+
+
+def test_a_split_is_compared_with_the_files_that_another_one_has_just_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, folder = tmp_path / "a.tsv", tmp_path / "out"
+    file.write_text("".join(f"{number}\tx\n" for number in range(40)), "utf-8")
+    first, second = (split_file(file, DataConfig(), SplitSizes(10), seed) for seed in (1, 2))
+
+    def make_and_write(path: Path) -> None:
+        monkeypatch.undo()
+        write_split(first, path)
+
+    monkeypatch.setattr(file_split, "make_folder", make_and_write)
+    with pytest.raises(DataError, match="would not be the same after this split"):
+        write_split(second, folder)
+    assert (folder / "train.tsv").read_bytes() == first.contents["train"]

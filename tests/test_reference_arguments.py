@@ -194,6 +194,7 @@ EXCEPTIONS = {
     "run_folder.log.other_log_error": "writes a message about a path that was read",
     "config.validation.output_length_range": "reads checked settings",
     "config.validation.reject_unused": "`keys` may be any collection, also a set",
+    "training.data_file_check": "takes events and digests of trainings",
     "training.worker_group": "connects the processes of a training, which call it with tensors and messages",
     "training.parameter_updates": "computes with batches and messages of a training",
     "training.data_parallel": "is called by the training, with checked configurations",

@@ -3,7 +3,7 @@
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,8 +21,9 @@ from trained_runs import (
 )
 
 from pellucid.errors import RunError
+from pellucid.files import make_folder, open_regular_file, remove_file, write_atomic
 from pellucid.run_folder.lock import lock_run_folder
-from pellucid.training import run_folder_writer, session, snapshots
+from pellucid.training import checkpoint, run_folder_writer, session, snapshots
 from pellucid.training.events import (
     FileSaved,
     ModelBuilt,
@@ -79,6 +80,51 @@ def test_a_folder_replaced_during_a_fit_is_left_alone(
     with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
         list(session.train_run(files, folder, make_small_config({"epochs": 1, "pair_ngram": True})))
     assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (run_folder_writer, "refuse_links"),
+        (snapshots, "step_distributions"),
+        (run_folder_writer, "sync_log"),
+        (checkpoint, "encode_tensors"),
+        (run_folder_writer, "save_training_state"),
+        (run_folder_writer, "best_model"),
+    ],
+)
+def test_a_folder_replaced_between_two_writes_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
+) -> None:
+    """Regression test: not each write followed a check, so that another run at the path lost its model."""
+    files, folder = write_copy_files(tmp_path), tmp_path / "run"
+    replace_during(monkeypatch, module, name, folder)
+    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
+        list(session.train_run(files, folder, make_small_config({"epochs": 1})))
+    assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")
+
+
+def test_a_guarded_folder_is_checked_before_each_change(tmp_path: Path) -> None:
+    other, run = tmp_path / "other", tmp_path / "run"
+    other.mkdir()
+    (other / "model.safetensors").write_bytes(b"other")
+    with lock_run_folder(run):
+        (run / "inner").mkdir()
+        run.rename(tmp_path / "moved")
+        other.rename(run)
+        before = read_folder_state(run)
+        changes: list[Callable[[Path], object]] = [
+            lambda path: write_atomic(path, b"new"),
+            remove_file,
+            lambda path: open_regular_file(path, mode="ab"),
+            lambda path: make_folder(path.with_name("new")),
+            lambda path: make_folder(path.with_name("new") / "inner"),
+        ]
+        for change in changes:
+            with pytest.raises(RunError, match="was removed, moved or replaced during training"):
+                change(run / "model.safetensors")
+        assert read_folder_state(run) == before
+    write_atomic(run / "model.safetensors", b"new")  # no longer guarded
 
 
 def test_a_finished_run_that_is_replaced_during_a_fit_is_left_alone(

@@ -109,6 +109,7 @@ QUOTING_FUNCTIONS = {
     "describe_failure",
     "extension_error",
     "_is_about_none",
+    "stop_signal",
 }
 """Functions that accept an error of another library and return a short text without control characters, or no text."""
 

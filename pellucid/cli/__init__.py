@@ -6,14 +6,14 @@ Imports: alignment, argument_checks, auditing, bench, cluster, config, data, dec
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130
-interrupted, 141 broken pipe, 143 training or search stopped by SIGTERM. A closed or full standard error changes none of
+interrupted, 141 broken pipe, 143 stopped by SIGTERM, 129 by SIGHUP. A closed or full standard error changes none of
 them.
 """
 
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
+from contextlib import nullcontext, redirect_stderr, suppress
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -22,15 +22,18 @@ from typing import TextIO, cast
 from pellucid.cli.flag_suggestions import UnknownFlagError
 from pellucid.cli.messages import (
     BestEffortStream,
-    TerminationInterrupt,
+    describe_stop,
     format_warnings_as_messages,
     print_message,
+    raise_on_termination,
     redirect_to_devnull,
+    stop_signal,
 )
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.dependencies import missing_packages_as_errors
 from pellucid.errors import InputError, is_out_of_memory, quote, suggest
 from pellucid.files import closed_folder, os_error_text
+from pellucid.launched_workers import launched_workers
 from pellucid.process_limits import memory_advice, process_limit
 from pellucid.version import __version__
 
@@ -60,10 +63,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     command_line = list(sys.argv[1:] if arguments is None else arguments)
     with redirect_stderr(None if sys.stderr is None else cast(TextIO, BestEffortStream(sys.stderr))):
-        code = _run_with_exit_code(command_line)
+        with nullcontext() if _is_launched() else raise_on_termination():
+            code = _run_with_exit_code(command_line)
         if sys.stderr is not None:
             sys.stderr.flush()
     return code
+
+
+def _is_launched() -> bool:
+    """Return whether torchrun has started this process with others, which it ends by SIGTERM, also during an update."""
+    with suppress(InputError):  # a damaged variable is reported by the subcommand
+        return launched_workers() > 1
+    return False
 
 
 def _run_subcommand(command_line: list[str]) -> int:
@@ -115,12 +126,10 @@ def _run_with_exit_code(command_line: list[str]) -> int:
         return code
     except InputError as error:
         return _report_error(*map(str, error.args))
-    except TerminationInterrupt:
-        _report_error("stopped by SIGTERM")
-        return 143
-    except KeyboardInterrupt:
-        _report_error("interrupted")
-        return 130
+    except KeyboardInterrupt as error:
+        number = stop_signal(error)
+        _report_error(describe_stop(number))
+        return 128 + number
     except BrokenPipeError:
         _abandon_stdout()
         return 141

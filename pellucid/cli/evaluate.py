@@ -23,7 +23,7 @@ from pellucid.config.settings import Delimiter, Device, Format, MetricName
 from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import file_delimiter
 from pellucid.decoding.trace_schema import encode_json
-from pellucid.errors import InputError, count_noun, quote
+from pellucid.errors import InputError, RunError, count_noun, quote
 from pellucid.files import follow_links, write_text
 from pellucid.reporting.terminal_width import MIN_WIDTH, environment_with_width
 from pellucid.run_folder.run_files import ENSEMBLE
@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> int:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code 0.
+        Exit code: 0, or 2 if a file of --html or --errors could not be written.
 
     Raises:
         InputError: An argument, a run folder or a file is invalid, or runs cannot be compared.
@@ -133,25 +133,57 @@ def main(arguments: list[str]) -> int:
             with cluster.connected():
                 options = options._replace(search=absolute_paths(args), cluster=cluster)
                 runs = assess_runs(paths[:-1], paths[-1], options)
-        _write_results(args, paths, runs)
-        if cluster is not None:
+        is_written = _write_results(args, paths, runs)
+        if cluster is not None and is_written:
             cluster.remove()  # the last: if a result cannot be written, the same command decodes nothing again
-    return 0
+    return 0 if is_written else 2
 
 
-def _write_results(args: EvaluateArguments, paths: tuple[Path, ...], runs: "Sequence[RunEvaluation]") -> None:
-    """Compare the runs, write the files of --html and --errors, and print the tables or JSON."""
-    from pellucid.reporting.tables import assessment_tables, comparison_tables, group_comparison_table, seed_table
-    from pellucid.run_evaluation import MAX_LISTED_ERRORS, compare_evaluations
+def _write_results(args: EvaluateArguments, paths: tuple[Path, ...], runs: "Sequence[RunEvaluation]") -> bool:
+    """Compare the runs, write the files of --html and --errors, and print the tables or JSON.
 
-    results, width = compare_evaluations(runs), TableConsole().width
+    Returns:
+        Whether the files could be written. If not, the messages follow the tables.
+    """
+    from pellucid.run_evaluation import compare_evaluations
+
+    results = compare_evaluations(runs)
     for line in runs[0].bad_lines:
         print_message(f"skipped {line}")
-    max_errors = MAX_LISTED_ERRORS if args.worst is None else args.worst
-    if args.html is not None:  # before the tables, whose reader may end early
-        _write_page(args, paths[-1], results)
+    failures = _write_files(args, paths[-1], results)  # before the tables, whose reader may end early
+    try:
+        _print_scores(args, results)
+        _print_notes(runs, paths[:-1])
+        sys.stdout.flush()  # a closed pipe is noticed here
+    finally:
+        for failure in failures:
+            print_message(*map(str, failure.args))
+    return not failures
+
+
+def _write_files(args: EvaluateArguments, file: Path, results: "RunComparisons") -> list[RunError]:
+    """Write the files of --html and --errors; return the errors of those that cannot be written."""
+    failures = list[RunError]()
+    if args.html is not None:
+        try:
+            _write_page(args, file, results)
+        except RunError as error:
+            failures.append(error)
     if args.errors is not None:
-        _write_errors(args.errors, args, paths[-1], runs)
+        try:
+            _write_errors(args.errors, args, file, results.evaluations)
+        except RunError as error:
+            failures.append(error)
+    return failures
+
+
+def _print_scores(args: EvaluateArguments, results: "RunComparisons") -> None:
+    """Print the scores of all runs as tables or JSON."""
+    from pellucid.reporting.tables import assessment_tables, comparison_tables, group_comparison_table, seed_table
+    from pellucid.run_evaluation import MAX_LISTED_ERRORS
+
+    runs, width = results.evaluations, TableConsole().width
+    max_errors = MAX_LISTED_ERRORS if args.worst is None else args.worst
     if args.json:
         values = results.to_dict(max_errors) if len(runs) > 1 else runs[0].to_dict(max_errors)
         sys.stdout.write(encode_json(values).decode() + "\n")
@@ -165,8 +197,6 @@ def _write_results(args: EvaluateArguments, paths: tuple[Path, ...], runs: "Sequ
     else:
         assessment = runs[0].assessment
         _print_tables(assessment_tables(assessment, _shown_counts(runs[0]), runs[0].seconds, max_errors, width))
-    _print_notes(runs, paths[:-1])
-    sys.stdout.flush()  # a closed pipe is noticed here
 
 
 def _shown_counts(run: "RunEvaluation") -> dict[str, int]:

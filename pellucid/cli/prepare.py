@@ -11,7 +11,7 @@ import msgspec
 import tyro
 
 from pellucid.cli.arguments import default_settings, given_settings, parse_arguments
-from pellucid.cli.messages import print_message
+from pellucid.cli.messages import describe_stop, print_message, stop_signal
 from pellucid.cli.output_files import check_output_folder
 from pellucid.cli.sources import print_result
 from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code: 0, or 130 after Ctrl-C.
+        Exit code: 0, 130 after Ctrl-C, 143 after SIGTERM, or 129 after SIGHUP.
 
     Raises:
         InputError: An argument or a file is invalid, or the folder holds something else.
@@ -87,9 +87,9 @@ def main(arguments: list[str]) -> int:
             elif time.monotonic() - reported_at > REPORT_SECONDS:
                 _report_progress(event)
                 reported_at = time.monotonic()
-    except KeyboardInterrupt:
-        print_message(f"interrupted; the same command continues in {args.out}")
-        return 130
+    except KeyboardInterrupt as error:
+        print_message(f"{describe_stop(stop_signal(error))}; the same command continues in {args.out}")
+        return 128 + stop_signal(error)
     return 0
 
 

@@ -12,7 +12,13 @@ from msgspec import Meta
 
 from pellucid.cli.arguments import TrainingFlagParser, TrainingFlags, config_from_flags
 from pellucid.cli.cluster_jobs import OnFlag, connected_cluster, job_resources, run_jobs_on
-from pellucid.cli.messages import InterruptHandler, handle_stop_signals, print_message
+from pellucid.cli.messages import (
+    InterruptHandler,
+    describe_stop,
+    handle_stop_signals,
+    print_message,
+    termination_signals,
+)
 from pellucid.cli.output_files import RUN_FOLDER_FILES, check_output_folder
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.config.settings import Config, Limit
@@ -73,7 +79,7 @@ def main(arguments: list[str]) -> int:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code: 0, 130 after Ctrl-C, or 143 after SIGTERM.
+        Exit code: 0, 130 after Ctrl-C, 143 after SIGTERM, or 129 after SIGHUP.
 
     Raises:
         InputError: An argument or a file is invalid, or the run folder holds something else.
@@ -121,8 +127,8 @@ def _train_in_workers(args: TrainArguments, arguments: list[str]) -> int:
     from pellucid.training.local_workers import SIGNAL_CODE, train_in_workers
 
     code = train_in_workers(arguments, args.workers)
-    if code == SIGNAL_CODE + signal.SIGTERM:  # worker 0 has reported Ctrl-C
-        report_interruption(args.run, signal.SIGTERM)
+    if code - SIGNAL_CODE in termination_signals():  # worker 0 has reported Ctrl-C
+        report_interruption(args.run, code - SIGNAL_CODE)
     return code
 
 
@@ -290,11 +296,10 @@ def report_interruption(folder: Path, signal_number: int = signal.SIGINT) -> int
         signal_number: Number of the signal that has stopped it; SIGINT, the default, also if a callback has.
 
     Returns:
-        Exit code 128 and the number of the signal: 130 or 143.
+        Exit code 128 and the number of the signal: 130, 143 or 129.
     """
     checkpoint = ""
     with suppress(RunError):  # an ensemble or a search has none, and the next command reports a damaged one
         checkpoint = f" (checkpoint of update {read_progress(folder / CHECKPOINT).update:,})"
-    verb = "stopped by SIGTERM" if signal_number == signal.SIGTERM else "interrupted"
-    print_message(f"{verb}; the same command resumes from {folder}{checkpoint}")
+    print_message(f"{describe_stop(signal_number)}; the same command resumes from {folder}{checkpoint}")
     return 128 + signal_number

@@ -86,7 +86,8 @@ def main(arguments: list[str]) -> int:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code: 0, 1 if all trials failed, 130 after Ctrl-C, or 143 after SIGTERM.
+        Exit code: 0, 1 if all trials failed, 130 after Ctrl-C, 143 after SIGTERM, or 129 after
+            SIGHUP.
 
     Raises:
         InputError: An argument or a file is invalid, the package optuna is missing, or the folder holds another search.

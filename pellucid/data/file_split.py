@@ -28,11 +28,14 @@ from pellucid.data.tokenizers import build_tokenizers, find_spaced_symbols
 from pellucid.data.validation_split import choose_groups
 from pellucid.errors import BadLineError, ConfigError, DataError
 from pellucid.files import file_exists, has_content, make_folder, write_together
+from pellucid.folder_lock import lock_during
 
 SplitPart = Literal["train", "valid", "test", "unlabeled"]
 SIDES: tuple[Literal["source", "target"], ...] = ("source", "target")
 SPLIT_PARTS: tuple[SplitPart, ...] = ("train", "valid", "test", "unlabeled")
 """Parts of a split; "unlabeled" are the rows without a target."""
+SPLIT_LOCK = ".split.lock"
+"""Name of the lock file of a folder while the files of a split are written."""
 
 
 class SplitSizes(NamedTuple):
@@ -287,16 +290,24 @@ def write_split(split: FileSplit, folder: Path) -> dict[SplitPart, Path]:
         File of each part.
 
     Raises:
-        RunError: A file cannot be written.
+        FolderInUseError: Another split is writing to the folder.
+        RunError: A file cannot be written, or the file system has no locks.
         DataError: A file of one of these names exists with another content.
     """
     paths = {part: folder / f"{part}{split.suffix}" for part in SPLIT_PARTS}
+    _check_existing(split, paths)  # also here: a split that is refused writes nothing
+    make_folder(folder)
+    with lock_during(folder, SPLIT_LOCK, "another split"):
+        _check_existing(split, paths)
+        write_together({paths[part]: content for part, content in split.contents.items()})
+    return {part: paths[part] for part in split.contents}
+
+
+def _check_existing(split: FileSplit, paths: Mapping[SplitPart, Path]) -> None:
+    """Raise `DataError` if a file of a split exists with another content."""
     for part, path in paths.items():
         if file_exists(path) and not (part in split.contents and has_content(path, split.contents[part])):
             raise DataError(
                 f"{path} exists and would not be the same after this split: give another folder (--out), or remove the "
                 "files of the earlier split"
             )
-    make_folder(folder)
-    write_together({paths[part]: content for part, content in split.contents.items()})
-    return {part: paths[part] for part in split.contents}

@@ -9,6 +9,7 @@ from pellucid.argument_checks import check_arguments
 from pellucid.errors import RunError
 from pellucid.file_lock import try_lock
 from pellucid.files import (
+    guard_folder,
     make_folder,
     open_regular,
     open_regular_file,
@@ -30,7 +31,9 @@ class FolderLock(NamedTuple):
     """What the lock is held for, in messages."""
 
     def check(self) -> None:
-        """Check that the path still leads to the locked folder; to be called before each write.
+        """Check that the path still leads to the locked folder, before something is computed for it.
+
+        While the lock is held, each change of a file in the folder runs this check directly before it (`guard_folder`).
 
         Raises:
             RunError: The folder or a parent was removed, moved or replaced, or cannot be read.
@@ -76,24 +79,28 @@ def lock_run_folder(
         RunError: The folder cannot be created or written to.
     """
     new_folders = make_folder(folder)
-    with add_advice(REMOVE_LOCK):
+    # An earlier lock of this process on a folder that was moved since does not hold for the new folder.
+    with add_advice(REMOVE_LOCK), guard_folder(folder, lambda: None):
         opened = open_regular_file(folder / LOCK, mode="ab")
     try:
         with opened as file, hold_lock(file, folder / LOCK, "another process"):
-            remove_temporaries(folder, file_names.__contains__)
-            yield FolderLock(folder, file, activity)
+            lock = FolderLock(folder, file, activity)
+            with guard_folder(folder, lock.check):
+                remove_temporaries(folder, file_names.__contains__)
+                yield lock
     finally:
         remove_empty_folders(new_folders)
 
 
 @contextmanager
-def share_run_folder(folder: Path) -> Iterator[FolderLock]:
+def share_run_folder(folder: Path, activity: str = "training") -> Iterator[FolderLock]:
     """Hold the lock of a folder together with other processes within the block; none can hold it alone meanwhile.
 
     The folder is created if it is missing. Nothing is removed from it, because others may be writing to it.
 
     Args:
         folder: Folder that several processes write to.
+        activity: What the lock is held for, in messages.
 
     Yields:
         The lock.
@@ -103,12 +110,14 @@ def share_run_folder(folder: Path) -> Iterator[FolderLock]:
         RunError: The folder cannot be created or written to.
     """
     make_folder(folder)
-    with add_advice(REMOVE_LOCK):
+    with add_advice(REMOVE_LOCK), guard_folder(folder, lambda: None):
         open_regular_file(folder / LOCK, mode="ab").close()
         opened = open_regular_file(folder / LOCK)  # NFS grants a shared lock only to readers
     with opened as file:
         share_lock(file, folder / LOCK, "another process")
-        yield FolderLock(folder, file)
+        lock = FolderLock(folder, file, activity)
+        with guard_folder(folder, lock.check):
+            yield lock
 
 
 @check_arguments

@@ -63,7 +63,7 @@ def _fit_members(
     is_weighted = record.fingerprint == fingerprint
     if is_weighted and has_confidence(folder, fingerprint):
         return
-    _check_validation_file(files, members[0])
+    _check_data_files(files, members)
     validation = read_validation_examples(files, config.data, members[0])
     limit = parse_duration("training.time_limit", config.training.time_limit)
     seconds = MAX_TIME_SHARE * limit or math.inf
@@ -95,13 +95,22 @@ def _choose_weight(predictor: Predictor, validation: Sequence[Example], seconds:
     return choose_pair_ngram_weight(predictor, predictor.pair_ngram, validation, seconds)
 
 
-def _check_validation_file(files: TrainingInputs, member: Path) -> None:
-    """Raise `RunError` if the validation file differs from that of the training of a member."""
-    records = [*load_run_log(member).all("read"), {}, {}]
-    for path, key in ((files.valid, "sha256"), (files.valid_target, "target_sha256")):
+def _check_data_files(files: TrainingInputs, members: Sequence[Path]) -> None:
+    """Raise `RunError` if members were trained on different files, or if the validation file has changed since."""
+    records = [[*load_run_log(member).all("read"), {}, {}][:2] for member in members]
+    keys = ("sha256", "target_sha256")
+    for member, reads in zip(members[1:], records[1:], strict=True):
+        for first, other in zip(records[0], reads, strict=True):
+            if any(key in first and key in other and first[key] != other[key] for key in keys):
+                raise RunError(
+                    f"{member} was trained on another {other['path']} than {members[0]} (SHA-256 in their logs): "
+                    "restore the file, remove the folder of the member that was trained on the other one, and give the "
+                    "same command again, which trains it"
+                )
+    for path, key in zip((files.valid, files.valid_target), keys, strict=True):
         digest = digest_file(path) if isinstance(path, Path) else None
-        if digest is not None and records[1].get(key) not in (None, digest.sha256):
+        if digest is not None and records[0][1].get(key) not in (None, digest.sha256):
             raise RunError(
-                f"{path} has changed since {member} was trained: restore it, and give the same command again, which "
-                "fits the ensemble"
+                f"{path} has changed since the members of {members[0].parent} were trained: restore it, and give the "
+                "same command again, which fits the ensemble"
             )

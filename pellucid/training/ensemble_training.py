@@ -33,6 +33,7 @@ from pellucid.run_folder.run_files import (
     has_run,
     read_ensemble_record,
 )
+from pellucid.training.data_file_check import DataFileCheck, FileDigests, check_read_files
 from pellucid.training.ensemble_fitting import fit_ensemble
 from pellucid.training.events import (
     CallbackInterrupted,
@@ -72,6 +73,8 @@ class TrainingJob(NamedTuple):
     checkpoint has counted them, so that workers that start again do not."""
     size_choice: SizeChosen | None = None
     """Choice of the size for a time limit; None without one."""
+    digests: FileDigests = ()
+    """Contents of the data files at the start of a command of several trainings, which must all read the same."""
 
 
 class WorkerEvent(NamedTuple):
@@ -93,11 +96,17 @@ def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
         True if the training finished, False if it ended at a stop request or by a callback.
 
     Raises:
-        InputError: As in `train_run`; the worker pool passes the error on to the parent.
+        InputError: As in `train_run`, or a data file was changed before the training has read it; the worker pool
+            passes the error on to the parent.
     """
     seconds_spent = 0.0 if file_exists(job.folder / CHECKPOINT) else job.seconds_spent
     events = train_run(job.files, job.folder, job.config, time.monotonic() - seconds_spent, job.size_choice)
     for event, reported in throttle(events):
+        try:
+            check_read_files(event, job.digests)  # a new training has not written anything yet
+        except RunError:
+            events.close()
+            raise
         if reported is not None:
             channel.send_progress(reported)
         is_stopped = channel.stop_requested and not isinstance(event, TrainingStopped)
@@ -177,21 +186,24 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
         seconds; and with the folder of the ensemble, the events of `fit_ensemble`.
 
     Raises:
-        RunError: The folder holds a single run or other files, another training holds its lock, or a file cannot be
-            written.
+        RunError: The folder holds a single run or other files, another training holds its lock, a data file was changed
+            meanwhile, or a file cannot be written.
         InputError: As in `train_run`; or a worker process was killed (`WorkerDiedError`).
         WorkerError: A worker process met a bug.
     """
     names = [job.folder.name for job in training_jobs]
     check_ensemble_folder(folder, names)
     new_folders = missing_folders(folder)
+    data_check = DataFileCheck(training_jobs[0].files, training_jobs[0].config)
     waiting = list(enumerate(training_jobs))[::-1]
     with ExitStack() as stack, open_pool(run_job, first_trainings(at_once)) as pool:
         lock: FolderLock | None = None
         try:
             while waiting or pool.busy:
                 while waiting and pool.free_workers:
-                    pool.submit(*waiting.pop())
+                    data_check.check()
+                    number, job = waiting.pop()
+                    pool.submit(number, job._replace(digests=data_check.digests))
                 for event in pool.events():
                     content = _content_of(event, training_jobs[0].config)
                     if isinstance(content, ModelBuilt) and lock is None:
@@ -206,6 +218,7 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
                         shutdown(pool)
                         return
                 yield None
+            data_check.check()
             yield from _fit_locked(lock, training_jobs[0])
         except BaseException:
             shutdown(pool)

@@ -25,6 +25,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
 from pellucid.errors import RunError, abbreviate_reason, quote
 from pellucid.files import (
+    check_folder,
     decode_json,
     file_exists,
     remove_files,
@@ -133,6 +134,7 @@ def _make_snapshots_folder(folder: Path) -> None:
     path = folder / SNAPSHOTS
     with wrap_os_errors("create", path):
         if not path.is_dir():
+            check_folder(path)
             path.mkdir()
             sync_folder(folder)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pellucid.data.readers import BadLine
-from pellucid.errors import quote
+from pellucid.errors import count_noun, quote
 from pellucid.run_folder.environment import describe_environment
 from pellucid.run_folder.identity import find_versions, format_versions
 from pellucid.run_folder.log import MAX_RECORD_SIZE, RunLog
@@ -138,7 +138,10 @@ def changed_files(log: RunLog, reads: Sequence[FileRead]) -> list[str]:
     """
     changed = []
     for name, record, read in zip(("training", "validation"), log.all("read"), reads, strict=False):
-        if read.digest is not None and record.get("sha256") not in (None, read.digest.sha256):
-            former = f"{quote(record['path'])} with {record['examples']:,} examples in the log of the run"
+        digests = ((record.get("sha256"), read.digest), (record.get("target_sha256"), read.target_digest))
+        if any(digest is not None and former not in (None, digest.sha256) for former, digest in digests):
+            former = f"{quote(record['path'])} with {count_noun(record['examples'], 'example')} in the log of the run"
             changed.append(f"the {name} file differs: {former}, {read.path} with {read.examples:,} now")
+            if record["examples"] == read.examples:
+                changed[-1] += ", as many, but the content is another one (SHA-256)"
     return changed

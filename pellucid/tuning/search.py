@@ -27,6 +27,7 @@ from pellucid.config.toml import flatten_config
 from pellucid.data.prepared_data import read_description
 from pellucid.errors import ConfigError, DataError, DivergenceError, FolderInUseError, OutOfMemoryError, RunError
 from pellucid.files import (
+    FileDigest,
     file_exists,
     open_regular_file,
     read_bytes,
@@ -40,6 +41,7 @@ from pellucid.run_folder.initialization import refuse_inputs, refuse_links
 from pellucid.run_folder.lock import in_use, lock_run_folder, share_run_folder
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.run_files import CHECKPOINT, CORPUS, LOCK, MODEL, SNAPSHOTS
+from pellucid.training.data_file_check import DataFileCheck
 from pellucid.training.ensemble_training import TrainingJob, first_trainings, run_job, shutdown
 from pellucid.training.events import FileRead, RunEvent, UpdateCompleted, ValidationCompleted
 from pellucid.training.loop import derived_epochs
@@ -243,7 +245,9 @@ def _locked_folder(request: StudyRequest) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(
-                share_run_folder(request.out) if is_shared else lock_run_folder(request.out, STUDY_FILES)
+                share_run_folder(request.out, "the search")
+                if is_shared
+                else lock_run_folder(request.out, STUDY_FILES, "the search")
             )
         except FolderInUseError as error:
             if is_shared:
@@ -308,7 +312,9 @@ class HyperparameterSearch:
         """Number of running trials of others when no trial was left to start."""
         self.next_claim = 0.0
         """Time from which this process looks for a trial to start."""
-        description = _study_description(request)
+        self.data_check = DataFileCheck(request.files, config)
+        """Contents of the data files, which must stay the same for all trials."""
+        description = _study_description(request, dict(self.data_check.digests))
         with storage.locked():
             self.study = TuningStudy(storage, settings)
             changed = self.study.check_description(description)
@@ -331,11 +337,15 @@ class HyperparameterSearch:
 
         Yields:
             Events of the trials, and None after each poll of the workers.
+
+        Raises:
+            RunError: A data file was changed since the start.
         """
         is_waiting = False
         while True:
             yield from self.start_trials()
             if not self.pool.busy and not (self.can_continue and self.num_awaited):
+                self.data_check.check()
                 return
             if not self.pool.busy and not is_waiting:
                 yield TrialsAwaited(self.num_awaited)
@@ -412,7 +422,9 @@ class HyperparameterSearch:
             return [self.end_trial(number, "failed", str(error), 0)]
         except TrialLostError:
             return [self.drop_trial(number)]
-        self.pool.submit(number, TrainingJob(self.request.files, self.folder(number), config))
+        self.data_check.check()
+        job = TrainingJob(self.request.files, self.folder(number), config, digests=self.data_check.digests)
+        self.pool.submit(number, job)
         return [started]
 
     def handle_event(self, job_event: JobEvent) -> list[TrialEvent]:
@@ -651,7 +663,7 @@ class HyperparameterSearch:
         self.failing = len(ended) >= MAX_INITIAL_FAILURES and all(trial.state == "failed" for trial in ended)
 
 
-def _study_description(request: StudyRequest) -> dict[str, Any]:
+def _study_description(request: StudyRequest, known_digests: Mapping[str, FileDigest]) -> dict[str, Any]:
     """Return what all trials of a study share: a hash of the data files, the fixed settings and the search space."""
     digest = hashlib.sha256()
     prepared = prepared_folder(request.files)
@@ -659,6 +671,9 @@ def _study_description(request: StudyRequest) -> dict[str, Any]:
         digest.update(read_description(prepared).key.encode("utf-8"))
     mix_in = request.config.training.mix_in
     for path in filter(None, [*(request.files if prepared is None else ()), Path(mix_in) if mix_in else None]):
+        if known := known_digests.get(str(path)):
+            digest.update(bytes.fromhex(known.sha256))
+            continue
         with wrap_os_errors("read", path), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     searched = {dimension.key for dimension in (*request.space.searched, *request.space.linked)}
