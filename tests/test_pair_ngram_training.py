@@ -143,8 +143,8 @@ def test_card_export_and_evaluation_say_whether_the_search_uses_the_weight(
     provenance = pellucid.evaluate(predictor, files.valid).provenance
     assert provenance is not None and provenance.search is not None and provenance.search["pair_ngram"] == is_used
     text = "\n".join(model_card._pair_ngram_scores(load_run_log(finished), config))
-    assert (" in predictions. Outputs" in text) == is_used
-    assert ("which predictions with the search settings of this run do not use. Outputs" in text) != is_used
+    assert (" in predictions. On " in text) == is_used
+    assert ("which predictions with the search settings of this run do not use. On " in text) != is_used
 
 
 def test_a_validation_set_of_empty_sources_has_no_scores(finished: Path) -> None:

@@ -1,6 +1,5 @@
 """run_folder/provisional_weight.py: outputs of the pair n-gram model while the network trains."""
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import run_pellucid
+from service_process import run_coroutine
 from trained_runs import (
     DataFiles,
     assert_runs_identical,
@@ -259,5 +259,5 @@ def test_the_service_says_that_the_network_has_no_validation(
 ) -> None:
     for folder in (interrupted, finished):
         service = ModelService("m", folder, ServiceOptions(), ServiceMetrics())
-        asyncio.run(service._report_missing_validations())
+        run_coroutine(service._report_missing_validations())
     assert [record.getMessage() for record in caplog.records] == [f"m: {message(interrupted, 2)}"]

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -93,7 +92,6 @@ def main(arguments: list[str]) -> int:
     """
     args = parse_arguments(BenchArguments, "bench", arguments)
     requests = _plan_measurements(args)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that ends the measuring child, too
     if args.scaling is not None:
         _measure_scaling(args, requests, args.scaling)
         return 0

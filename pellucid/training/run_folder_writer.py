@@ -20,7 +20,7 @@ from pellucid.run_folder.log import RunLog, append_log, sync_log
 from pellucid.run_folder.model_file import VERSIONS
 from pellucid.run_folder.network_file import check_network, network_file
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
-from pellucid.run_folder.predictor_loader import load_unwarned
+from pellucid.run_folder.predictor_loader import load_logged
 from pellucid.training import snapshots
 from pellucid.training.checkpoint import save_training_state
 from pellucid.training.confidence_training import fit_predictor_confidence, has_confidence
@@ -253,7 +253,7 @@ def _fit_to_outputs(
     if not (lacks_weight or lacks_confidence):
         return
     seconds = state.time_limit - state.progress.seconds - state.progress.other_seconds
-    started_at, predictor = time.monotonic(), load_unwarned(folder, state.config.device)
+    started_at, predictor = time.monotonic(), load_logged(folder, state.config.device, log)
     if pair_ngram is not None and lacks_weight:
         weighted = weight_pair_ngram(require_transducer(predictor, "predictor"), pair_ngram, validation, seconds / 2)
         _append_once(lock, log, {"event": "interpolated", **weighted.event._asdict()})
