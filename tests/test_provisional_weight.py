@@ -156,6 +156,7 @@ def test_a_run_without_a_validation_predicts_by_its_pair_ngram_model(
     (training,) = values["unfinished_trainings"]
     assert training["validated"] is False and training["pair_ngram_weight"] == 1
     assert result.err.count(message(run, 2)) == 1
+    assert "--no-pair-ngram" not in result.err and "label_smoothing" not in result.err, "these are about a network"
     train_to_end(files, run, CONFIG)
     assert_runs_identical(run, finished)
     assert has_validated_model(run) and find_unfinished(run) == []

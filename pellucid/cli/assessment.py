@@ -197,11 +197,15 @@ def _report_outputs(
     name: str, predictor: "Predictor", outputs: Sequence[list[Trace]], options: AssessmentOptions
 ) -> None:
     """Print how many outputs the lexicon gave, and which models ranked them."""
+    from pellucid.decoding.base_transducer import BaseTransducer  # NumPy takes a moment to import
+
     lexicon = predictor.options.lexicon
     if lexicon is not None:
         num_found = sum(traces[0].origin == "lexicon" for traces in outputs)
         print_message(f"{name}: {lexicon_count_message(num_found, lexicon, options.search.lexicon)}")
-    if predictor.pair_ngram_weight and options.sampling is None:
+    pair_ngram = predictor.pair_ngram if isinstance(predictor, BaseTransducer) else None
+    alone = pair_ngram is not None and pair_ngram.predicts_alone  # another message says so
+    if predictor.pair_ngram_weight and options.sampling is None and not alone:
         print_message(
             f"{name}: outputs are ranked by the network and by the pair n-gram model, whose weight is "
             f"{predictor.pair_ngram_weight:g}; --no-pair-ngram ranks by the network alone"
