@@ -7,6 +7,7 @@ import pytest
 from command_line import run_pellucid, usage_error_message
 
 from pellucid.cli import recipe
+from pellucid.cli.messages import TerminationInterrupt
 from pellucid.errors import InputError
 from pellucid.recipes.catalog import RECIPES, RECIPES_WITH_EXPERIMENTS, find_recipe
 from pellucid.recipes.recipe import RecipeRequest
@@ -49,22 +50,32 @@ def test_recipe_list_takes_one_name() -> None:
 
 
 @pytest.mark.parametrize("keeps_runs", [False, True])
+@pytest.mark.parametrize(
+    ("error", "stop", "code"),
+    [(KeyboardInterrupt(), "interrupted", 130), (TerminationInterrupt(), "stopped by SIGTERM", 143)],
+)
 def test_an_interrupted_recipe_says_that_the_same_command_continues(
-    keeps_runs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: KeyboardInterrupt,
+    stop: str,
+    code: int,
+    keeps_runs: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Regression test: it was interrupted without a word on how to go on, unlike a training."""
 
     def _interrupt(request: RecipeRequest) -> Iterator[str]:
-        """Write a run, and press Ctrl-C."""
+        """Write a run, and raise the error of a signal."""
         (request.out / ("runs" if keeps_runs else "data")).mkdir(parents=True)
         yield "a line"
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(recipe, "find_recipe", lambda name: _interrupt)
     out = tmp_path / "out"
-    assert recipe.main(["scan", "--run", str(out), "--data", str(tmp_path)]) == 130
+    assert recipe.main(["scan", "--run", str(out), "--data", str(tmp_path)]) == code
     continues = f"; the same command continues in {out}" if keeps_runs else ""
-    assert capsys.readouterr() == ("a line\n", f"pellucid: interrupted{continues}\n")
+    assert capsys.readouterr() == ("a line\n", f"pellucid: {stop}{continues}\n")
 
 
 def test_an_unknown_recipe_is_an_input_error() -> None:

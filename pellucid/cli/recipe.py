@@ -13,7 +13,7 @@ import tyro
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
-from pellucid.cli.messages import print_message
+from pellucid.cli.messages import describe_stop, print_message, stop_signal
 from pellucid.cli.output_files import check_output_folder
 from pellucid.config.toml import check_settings
 from pellucid.errors import ConfigError, InputError, quote
@@ -104,11 +104,12 @@ def main(arguments: list[str]) -> int:
     except ReproductionError as error:
         print_message(str(error))
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         # The other recipes keep nothing of an interrupted training.
         continues = (args.run / RUNS).is_dir()
-        print_message(f"interrupted{f'; the same command continues in {args.run}' if continues else ''}")
-        return 130
+        end = f"; the same command continues in {args.run}" if continues else ""
+        print_message(f"{describe_stop(stop_signal(error))}{end}")
+        return 128 + stop_signal(error)
     return 0
 
 
