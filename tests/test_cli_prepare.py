@@ -82,7 +82,9 @@ def test_arguments_of_prepare(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_how_to_continue(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_ctrl_c_says_how_to_continue(has_folder: bool, tmp_path: Path) -> None:
+    """Before the first block is counted, there is no folder, and nothing to continue."""
     program = """
 from pellucid.cli import prepare
 from pellucid.training import preparation
@@ -94,12 +96,12 @@ def interrupted(*_):
 preparation.prepare_data = interrupted
 raise SystemExit(prepare.main(["words.csv", "--out", "prepared"]))
 """
+    if has_folder:
+        (tmp_path / "prepared").mkdir()
     command, environment = [sys.executable, "-c", program], build_environment()
     result = subprocess.run(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment, check=False)
-    assert (result.returncode, result.stderr) == (
-        130,
-        "pellucid: interrupted; the same command continues in prepared\n",
-    )
+    end = "; the same command continues in prepared" if has_folder else ""
+    assert (result.returncode, result.stderr) == (130, f"pellucid: interrupted{end}\n")
 
 
 def test_the_next_command_names_the_folder_whatever_its_name_is(

@@ -88,7 +88,10 @@ def main(arguments: list[str]) -> int:
                 _report_progress(event)
                 reported_at = time.monotonic()
     except KeyboardInterrupt as error:
-        print_message(f"{describe_stop(stop_signal(error))}; the same command continues in {args.out}")
+        continues = args.out.is_dir()  # nothing is stored before there is one
+        print_message(
+            f"{describe_stop(stop_signal(error))}{f'; the same command continues in {args.out}' if continues else ''}"
+        )
         return 128 + stop_signal(error)
     return 0
 
