@@ -12,7 +12,7 @@ from small_networks import EXAMPLES, RANDOM_TOKENIZERS, make_vocabularies
 
 from pellucid.config.settings import DataConfig
 from pellucid.data import vocabulary as vocabulary_module
-from pellucid.data.batches import POOL_BATCHES, Batch, bucket_by_length, collate
+from pellucid.data.batches import MIN_POOL_BATCHES, Batch, bucket_by_length, collate
 from pellucid.data.encoding import EncodedExamples, Ragged, encode_examples, to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
@@ -176,7 +176,7 @@ def test_batches_of_tokens_are_as_large_as_possible(pairs: list[tuple[int, int]]
 
 @pytest.mark.parametrize("unit", ["examples", "tokens"])
 def test_lengths_within_a_batch_are_similar(unit: Unit) -> None:
-    lengths = np.random.default_rng(1).integers(1, 31, size=(POOL_BATCHES[0] * 8, 2)).tolist()
+    lengths = np.random.default_rng(1).integers(1, 31, size=(MIN_POOL_BATCHES * 8, 2)).tolist()
     encoded = make_encoded([(source, target) for source, target in lengths])
     size = 8 if unit == "examples" else 8 * 40
     batches = bucket_by_length(encoded, size, unit, 1, 0)

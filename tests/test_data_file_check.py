@@ -45,7 +45,7 @@ def test_a_file_with_other_contents_is_refused(files: DataFiles, name: str) -> N
     check = DataFileCheck(files, CONFIG)
     check.check()
     size, content = path.stat().st_size, reverse_lines(path)
-    with pytest.raises(RunError, match=rf"{path.name} {CHANGED} \(as before {size:,} bytes, but others\), and all"):
+    with pytest.raises(RunError, match=rf"{path.name} {CHANGED} \(another content of {size:,} bytes, too\)\. All"):
         check.check()
     path.write_bytes(content + b"a\tb\n")
     with pytest.raises(RunError, match=rf"{path.name} {CHANGED} \({size:,} bytes before, {size + 4:,} now\)"):

@@ -20,6 +20,7 @@ from trained_runs import (
     write_copy_files,
 )
 
+from pellucid.config.settings import Config
 from pellucid.errors import RunError
 from pellucid.files import make_folder, open_regular_file, remove_file, write_atomic
 from pellucid.run_folder.lock import lock_run_folder
@@ -62,6 +63,14 @@ def replace_during(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, fold
     monkeypatch.setattr(module, name, work_and_replace)
 
 
+def assert_training_leaves_folder_alone(tmp_path: Path, config: Config) -> None:
+    """Assert that a training whose folder is replaced ends with an error, and changes nothing in the new folder."""
+    files, folder = write_copy_files(tmp_path), tmp_path / "run"
+    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
+        list(session.train_run(files, folder, config))
+    assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")
+
+
 @pytest.mark.parametrize(
     ("module", "name"),
     [
@@ -75,11 +84,8 @@ def test_a_folder_replaced_during_a_fit_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 ) -> None:
     """Regression test: the fits take minutes, and their files were written into the folder at the path."""
-    files, folder = write_copy_files(tmp_path), tmp_path / "run"
-    replace_during(monkeypatch, module, name, folder)
-    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
-        list(session.train_run(files, folder, make_small_config({"epochs": 1, "pair_ngram": True})))
-    assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")
+    replace_during(monkeypatch, module, name, tmp_path / "run")
+    assert_training_leaves_folder_alone(tmp_path, make_small_config({"epochs": 1, "pair_ngram": True}))
 
 
 @pytest.mark.parametrize(
@@ -97,11 +103,8 @@ def test_a_folder_replaced_between_two_writes_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 ) -> None:
     """Regression test: not each write followed a check, so that another run at the path lost its model."""
-    files, folder = write_copy_files(tmp_path), tmp_path / "run"
-    replace_during(monkeypatch, module, name, folder)
-    with pytest.raises(RunError, match=r"run was removed, moved or replaced during training; nothing more is written"):
-        list(session.train_run(files, folder, make_small_config({"epochs": 1})))
-    assert read_folder_state(folder) == read_folder_state(tmp_path / "moved")
+    replace_during(monkeypatch, module, name, tmp_path / "run")
+    assert_training_leaves_folder_alone(tmp_path, make_small_config({"epochs": 1}))
 
 
 def test_a_guarded_folder_is_checked_before_each_change(tmp_path: Path) -> None:

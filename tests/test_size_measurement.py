@@ -286,10 +286,8 @@ def test_a_measurement_does_not_change_the_training(tmp_path: Path, capsys: pyte
     assert models[0] == models[1]
 
 
-def test_held_out_pairs_count_for_the_largest_size_that_is_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Regression test: with a time limit, the pairs were counted without those that are held out, and without, with."""
+def record_measured_sizes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replace the measurement by a very fast one; return the list of the sizes that are measured then."""
     sizes = list[str]()
 
     def _measure(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
@@ -298,8 +296,21 @@ def test_held_out_pairs_count_for_the_largest_size_that_is_measured(
         return 1e9
 
     monkeypatch.setattr(size_measurement, "measure_speed", _measure)
-    train = tmp_path / "train.tsv"
+    return sizes
+
+
+def write_large_file(folder: Path) -> Path:
+    """Write a training file of as many pairs as the size `large` needs by default."""
+    train = folder / "train.tsv"
     train.write_text("".join(f"{number}\t{number}\n" for number in range(LARGE_DATA)), "utf-8")
+    return train
+
+
+def test_held_out_pairs_count_for_the_largest_size_that_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Regression test: with a time limit, the pairs were counted without those that are held out, and without, with."""
+    sizes, train = record_measured_sizes(monkeypatch), write_large_file(tmp_path)
     size_within_time(TrainingFiles(train, None), config_builder({}))
     assert sizes == [size_for_file(train, config_builder({})("tiny").data, "transduce")] == ["large"]
 
@@ -314,15 +325,6 @@ def test_large_is_not_measured_for_a_short_time(
 
     All of its epochs may be few updates, however short the time.
     """
-    sizes = list[str]()
-
-    def _measure(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
-        """Record the size."""
-        sizes.append(config.size)
-        return 1e9
-
-    monkeypatch.setattr(size_measurement, "measure_speed", _measure)
-    train = tmp_path / "train.tsv"
-    train.write_text("".join(f"{number}\t{number}\n" for number in range(LARGE_DATA)), "utf-8")
+    sizes, train = record_measured_sizes(monkeypatch), write_large_file(tmp_path)
     chosen = size_within_time(TrainingFiles(train, None), config_builder({}, time_limit, epochs))
     assert sizes == [largest] == [chosen.size] and chosen.next_larger_size is None

@@ -185,12 +185,12 @@ def _report_error(*lines: str) -> int:
 
 def _removed_folder_note() -> list[str]:
     """Return a line that the current folder was removed, if it was: relative paths then lead nowhere."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return ["the current folder was removed, so that relative paths lead nowhere: change to another folder (cd)"]
-    except OSError:  # a folder above cannot be read
-        return []
+    note = "the current folder was removed, so that relative paths lead nowhere: change to another folder (cd)"
+    with suppress(PermissionError):  # a folder above cannot be read
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return [note]
     return []
 
 

@@ -71,7 +71,8 @@ def main(arguments: list[str]) -> int:
         arguments: Command line of the subcommand.
 
     Returns:
-        Exit code: 0, 1 if the recipe does not reproduce the published numbers, or 130 after Ctrl-C.
+        Exit code: 0, 1 if the recipe does not reproduce the published numbers, 130 after Ctrl-C, 143 after SIGTERM, or
+        129 after SIGHUP.
 
     Raises:
         InputError: An argument is invalid, or a data set cannot be read.

@@ -15,8 +15,8 @@ from pellucid.data.encoding import EncodedExamples, Ragged
 from pellucid.data.vocabulary import PAD
 from pellucid.shapes import Int
 
-POOL_BATCHES = (128, 1024)
-"""Least and greatest number of batches whose examples are sorted by length together: a quarter of those of an epoch.
+MIN_POOL_BATCHES, MAX_POOL_BATCHES = 128, 1024
+"""Limits of the number of batches whose examples are sorted by length together, a quarter of those of an epoch.
 
 With 16, a sixth of the target positions were padding (docs/guides/training.md). A limit lets batches differ from epoch
 to epoch also if few examples have equal lengths, and bounds the memory.
@@ -154,7 +154,7 @@ def bucket_by_length(
 ) -> list[Int[np.ndarray, " B"]]:
     """Return the rows of each batch of an epoch: every example once, similar lengths within a batch, shuffled order.
 
-    The examples are shuffled, sorted by length within pools of a quarter of the batches (`POOL_BATCHES`), and split;
+    The examples are shuffled, sorted by length within pools of a quarter of the batches, and split;
     then the batches are shuffled. Examples with equal source lengths are sorted by target length, in ascending and
     descending order in turn, so that neighbors of different source lengths have similar target lengths. The order
     depends on (seed, epoch) only, so a resumed run needs only the number of batches that are done.
@@ -174,8 +174,8 @@ def bucket_by_length(
     source, target = encoded.source.lengths, encoded.target.lengths
     order = generator.permutation(len(source)) if rows is None else generator.permutation(rows)
     examples_per_batch = batch_size if batch_type == "examples" else batch_size / (source + target).mean()
-    least, greatest = (max(1, round(batches * examples_per_batch)) for batches in POOL_BATCHES)
-    pool = min(max(len(order) // 4, least), greatest)
+    pool = min(max(len(order) // 4, MIN_POOL_BATCHES * examples_per_batch), MAX_POOL_BATCHES * examples_per_batch)
+    pool = max(1, round(pool))
     batches: list[Int[np.ndarray, " B"]] = []
     for start in range(0, len(order), pool):
         pooled = order[start : start + pool]

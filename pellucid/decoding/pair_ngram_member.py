@@ -48,9 +48,8 @@ class PairNgramMember(NamedTuple):
     """Number of the network to whose ids the model was fitted: 0 in the predictor of one run. Ids of another network
     name other symbols, so there is no default."""
     predicts_alone: bool = False
-    """Whether, with the weight 1, outputs are those of this model's search, in its order: before the first validation
-    of a training, whose network is hardly trained. False, the default, ranks them by scores of all alignments, outside
-    the beam of its search, too."""
+    """Whether outputs keep the order of this model's search, with the weight 1: so before the first validation of a
+    training. False, the default, ranks outputs by their scores, which also count alignments outside the beam."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import RunError
 from pellucid.files import file_exists
-from pellucid.run_folder.identity import read_identity
+from pellucid.run_folder.identity import ModelIdentity, read_identity
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.pair_ngram_file import has_provisional_weight
@@ -116,14 +116,20 @@ def _unfinished_training(run: Path) -> UnfinishedTraining | None:
         if not has_checkpoint and model.validated:
             return None
         progress = read_progress(run / CHECKPOINT) if has_checkpoint else Progress()
-        if progress.finished and model.validated:
-            if model.weight is None:
-                return None
-            return UnfinishedTraining(str(run), progress.update, progress.update, in_use(run), model.weight, True)
-        started = load_run_log(run).all("started")
+        made_all_updates = bool(progress.finished) and model.validated
+        if made_all_updates and not model.lacks_weight:
+            return None
+        log = load_run_log(run)
+        started = log.all("started")
         updates = started[-1].get("updates") if started else None
         return UnfinishedTraining(
-            str(run), progress.update, updates, in_use(run), model.weight, validated=model.validated
+            str(run),
+            progress.update,
+            progress.update if made_all_updates else updates,
+            in_use(run),
+            provisional_weight(model.identity, log) if model.lacks_weight else None,
+            made_all_updates,
+            model.validated,
         )
     return None
 
@@ -131,17 +137,18 @@ def _unfinished_training(run: Path) -> UnfinishedTraining | None:
 class _ModelState(NamedTuple):
     """State of the saved model of a run."""
 
-    validated: bool
-    """Whether it is that of a validation; also True if there is none."""
-    weight: float | None
-    """Weight of the pair n-gram model in predictions if the training has not chosen one, else None."""
+    identity: ModelIdentity
+    lacks_weight: bool
+    """Whether there is a pair n-gram model whose weight the training has not chosen."""
+
+    @property
+    def validated(self) -> bool:
+        """True if the model is that of a validation, or if there is none."""
+        return self.identity.is_validated
 
 
 def _model_state(run: Path) -> _ModelState:
     """Return the state of the saved model; that of a finished training if a file is damaged."""
     with suppress(RunError):  # whoever loads a damaged file reports it
-        identity = read_identity(run)
-        has_weight = has_provisional_weight(run / PAIR_NGRAM)
-        weight = provisional_weight(identity, load_run_log(run)) if has_weight else None
-        return _ModelState(identity.is_validated, weight)
-    return _ModelState(True, None)
+        return _ModelState(read_identity(run), has_provisional_weight(run / PAIR_NGRAM))
+    return _ModelState(ModelIdentity(run, {}), lacks_weight=False)

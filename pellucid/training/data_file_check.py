@@ -103,10 +103,10 @@ def _changed_file_error(path: Path, known: FileDigest, digest: FileDigest | None
     if digest is None:
         difference = "it is missing or cannot be read"
     elif digest.size == known.size:
-        difference = f"as before {known.size:,} bytes, but others"
+        difference = f"another content of {known.size:,} bytes, too"
     else:
         difference = f"{known.size:,} bytes before, {digest.size:,} now"
     return RunError(
-        f"{path} has changed since this command began ({difference}), and all its trainings are of the same data: "
+        f"{path} has changed since this command began ({difference}). All trainings of a command read the same data: "
         "restore the file, and give the same command again, which continues; or name a new folder for the new data"
     )
