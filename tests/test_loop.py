@@ -270,7 +270,7 @@ def test_a_perfect_training_resumes_between_the_validations_around_its_half(
     """The loss has not improved before the half, where a perfect metric does not end the training yet."""
     script_validations(monkeypatch, [1.0, *[2.0] * 9], [100.0] * 10)
     monkeypatch.setattr(loop, "time", FakeClock(1.0))
-    config = make_small_config({**settings, "perfect_patience": 1})
+    config = make_small_config({**settings, "perfect_patience": 1, "eval_interval": 1})
     session, restored = build_session(config), build_session(config)
     for _ in fit(session):
         save_training_state(tmp_path / "state", session, "data")
@@ -285,7 +285,7 @@ def test_a_perfect_training_resumes_if_its_half_passes_after_a_validation(
     """Regression test: a process that was stopped at its start saved its own time; the checkpoint was then refused."""
     script_validations(monkeypatch, [1.0, *[2.0] * 9], [100.0] * 10)
     monkeypatch.setattr(loop, "time", FakeClock(1.0))
-    config = make_small_config({"epochs": 100.0, "time_limit": "60s", "perfect_patience": 1})
+    config = make_small_config({"epochs": 100.0, "time_limit": "60s", "perfect_patience": 1, "eval_interval": 1})
     session, restored = build_session(config), build_session(config)
     for event in fit(session):
         if isinstance(event, ValidationCompleted) and event.progress.stale == 1:
@@ -411,7 +411,7 @@ def test_the_last_part_begins_once_with_batches_of_tokens(monkeypatch: pytest.Mo
     """Regression test: the number of batches differs by epoch, and the part began twice, so that a worse validation
     replaced a better one."""
     script_validations(monkeypatch, losses=[2.0] * 20, exact=[*[0.0] * 15, 50.0, *[10.0] * 4])
-    config = make_small_config({"epochs": 20, "batch_type": "tokens", "batch_size": 30})
+    config = make_small_config({"epochs": 20, "batch_type": "tokens", "batch_size": 30, "eval_interval": 1})
     validations = select_validations(fit(build_session(config)))
     assert [index for index, event in enumerate(validations) if event.best] == [0, 15]
 
@@ -701,14 +701,14 @@ def test_the_default_epochs_fall_with_the_number_of_examples() -> None:
 @pytest.mark.parametrize(
     ("examples", "validation_examples", "epochs", "interval"),
     [
-        (3600, 450, 30.0, 1),
-        (1000, 500, 57.0, 1),
-        (1000, 501, 57.0, 2),
-        (1000, 2167, 57.0, 5),
-        (100, 2167, 180.0, 18),
-        (100, 2167, 9.0, 1),
+        (3600, 450, 30.0, 3),
+        (100_000, 5000, 20.0, 1),
+        (100_000, 5001, 20.0, 2),
+        (10_000, 2167, 26.0, 3),
+        (1000, 2167, 57.0, 7),
+        (100, 2167, 7.9, 1),
         (100, 0, 180.0, 1),
-        (1, 10**6, 1e6, 100_000),
+        (1, 10**6, 1e6, 125_000),
     ],
 )
 def test_a_large_validation_set_is_decoded_after_several_epochs(
@@ -720,7 +720,7 @@ def test_a_large_validation_set_is_decoded_after_several_epochs(
 @pytest.mark.parametrize(
     ("settings", "interval"),
     [
-        ({}, 4.0),
+        ({}, 6.0),
         ({"eval_interval": 0.5}, 0.5),
         ({"patience": 3}, 1.0),
         ({"lr_schedule": "plateau"}, 1.0),

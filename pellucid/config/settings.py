@@ -351,8 +351,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Share of the pairs of mix_in among the pairs of an epoch (with mix_in); 0.5 draws one for each new pair."""
     eval_interval: Interval = 0.0
     """Number of epochs between validations (0.1 validates ten times per epoch); training ends with a validation. 0
-    derives it from the sizes of both sets: one epoch, or more if the training set has fewer than twice as many pairs as
-    the validation set."""
+    derives it from the sizes of both sets: one epoch, or more if the training set has fewer than twenty times as many
+    pairs as the validation set."""
     metric: MetricName = "exact_match"
     """Validation metric that selects the saved model and decides early stopping and the plateau schedule; tune
     optimizes it: exact_match, symbol_error_rate, symbol_accuracy, loss, or that of another package. Ties are broken by
