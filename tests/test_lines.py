@@ -112,7 +112,14 @@ def test_gzip_is_detected_for_any_chunks(size: int) -> None:
     assert read_stream_lines([b"\x1f"]) == [b"\x1f"] and read_stream_lines([b"\x1f", b"a\n"]) == [b"\x1fa\n"]
 
 
-COMPRESSED = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
+NUMBERS = b"".join(b"%d\n" % number for number in range(5000))
+COMPRESSED = gzip.compress(NUMBERS)
+
+
+def compress_with_invalid_block(content: bytes) -> bytes:
+    """Return a gzip file whose first blocks hold the content, followed by an invalid block."""
+    compressor = zlib.compressobj(wbits=31)
+    return compressor.compress(content) + compressor.flush(zlib.Z_SYNC_FLUSH) + b"\xff" * 10
 
 
 @pytest.mark.parametrize(
@@ -122,16 +129,21 @@ COMPRESSED = gzip.compress(b"".join(b"%d\n" % number for number in range(5000)))
         pytest.param(COMPRESSED[:100], id="truncated"),
         pytest.param(COMPRESSED[:5], id="truncated in the header"),
         pytest.param(COMPRESSED[:300] + b"\0" * 300 + COMPRESSED[600:], id="damaged"),
+        pytest.param(compress_with_invalid_block(NUMBERS), id="damaged after many lines"),
         pytest.param(COMPRESSED + b"more", id="followed by other bytes"),
     ],
 )
 def test_damaged_gzip_is_reported_for_streams_and_files(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(content)
+    lines_before = []
     for reader in (LineStream(ChunkedStream([content]), NAME), read_lines(tmp_path / "a.gz")):
+        lines_before.append(list[bytes]())
         with pytest.raises(
             DataError, match=r"^cannot read .*( beyond line \d+)?: the gzip file is damaged or cut short \("
         ):
-            list(reader)
+            for line in reader:
+                lines_before[-1].append(line)
+    assert lines_before[0] == lines_before[1]
 
 
 def test_an_endless_line_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ MAX_COLUMNS = 2**20
 220 bytes for each."""
 READ_SIZE = 2**16
 """Number of bytes read from a stream at once."""
+UNPACKED_BLOCK = 2**13
+"""Number of bytes that are decompressed at once: what precedes damage in the same block cannot be read."""
 COUNTED_BLOCK = 2**20
 """Size of the blocks in which lines are counted, in bytes."""
 MAX_COUNTED_BYTES = 2**30
@@ -307,7 +309,7 @@ class _UnpackedStream(_PrefixedStream):
         Raises:
             DataError: The content is much larger than the file (`check_unpacked`).
         """
-        size = super().readinto(buffer)
+        size = super().readinto(memoryview(buffer).cast("B")[:UNPACKED_BLOCK])
         self.unpacked += size
         check_unpacked(self.name, self.unpacked, self.file.size)
         return size
