@@ -1,11 +1,11 @@
-"""Hostile inputs of real size: each is read in a process of its own, whose peak memory and time are measured.
+"""Hostile inputs of real size: each is read in a process of its own, whose peak memory and CPU time are measured.
 
     python benchmarks/hostile_sizes.py [--folder DIR] [--cases NAME ...] [--list]
 
 Each case writes a file or a run folder, and calls a reader in a new process. The outcome must be an error of Pellucid,
-or a reading; anything else (a traceback, a killed process, more memory or time than the limit of the case) is printed
-as a fault, and the exit code is 1. The memory is the largest resident memory of the process beyond
-that of the same process without the case's file, in MiB.
+or a reading; anything else (a traceback, a killed process, more memory or CPU time than the limit of the case) is
+printed as a fault, and the exit code is 1. The memory is the largest resident memory of the process beyond that of the
+same process without the case's file, in MiB.
 """
 
 import argparse
@@ -13,10 +13,10 @@ import gzip
 import json
 import os
 import pickle
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 SECONDS = 600
+"""Time of the clock after which a reader is stopped."""
 MARKER = Path(tempfile.gettempdir()) / "pellucid-executed"
 """File that a pickle of this program would create if it were loaded."""
 
@@ -40,7 +41,7 @@ class HostileInput(NamedTuple):
     max_memory: int
     """Largest memory in MiB that is not a fault."""
     max_seconds: float = 60.0
-    """Longest time in seconds that is not a fault."""
+    """Longest CPU time in seconds that is not a fault."""
 
 
 class Measurement(NamedTuple):
@@ -50,6 +51,7 @@ class Measurement(NamedTuple):
     memory: float
     """Growth of the resident memory, in MiB."""
     seconds: float
+    """CPU seconds of the process."""
     is_fault: bool
 
 
@@ -781,20 +783,26 @@ def run_case(name: str, folder: Path, baseline: float) -> Measurement:
     case = CASES[name]
     path = case.write(folder)
     MARKER.unlink(missing_ok=True)
-    started = time.monotonic()
+    started = _cpu_seconds_of_children()
     command = [sys.executable, __file__, "--read", case.read, str(path)]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         outcome = result.stderr.strip()[-600:] or f"exit code {result.returncode}" if result.returncode else ""
     except subprocess.TimeoutExpired:
         result, outcome = None, f"more than {SECONDS} seconds"
-    seconds = time.monotonic() - started
+    seconds = _cpu_seconds_of_children() - started
     if result is None or outcome:
         return Measurement(outcome, 0.0, seconds, is_fault=True)
     text, _, memory = result.stdout.strip().rpartition("\n")
     growth = float(memory) - baseline
     is_fault = MARKER.exists() or growth > case.max_memory or seconds > case.max_seconds
     return Measurement(text, growth, seconds, is_fault)
+
+
+def _cpu_seconds_of_children() -> float:
+    """Return the CPU time of all ended child processes; other programs change the time of the clock, and not this."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def read_in_process(reader: str, path: Path) -> None:
