@@ -971,6 +971,7 @@ def _repair_corpus(content: bytes) -> bytes:
 
     with suppress(Exception):
         batch = pyarrow.ipc.open_file(pyarrow.py_buffer(content)).get_batch(0)
+        batch.validate(full=True)  # as `map_corpus` does: offsets beyond the file would end the process
         metadata = dict(batch.schema.metadata)
         columns = EncodedExamples(**{name: _column(batch.column(name)) for name in batch.schema.names})
         metadata[DIGEST] = _digest(columns, metadata[METADATA])

@@ -89,9 +89,11 @@ def test_links_pipes_and_foreign_folders_are_refused(
         folder_checksums(run)
 
 
-@pytest.mark.parametrize("content", ["", "abc\n", "0" * 64 + "\n", "0" * 63 + "  a\n"])
+@pytest.mark.parametrize(
+    "content", ["", "abc\n", "0" * 64 + "\n", "0" * 63 + "  a\n", "0" * 64 + "  a\r\r\n", "0" * 64 + "  a\rb\n"]
+)
 def test_other_files_are_no_list(tmp_path: Path, content: str) -> None:
-    (tmp_path / "list").write_text(content)
+    (tmp_path / "list").write_text(content, newline="")
     with pytest.raises(DataError, match="expected a"):
         read_checksums(tmp_path / "list")
 

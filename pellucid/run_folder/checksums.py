@@ -22,7 +22,7 @@ MAX_LIST_SIZE = MAX_FILES * 1024
 """Maximum size of a list of checksums, in bytes."""
 MAX_DEPTH = 3
 """Maximum number of folders within each other: an ensemble, a member and its snapshots."""
-LIST_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+LIST_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^\r]+)")
 
 
 @check_arguments
