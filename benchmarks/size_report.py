@@ -202,11 +202,39 @@ def format_report(studies: Sequence[Study]) -> str:
         f"|{'|'.join('---' if title in ('task', 'size') else '--:' for title in titles)}|",
     ]
     lines += [f"| {' | '.join(row)} |" for study in studies for row in _rows(study)]
-    counts = Counter(_environment(result) for study in studies for result in study.results)
-    environments = [
-        f"* {environment}: {count_noun(count, 'training')}" for environment, count in sorted(counts.items())
+    return "\n".join([*lines, "", *_environments(studies)])
+
+
+def format_settings_report(studies: Sequence[Study]) -> str:
+    """Return the table of several settings: each size at each number of pairs, and its difference from the first study.
+
+    Args:
+        studies: Study of each setting, whose name is its task; the first has the default settings.
+
+    Raises:
+        SystemExit: The studies have different words.
+    """
+    if any(study.words != studies[0].words for study in studies):
+        sys.exit("the studies have different validation words: expected one validation set")
+    titles = ["setting", "pairs", "size", "seeds"]
+    for ranking in RANKINGS:
+        titles += [f"wrong, {ranking}, %", f"minus {studies[0].task}"]
+    titles.append("CPU seconds")
+    lines = [
+        f"| {' | '.join(titles)} |",
+        f"|{'|'.join('---' if title in ('setting', 'size') else '--:' for title in titles)}|",
     ]
-    return "\n".join([*lines, "", "Environment of the trainings:", "", *environments])
+    first = group_results(studies[0].results)
+    for study in studies:
+        for (pairs, size), group in group_results(study.results).items():
+            cells = [study.task, f"{pairs:,}", f"`{size}`", str(len(group))]
+            for ranking in RANKINGS:
+                cells += _format_rates(
+                    study, group, [] if study is studies[0] else first.get((pairs, size), []), ranking
+                )
+            seconds = np.mean([result["seconds"] for result in group])
+            lines.append(f"| {' | '.join([*cells, f'{seconds:,.0f}'])} |")
+    return "\n".join([*lines, "", *_environments(studies)])
 
 
 def draw(studies: Sequence[Study], path: Path) -> None:
@@ -250,15 +278,15 @@ def _rows(study: Study) -> list[list[str]]:
 
 
 def _format_rates(
-    study: Study, group: Sequence[Mapping[str, Any]], base: Sequence[Mapping[str, Any]], ranking: str
+    study: Study, group: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], ranking: str
 ) -> list[str]:
-    """Return the error rate of a network, and its difference from `base`, which is empty without results of `base`."""
+    """Return the error rate of a network, and its difference from that of others; "" if there are no others."""
     wrong = outcomes(group, study.words, ranking)
     rates = resample(wrong)
     cell = f"{100 * wrong.mean():.2f} ({format_interval(rates)})"
-    if not base:
+    if not others:
         return [cell, ""]
-    other = outcomes(base, study.words, ranking)
+    other = outcomes(others, study.words, ranking)
     difference = 100 * (wrong.mean() - other.mean())
     return [cell, f"{difference:+.2f} ({format_interval(rates - resample(other, seed=2))})"]
 
@@ -282,6 +310,15 @@ def _describe(group: Sequence[Mapping[str, Any]], summarize: Callable[[Sequence[
     """Return a summary of the descriptions of results, or that none is recorded."""
     descriptions = [result["description"] for result in group if result["description"] is not None]
     return summarize(descriptions) if descriptions else NOT_RECORDED
+
+
+def _environments(studies: Sequence[Study]) -> list[str]:
+    """Return the lines that state with which versions, commits and processors the studies were trained."""
+    counts = Counter(_environment(result) for study in studies for result in study.results)
+    environments = [
+        f"* {environment}: {count_noun(count, 'training')}" for environment, count in sorted(counts.items())
+    ]
+    return ["Environment of the trainings:", "", *environments]
 
 
 def _environment(result: Mapping[str, Any]) -> str:

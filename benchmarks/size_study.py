@@ -4,6 +4,7 @@
         --sizes small base large --seeds 1 2 3
     python benchmarks/size_study.py report --out DIR --figure FILE.svg
     python benchmarks/size_study.py report --tasks NAME=DIR NAME=DIR ... --figure FILE.svg
+    python benchmarks/size_study.py report --settings defaults=DIR NAME=DIR ...
 
 DATA has a folder for each number of pairs, with train.tsv and dev.tsv, as `pellucid recipe g2p-cmudict` writes them.
 They have two columns, and all dev.tsv have the same sources, which are called words here. Each training is `pellucid
@@ -14,7 +15,8 @@ processes can train different seeds at once. --options, last, replaces `--target
 
 The report has the mean word error rate over the seeds, with the network alone and with the pair n-gram model, of one
 study or of the studies of several tasks. The 95 % interval is a bootstrap over words and seeds; that of the difference
-of two sizes draws the same words for both. Columns that results of an earlier version lack are "not recorded".
+of two sizes draws the same words for both. With --settings, each study has other --options, and the difference is that
+from the first study. Columns that results of an earlier version lack are "not recorded".
 """
 
 import argparse
@@ -41,6 +43,7 @@ from benchmarks.size_report import (  # noqa: E402
     describe_run,
     draw,
     format_report,
+    format_settings_report,
     read_study,
     read_words,
 )
@@ -203,6 +206,7 @@ def build_parser() -> argparse.ArgumentParser:
     studies = report.add_mutually_exclusive_group(required=True)
     studies.add_argument("--out", type=Path, help="folder of one study")
     studies.add_argument("--tasks", nargs="+", metavar="NAME=DIR", help="name and folder of the study of each task")
+    studies.add_argument("--settings", nargs="+", metavar="NAME=DIR", help="the same for each setting, defaults first")
     report.add_argument("--figure", type=Path)
     return parser
 
@@ -220,11 +224,12 @@ def main(arguments: Sequence[str]) -> None:
         trainings = [Training(pairs, size, seed) for seed, pairs, size in cells]
         train_missing(trainings, args.data, args.out, args.options)
         return
-    named = [task.partition("=") for task in args.tasks or [f"{args.out.resolve().name}={args.out}"]]
+    folders = args.tasks or args.settings or [f"{args.out.resolve().name}={args.out}"]
+    named = [each.partition("=") for each in folders]
     if not all(folder for _, _, folder in named):
-        parser.error("--tasks: expected NAME=DIR for each task")
+        parser.error("--tasks and --settings: expected NAME=DIR for each study")
     studies = [read_study(Path(folder), name) for name, _, folder in named]
-    print(format_report(studies))
+    print(format_settings_report(studies) if args.settings else format_report(studies))
     if args.figure:
         draw(studies, args.figure)
 

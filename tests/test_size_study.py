@@ -203,6 +203,24 @@ def test_the_report_has_rates_differences_and_descriptions(tmp_path: Path) -> No
     assert lines[-2:] == ["* not recorded: 2 trainings", "* pellucid 0.1.0, AMD: 2 trainings"]
 
 
+def test_settings_are_compared_with_the_first_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["a", "b", "c", "d"]
+    defaults = write_study(tmp_path / "defaults", words, make_result("base", ["a"]))
+    other = write_study(tmp_path / "other", words, make_result("base", []), make_result("large", ["a"], seconds=1234))
+    size_study.main(["report", "--settings", f"defaults={defaults}", f"no dropout={other}"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].count("minus defaults") == 2
+    rate, none = "25.00 (0.00 to 75.00) | ", "0.00 (0.00 to 0.00) | -25.00 (-75.00 to 0.00) | "
+    assert lines[2:5] == [
+        f"| defaults | 1,000 | `base` | 1 | {rate} | {rate} | 9 |",
+        f"| no dropout | 1,000 | `base` | 1 | {none}{none}9 |",
+        f"| no dropout | 1,000 | `large` | 1 | {rate} | {rate} | 1,234 |",
+    ]
+    with pytest.raises(SystemExit, match="different validation words"):
+        third = write_study(tmp_path / "third", ["a"], make_result("base", []))
+        size_study.main(["report", "--settings", f"defaults={defaults}", f"third={third}"])
+
+
 def test_results_of_earlier_versions_have_the_description_of_their_run(tmp_path: Path) -> None:
     run = digits_run()
     data = write_data(tmp_path / "data")
