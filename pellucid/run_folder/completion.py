@@ -35,9 +35,16 @@ class UnfinishedTraining(NamedTuple):
     """Whether only the choice of this weight is missing."""
     validated: bool = True
     """Whether the saved network is that of a validation; before the first one, it is hardly trained."""
+    has_checkpoint: bool = True
+    """Whether the folder has a checkpoint, from which the training is resumed; a copy for prediction has none."""
 
     def __str__(self) -> str:
-        """Return the warning: "run: the training is unfinished (update 120 of 1,000); ...".
+        """Return the warning: "run: the training is unfinished (update 120 of 1,000); ..."."""
+        return f"{self.run}: {self.description}"
+
+    @property
+    def description(self) -> str:
+        """The warning without the run folder.
 
         It names the provisional weight of the pair n-gram model, if there is one; before the first validation, it says
         that the pair n-gram model predicts alone.
@@ -45,8 +52,13 @@ class UnfinishedTraining(NamedTuple):
         if self.made_all_updates:
             end = "the training still runs" if self.running else "the training command chooses it"
             return (
-                f"{self.run}: the weight of the pair n-gram model is not chosen yet, and is {self.pair_ngram_weight:g} "
-                f"until then; {end}"
+                f"the weight of the pair n-gram model is not chosen yet, and is {self.pair_ngram_weight:g} until then; "
+                f"{end}"
+            )
+        if not self.has_checkpoint:
+            return (
+                "the training was unfinished when this model was saved, and the folder has no checkpoint to resume it "
+                "from; the network has no validation, and outputs are those of the pair n-gram model"
             )
         total = "" if self.max_updates is None else f" of {self.max_updates:,}"
         end = "and still runs" if self.running else "the training command resumes it"
@@ -56,7 +68,7 @@ class UnfinishedTraining(NamedTuple):
             weight = "; the network has no validation yet, and outputs are those of the pair n-gram model until then"
         elif self.pair_ngram_weight is not None:
             weight = f"; until its end, the weight of the pair n-gram model is {self.pair_ngram_weight:g}"
-        return f"{self.run}: the training is unfinished (update {self.update:,}{total}){separator}{end}{weight}"
+        return f"the training is unfinished (update {self.update:,}{total}){separator}{end}{weight}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
@@ -130,6 +142,7 @@ def _unfinished_training(run: Path) -> UnfinishedTraining | None:
             provisional_weight(model.identity, log) if model.lacks_weight else None,
             made_all_updates,
             model.validated,
+            has_checkpoint,
         )
     return None
 
