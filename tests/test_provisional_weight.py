@@ -240,6 +240,7 @@ def test_what_needs_the_network_waits_for_its_first_validation(
         result = run_pellucid(*arguments)
         assert result.code == 2 and f"{interrupted} {NO_MODEL}" in result.err, (arguments, result)
         assert "predict and evaluate give the outputs of its pair n-gram model" in result.err
+        assert "--license" not in result.err, "share gave advice on the card before it refused"
     assert run_pellucid("align", interrupted, files.valid, "--method", "em").code == 0
     assert open_run(interrupted, "run", "cpu", None).predictor is None  # the page waits, and shows the training
 
