@@ -217,8 +217,9 @@ def test_second_ctrl_c_stops_at_once_and_keeps_the_checkpoint(tmp_path: Path, lo
     assert_runs_identical(long_run.run, run)
 
 
-def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
-    """The training file is an endless pipe, and there is no checkpoint yet."""
+@pytest.mark.parametrize(("number", "cause"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "stopped by SIGTERM")])
+def test_a_signal_while_reading_stops_at_once(tmp_path: Path, number: signal.Signals, cause: str) -> None:
+    """The training file is an endless pipe, and there is no checkpoint yet, which the message did not say."""
     os.mkfifo(tmp_path / "train.tsv")
     files = (tmp_path / "train.tsv", "--valid", copy_task_run().files.valid)
     with (
@@ -226,9 +227,13 @@ def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
         open(tmp_path / "train.tsv", "wb", buffering=0) as pipe,
     ):
         pipe.write(b"a\ta\n")
-        send_interrupt(process)
+        send_interrupt(process) if number == signal.SIGINT else process.send_signal(number)
         result = wait_for_exit(process)
-    assert result.code == 130 and result.err.endswith("pellucid: interrupted\n") and "Traceback" not in result.err
+    assert result.code == 128 + number and "Traceback" not in result.err
+    assert result.err == (
+        f"pellucid: {cause} before the first update: {tmp_path}/run has no checkpoint, and the same command trains "
+        "from the start\n"
+    )
 
 
 def test_unread_columns_are_reported(tmp_path: Path) -> None:
