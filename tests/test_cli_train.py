@@ -30,7 +30,9 @@ from trained_runs import (
 )
 
 from pellucid.cli.train import report_interruption
+from pellucid.config.settings import DataConfig
 from pellucid.config.toml import load_config
+from pellucid.data.examples import read_examples
 from pellucid.run_folder.progress import read_progress
 
 
@@ -254,5 +256,10 @@ def test_a_size_by_the_number_of_pairs_is_named(tmp_path: Path) -> None:
     arguments = ("train", train, "--epochs", 0.01, "--no-pair-ngram", "--run")
     result = run_pellucid(*arguments, tmp_path / "run")
     assert result.code == 0
-    assert "size base, the default for 40 training pairs, with batches of 8 examples\n" in result.err
+    held_out = read_examples(tmp_path / "run" / "validation.jsonl", DataConfig()).examples
+    expected = (
+        f"size base, the default for 40 pairs, of which {len(held_out)} are held out for validation, with batches"
+    )
+    assert f"{expected} of 8 examples\n" in result.err
+    assert f"{train}: {40 - len(held_out)} examples" in result.err
     assert "the default for" not in run_pellucid(*arguments, tmp_path / "tiny", "--size", "tiny").err

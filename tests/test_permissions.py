@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command_line import build_environment, run_shell, usage_error_message
+from command_line import build_environment, run_pellucid, run_shell, usage_error_message
 from trained_runs import make_small_config, write_pairs
 from unprivileged import ordinary_permissions
 
@@ -95,6 +95,17 @@ def test_a_folder_that_cannot_be_written_is_reported_before_the_data_is_read(tmp
     lines = run_unprivileged([["train", *flags], ["tune", *flags], ["prepare", file, "--out", out]])
     assert lines[1::2] == ["2"] * 3, lines
     assert all(line.startswith(f"pellucid: cannot write {out}: no file can be created in ") for line in lines[::2])
+
+
+def test_a_file_in_place_of_a_folder_is_refused_before_the_data_is_read(tmp_path: Path) -> None:
+    """Regression test: train and tune read all data first. Here it is empty, which would be an error."""
+    (tmp_path / "empty.tsv").write_text("")
+    file, run = tmp_path / "empty.tsv", tmp_path / "empty.tsv"
+    for folder in (run, run / "runs" / "a"):
+        flags = file, "--valid", file, "--size", "tiny", "--run", folder
+        for command in (["train", *flags], ["tune", *flags], ["prepare", file, "--out", folder]):
+            message = usage_error_message(run_pellucid(*command))
+            assert message == f"cannot write {folder}: {run} is a file, not a folder; name another folder", command
 
 
 def test_an_empty_folder_that_cannot_be_written_is_not_replaced(tmp_path: Path) -> None:
