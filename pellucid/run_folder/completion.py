@@ -99,6 +99,18 @@ def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
     return [unfinished for run in member_folders(folder) if (unfinished := _unfinished_training(run)) is not None]
 
 
+def has_unfinished(folder: Path) -> bool:
+    """Return whether a run, or a member of an ensemble, has an unfinished training; no log is read.
+
+    Args:
+        folder: Run folder, or folder of an ensemble.
+
+    Raises:
+        RunError: The list of members cannot be read.
+    """
+    return any(_unfinished_progress(run) is not None for run in member_folders(folder))
+
+
 @check_arguments
 def read_final_updates(folder: str | Path) -> FinalUpdates | None:
     """Return the number of updates of a training that has ended.
@@ -121,16 +133,13 @@ def read_final_updates(folder: str | Path) -> FinalUpdates | None:
 
 
 def _unfinished_training(run: Path) -> UnfinishedTraining | None:
-    """Return the state of a training without an end; None if it has ended, or if its checkpoint cannot be read."""
-    # Outputs need no checkpoint and no log. A damaged one is reported by the training command.
-    with suppress(RunError):
-        has_checkpoint, model = file_exists(run / CHECKPOINT), _model_state(run)
-        if not has_checkpoint and model.validated:
-            return None
-        progress = read_progress(run / CHECKPOINT) if has_checkpoint else Progress()
-        made_all_updates = bool(progress.finished) and model.validated
-        if made_all_updates and not model.lacks_weight:
-            return None
+    """Return the state of a training without an end; None if it has ended, or if a file cannot be read."""
+    unfinished = _unfinished_progress(run)
+    if unfinished is None:
+        return None
+    has_checkpoint, model, progress = unfinished
+    made_all_updates = bool(progress.finished) and model.validated
+    with suppress(RunError):  # outputs need no log, and the training command reports a damaged one
         log = load_run_log(run)
         started = log.all("started")
         updates = started[-1].get("updates") if started else None
@@ -147,6 +156,18 @@ def _unfinished_training(run: Path) -> UnfinishedTraining | None:
     return None
 
 
+def _unfinished_progress(run: Path) -> "_UnfinishedProgress | None":
+    """Return the progress of a training without an end; None if it has ended, or if its checkpoint cannot be read."""
+    with suppress(RunError):  # outputs need no checkpoint, and the training command reports a damaged one
+        has_checkpoint, model = file_exists(run / CHECKPOINT), _model_state(run)
+        if not has_checkpoint and model.validated:
+            return None
+        progress = read_progress(run / CHECKPOINT) if has_checkpoint else Progress()
+        is_finished = bool(progress.finished) and model.validated and not model.lacks_weight
+        return None if is_finished else _UnfinishedProgress(has_checkpoint, model, progress)
+    return None
+
+
 class _ModelState(NamedTuple):
     """State of the saved model of a run."""
 
@@ -158,6 +179,14 @@ class _ModelState(NamedTuple):
     def validated(self) -> bool:
         """True if the model is that of a validation, or if there is none."""
         return self.identity.is_validated
+
+
+class _UnfinishedProgress(NamedTuple):
+    """Checkpoint and model of a training without an end."""
+
+    has_checkpoint: bool
+    model: _ModelState
+    progress: Progress
 
 
 def _model_state(run: Path) -> _ModelState:

@@ -18,7 +18,7 @@ from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT
-from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.completion import has_unfinished
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, has_validated_model, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
@@ -174,7 +174,7 @@ def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -
     record = read_ensemble_record(folder / ENSEMBLE)
     if not record.fingerprint:  # its training is unfinished, or of an earlier version
         has_weight = isinstance(predictor, BaseTransducer) and predictor.pair_ngram_weight > 0
-        if has_weight and not find_unfinished(folder):  # the weights of unfinished members are named with these
+        if has_weight and not has_unfinished(folder):  # the weights of unfinished members are named with these
             warnings.warn(
                 f"{folder}: the weight of the pair n-gram model of the ensemble is not chosen yet, and is the mean of "
                 "its members' weights until then; the training command chooses it",
