@@ -335,7 +335,7 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
 
 
 def _reduce_test_set(test: Sequence[Example], max_sources: int) -> Sequence[Example]:
-    """Return all pairs of at most so many evenly spaced sources, each of which may have several correct outputs."""
+    """Return all pairs of a maximum number of evenly spaced sources, each of which may have several outputs."""
     sources = list(dict.fromkeys((example.source, example.features) for example in test))
     if len(sources) <= max_sources:
         return test

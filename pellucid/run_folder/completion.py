@@ -99,7 +99,8 @@ def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
     return [unfinished for run in member_folders(folder) if (unfinished := _unfinished_training(run)) is not None]
 
 
-def has_unfinished(folder: Path) -> bool:
+@check_arguments
+def has_unfinished(folder: str | Path) -> bool:
     """Return whether a run, or a member of an ensemble, has an unfinished training; no log is read.
 
     Args:
