@@ -233,9 +233,11 @@ def check_folder_writable(folder: Path) -> None:
         folder: The folder. If it is missing, the innermost folder above it is checked, in which it would be created.
 
     Raises:
-        RunError: No file can be created there.
+        RunError: No file can be created there, or the folder or one above it is a file.
     """
-    place = next((each for each in (folder, *folder.parents) if os.path.isdir(each)), None)
+    place = next((each for each in (folder, *folder.parents) if os.path.exists(each)), None)
+    if place is not None and not place.is_dir():
+        raise RunError(f"cannot write {folder}: {place} is a file, not a folder; name another folder")
     if place is not None and not is_writable(place):
         reason = f"no file can be created in {place}: permission denied, or its file system is read-only"
         raise RunError(f"cannot write {folder}: {reason}")

@@ -30,7 +30,9 @@ from trained_runs import (
 )
 
 from pellucid.cli.train import report_interruption
+from pellucid.config.settings import DataConfig
 from pellucid.config.toml import load_config
+from pellucid.data.examples import read_examples
 from pellucid.run_folder.progress import read_progress
 
 
@@ -217,8 +219,9 @@ def test_second_ctrl_c_stops_at_once_and_keeps_the_checkpoint(tmp_path: Path, lo
     assert_runs_identical(long_run.run, run)
 
 
-def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
-    """The training file is an endless pipe, and there is no checkpoint yet."""
+@pytest.mark.parametrize(("number", "cause"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "stopped by SIGTERM")])
+def test_a_signal_while_reading_stops_at_once(tmp_path: Path, number: signal.Signals, cause: str) -> None:
+    """The training file is an endless pipe, and there is no checkpoint yet, which the message did not say."""
     os.mkfifo(tmp_path / "train.tsv")
     files = (tmp_path / "train.tsv", "--valid", copy_task_run().files.valid)
     with (
@@ -226,9 +229,13 @@ def test_ctrl_c_while_reading_stops_at_once(tmp_path: Path) -> None:
         open(tmp_path / "train.tsv", "wb", buffering=0) as pipe,
     ):
         pipe.write(b"a\ta\n")
-        send_interrupt(process)
+        send_interrupt(process) if number == signal.SIGINT else process.send_signal(number)
         result = wait_for_exit(process)
-    assert result.code == 130 and result.err.endswith("pellucid: interrupted\n") and "Traceback" not in result.err
+    assert result.code == 128 + number and "Traceback" not in result.err
+    assert result.err == (
+        f"pellucid: {cause} before the first update: {tmp_path}/run has no checkpoint, and the same command trains "
+        "from the start\n"
+    )
 
 
 def test_unread_columns_are_reported(tmp_path: Path) -> None:
@@ -249,5 +256,10 @@ def test_a_size_by_the_number_of_pairs_is_named(tmp_path: Path) -> None:
     arguments = ("train", train, "--epochs", 0.01, "--no-pair-ngram", "--run")
     result = run_pellucid(*arguments, tmp_path / "run")
     assert result.code == 0
-    assert "size base, the default for 40 training pairs, with batches of 8 examples\n" in result.err
+    held_out = read_examples(tmp_path / "run" / "validation.jsonl", DataConfig()).examples
+    expected = (
+        f"size base, the default for 40 pairs, of which {len(held_out)} are held out for validation, with batches"
+    )
+    assert f"{expected} of 8 examples\n" in result.err
+    assert f"{train}: {40 - len(held_out)} examples" in result.err
     assert "the default for" not in run_pellucid(*arguments, tmp_path / "tiny", "--size", "tiny").err

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command_line import build_environment, run_shell, usage_error_message
+from command_line import build_environment, run_pellucid, run_shell, usage_error_message
 from trained_runs import make_small_config, write_pairs
 from unprivileged import ordinary_permissions
 
 from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import DataError, RunError
 from pellucid.files import check_folder_writable, file_exists, read_bytes, write_atomic
+from pellucid.sharing.new_folder import new_folder
 from pellucid.training.preparation import prepare_data
 from pellucid.training.training_data import TrainingFiles
 
@@ -94,6 +95,28 @@ def test_a_folder_that_cannot_be_written_is_reported_before_the_data_is_read(tmp
     lines = run_unprivileged([["train", *flags], ["tune", *flags], ["prepare", file, "--out", out]])
     assert lines[1::2] == ["2"] * 3, lines
     assert all(line.startswith(f"pellucid: cannot write {out}: no file can be created in ") for line in lines[::2])
+
+
+def test_a_file_in_place_of_a_folder_is_refused_before_the_data_is_read(tmp_path: Path) -> None:
+    """Regression test: train and tune read all data first. Here it is empty, which would be an error."""
+    (tmp_path / "empty.tsv").write_text("")
+    file, run = tmp_path / "empty.tsv", tmp_path / "empty.tsv"
+    for folder in (run, run / "runs" / "a"):
+        flags = file, "--valid", file, "--size", "tiny", "--run", folder
+        for command in (["train", *flags], ["tune", *flags], ["prepare", file, "--out", folder]):
+            message = usage_error_message(run_pellucid(*command))
+            assert message == f"cannot write {folder}: {run} is a file, not a folder; name another folder", command
+
+
+def test_an_empty_folder_that_cannot_be_written_is_not_replaced(tmp_path: Path) -> None:
+    """Regression test: share replaced an empty folder of mode 555 by its own one."""
+    folder = tmp_path / "shared"
+    folder.mkdir(mode=0o555)
+    with ordinary_permissions():
+        expected = rf"^{folder} is an empty folder, but it is not writable; name another one, or allow to write there$"
+        with pytest.raises(RunError, match=expected), new_folder(folder):
+            pytest.fail("the folder is replaced")
+    assert folder.stat().st_mode & 0o777 == 0o555 and [*tmp_path.iterdir()] == [folder]
 
 
 def test_a_removed_working_folder_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,10 @@ from trained_runs import (
 
 import pellucid
 from pellucid.config.settings import Config, DataConfig
-from pellucid.data.examples import read_examples
+from pellucid.data.examples import Example, read_examples
+from pellucid.decoding.base_predictor import BasePredictor
+from pellucid.decoding.options import DecodingOptions
+from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import RunError
 from pellucid.run_folder.completion import find_unfinished
@@ -36,16 +41,31 @@ from pellucid.run_folder.provisional_weight import (
     provisional_weight,
 )
 from pellucid.runtime.loader import load as load_runtime
+from pellucid.serving.decoding_worker import BatchJob, ModelRunner, OperationError
 from pellucid.serving.metrics import ServiceMetrics
 from pellucid.serving.model_service import ModelService
 from pellucid.serving.options import ServiceOptions
+from pellucid.serving.schema import (
+    AlignRequest,
+    DecodingRequest,
+    OperationName,
+    PairRow,
+    PredictRequest,
+    ScoreRequest,
+    SourceRow,
+)
 from pellucid.training.events import PairNgramFitted, RunEvent, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
 from pellucid.viewer.inputs import open_run
+from pellucid.worker_pool import WorkerChannel
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
 NO_MODEL = "holds no model yet: its training has not reached a first validation"
 SENTENCE = "the network has no validation yet, and outputs are those of the pair n-gram model until then"
+WITHOUT_CHECKPOINT = (
+    "the training was unfinished when this model was saved, and the folder has no checkpoint to resume it from; the "
+    "network has no validation, and outputs are those of the pair n-gram model"
+)
 
 
 def make_log(*events: tuple[str, dict[str, Any]]) -> RunLog:
@@ -220,6 +240,7 @@ def test_what_needs_the_network_waits_for_its_first_validation(
         result = run_pellucid(*arguments)
         assert result.code == 2 and f"{interrupted} {NO_MODEL}" in result.err, (arguments, result)
         assert "predict and evaluate give the outputs of its pair n-gram model" in result.err
+        assert "--license" not in result.err, "share gave advice on the card before it refused"
     assert run_pellucid("align", interrupted, files.valid, "--method", "em").code == 0
     assert open_run(interrupted, "run", "cpu", None).predictor is None  # the page waits, and shows the training
 
@@ -232,9 +253,91 @@ def test_a_saved_predictor_and_an_ensemble_keep_the_state(interrupted: Path, fil
     pellucid.save(predictor, tmp_path / "saved")
     shutil.copytree(interrupted, tmp_path / "copy", ignore=shutil.ignore_patterns("training*", "log*"))
     for run in (tmp_path / "saved", tmp_path / "copy", [interrupted, interrupted]):
-        with pytest.warns(UserWarning, match=SENTENCE):
+        with pytest.warns(UserWarning, match=SENTENCE if isinstance(run, list) else WITHOUT_CHECKPOINT):
             loaded = load(run)
         assert [trace.output for trace in loaded.predict_examples(examples)] == expected
+
+
+def test_a_copy_without_a_checkpoint_cannot_be_resumed(interrupted: Path, tmp_path: Path) -> None:
+    """Regression test: the message said that the training command resumes it."""
+    ignored = shutil.ignore_patterns("training*", "log*")
+    copy = Path(shutil.copytree(interrupted, tmp_path / "copy", ignore=ignored))
+    (unfinished,) = find_unfinished(copy)
+    assert str(unfinished) == f"{copy}: {WITHOUT_CHECKPOINT}" and not unfinished.has_checkpoint
+    (copy / "pair_ngram.safetensors").unlink()
+    for load_run in (load, load_runtime):
+        with pytest.raises(
+            RunError, match=r"pair_ngram\.safetensors is missing, and the network of .* no validation yet"
+        ):
+            load_run(copy)
+
+
+def test_an_ensemble_refuses_a_hardly_trained_network_beside_a_trained_one(
+    interrupted: Path, finished: Path, files: DataFiles
+) -> None:
+    """Regression test: both networks took part, and a message said that the pair n-gram model predicts alone."""
+    reason = f"{interrupted} cannot be a member of the ensemble yet: its training has not reached a first validation"
+    for runs in ([finished, interrupted], [interrupted, finished]):
+        for load_run in (load, load_runtime):
+            with pytest.raises(RunError, match=reason):
+                load_run(runs)
+        result = run_pellucid("predict", *runs, files.valid)
+        assert result.code == 2 and reason in result.err and SENTENCE not in result.err, result
+
+
+def test_outputs_of_the_pair_ngram_model_alone_are_marked(interrupted: Path, files: DataFiles, tmp_path: Path) -> None:
+    """Regression test: their numbers of the untrained network were not told from those of a trained one."""
+    source = tmp_path / "sources.txt"
+    source.write_text("abc\n", "utf-8")
+    for flags in ((), ("--nbest", "2")):
+        command = ("predict", interrupted, source, *flags, "--output-format")
+        record = json.loads(run_pellucid(*command, "jsonl").out)
+        traces = record if flags else [record]
+        assert {trace["origin"] for trace in traces} == {"pair_ngram"}
+        assert pellucid.Trace.from_json(json.dumps(traces[0])).origin == "pair_ngram"
+        row = run_pellucid(*command, "tsv").out.splitlines()[0].split("\t")
+        assert row[3 if flags else 2] == ""
+        names, values = (line.split(",") for line in run_pellucid(*command, "csv").out.splitlines()[:2])
+        cells = dict(zip(names, values, strict=True))
+        assert cells["output"] and cells["log_probability"] == cells["probability"] == ""
+    line = json.loads(run_pellucid("predict", interrupted, source, "--text", "--output-format", "jsonl").out)
+    (word,) = line["words"]
+    assert word["log_probability"] is word["probability"] is None and word["origin"] == "pair_ngram"
+    for load_run in (load, load_runtime):
+        with pytest.warns(UserWarning, match=SENTENCE):
+            predictor = load_run(interrupted)
+        (trace,), (empty,) = predictor.predict(["abc"]), predictor.predict([""])
+        assert trace.origin == "pair_ngram" and empty.origin == "search"
+
+
+def test_a_predictor_and_the_service_refuse_what_needs_the_network(interrupted: Path) -> None:
+    """Regression test: they used the untrained network where the subcommands refuse it."""
+    pairs = [Example("abc", "abc")]
+    operations: list[Callable[[BasePredictor], object]] = [
+        lambda predictor: predictor.score_examples(pairs),
+        lambda predictor: predictor.align(pairs),
+        lambda predictor: predictor.sample(["abc"], SamplingConfig()),
+        lambda predictor: predictor.with_search({"pair_ngram": False}).predict(["abc"]),
+        lambda predictor: predictor.with_options(DecodingOptions(masked=(0,))).predict(["abc"]),
+    ]
+    for load_run in (load, load_runtime):
+        with pytest.warns(UserWarning, match=SENTENCE):
+            predictor = load_run(interrupted)
+        for operation in operations:
+            with pytest.raises(RunError, match=NO_MODEL):
+                operation(predictor)
+    service = ModelRunner(require_transducer(load_unwarned(interrupted), "run"), 100)
+    row, pair = SourceRow(source="abc"), PairRow(source="abc", target="abc")
+    requests: list[tuple[OperationName, DecodingRequest, SourceRow | PairRow]] = [
+        ("score", ScoreRequest(rows=[]), pair),
+        ("align", AlignRequest(rows=[]), pair),
+        ("attention", PredictRequest(rows=[]), row),
+    ]
+    for operation_name, request, given in requests:
+        with pytest.raises(OperationError, match=f"^{operation_name}: .* {NO_MODEL}"):
+            service(BatchJob(operation_name, request, [given], [0]), WorkerChannel(Pipe()[0], 0, None))
+    (result,) = service(BatchJob("predict", PredictRequest(rows=[]), [row], [0]), WorkerChannel(Pipe()[0], 0, None))
+    assert json.loads(result)["output"] and json.loads(result)["score"] is None
 
 
 def test_without_the_pair_ngram_model_in_searches_there_is_no_first_model(files: DataFiles, tmp_path: Path) -> None:
@@ -261,4 +364,5 @@ def test_the_service_says_that_the_network_has_no_validation(
     for folder in (interrupted, finished):
         service = ModelService("m", folder, ServiceOptions(), ServiceMetrics())
         run_coroutine(service._report_missing_validations())
-    assert [record.getMessage() for record in caplog.records] == [f"m: {message(interrupted, 2)}"]
+    text = message(interrupted, 2).removeprefix(f"{interrupted}: ")
+    assert [record.getMessage() for record in caplog.records] == [f"m: {text}"]  # the run was named twice

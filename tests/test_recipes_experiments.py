@@ -1,11 +1,13 @@
 """Experiments on published data sets reduce their data and report the progress of their trainings."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from command_line import run_pellucid
 from trained_runs import make_copy_examples
 
+from pellucid.data.examples import Example
 from pellucid.recipes.experiments import MIN_DEV_PAIRS, DataSplits, Experiment, write_splits
 from pellucid.training.loop import derived_epochs
 
@@ -19,6 +21,11 @@ def test_validation_pairs_are_reduced_in_proportion_with_a_message(tmp_path: Pat
     assert paths.reduction == "120 of 400 training pairs, 30 of 100 validation pairs"
     reduced = write_splits(experiment, tmp_path, tmp_path / "few", 10)
     assert len(reduced.dev.read_text().splitlines()) == MIN_DEV_PAIRS
+    test = [Example(f"{number % 1200}", f"{number}") for number in range(2400)]  # two correct outputs of each source
+    many = write_splits(Experiment("many", lambda folder: DataSplits(train, dev, test)), tmp_path, tmp_path / "m", 120)
+    assert many.test is not None and many.reduction.endswith(", 2,000 of 2,400 test pairs")
+    pairs = [line.split("\t") for line in many.test.read_text().splitlines()]
+    assert {*Counter(source for source, _ in pairs).values()} == {2} and pairs[0] == ["0", "0"]
     for samples in (0, 400, 500):
         full = write_splits(experiment, tmp_path, tmp_path / "full", samples)
         assert full.reduction == "" and len(full.dev.read_text().splitlines()) == 100
@@ -47,3 +54,4 @@ def test_recipe_reports_progress_of_training(tmp_path: Path) -> None:
     assert f"{first}: new run, " in result.err and f"{first}: epoch" in result.err
     assert f"{first}: decoding for evaluation" in result.err
     assert result.out.splitlines()[-1].startswith("report: ")
+    assert "test sets of at most 1,000 sources" in (tmp_path / "out" / "report.html").read_text("utf-8")

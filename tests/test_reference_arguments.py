@@ -134,6 +134,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     checksums.folder_checksums: {"folder": RUN.run},
     checksums.read_checksums: {"path": CHECKSUMS},
     completion.find_unfinished: {"folder": RUN.run},
+    completion.has_unfinished: {"folder": RUN.run},
     completion.read_final_updates: {"folder": RUN.run},
     lock.in_use: {"folder": RUN.run},
     log.read_log: {"folder": RUN.run},

@@ -73,6 +73,15 @@ def format_confidence(trace: Trace) -> str:
     return "" if trace.confidence is None else f"{trace.confidence:.6f}"
 
 
+def format_score(trace: Trace) -> str:
+    """Return the log-probability of an output by the network for a table; "" before its first validation.
+
+    Args:
+        trace: The output.
+    """
+    return "" if trace.origin == "pair_ngram" else f"{trace.score:.6f}"
+
+
 class CsvOutput:
     """Formats results as CSV. Each row has the cells of its input line, unchanged, and one result.
 

@@ -49,7 +49,7 @@ class PredictArguments(OutputFlags, SearchFlags):
     probability and confidence, under a row of names; tsv: source, output, natural log-probability and confidence;
     jsonl: trace, with attention weights and the log-probability of each symbol. The confidence is the estimated
     probability that the output is correct; it is empty where the run has none for it, and for known pairs of --lexicon:
-    with that flag, csv has the column origin, lexicon or search."""
+    with that flag, csv has the column origin: lexicon, search, or pair_ngram before the first validation."""
     input_format: Format = "auto"
     """Format of the input. auto: by the file name; for an unknown ending and for standard input, the format of the
     training file."""

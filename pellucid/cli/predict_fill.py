@@ -30,7 +30,7 @@ class FillOptions(NamedTuple):
     min_confidence: float | None = None
     """Lowest confidence of an output that fills a cell; None: every output does."""
     has_origin: bool = False
-    """Whether rows have the column "origin": lexicon or search."""
+    """Whether rows have the column "origin": lexicon, search or pair_ngram."""
 
 
 class FilledTable:

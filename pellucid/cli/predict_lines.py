@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pellucid.cli.backend import count_hypotheses
-from pellucid.cli.csv_output import CsvOutput, format_confidence
+from pellucid.cli.csv_output import CsvOutput, format_confidence, format_score
 from pellucid.cli.input_flags import file_data_config
 from pellucid.cli.messages import print_message
 from pellucid.cli.predict_arguments import OutputFormat, PredictArguments, has_several_outputs, list_length
@@ -218,8 +218,8 @@ def _csv_values(
     values = {
         "rank": str(trace.rank),
         "output": trace.output,
-        "log_probability": f"{trace.score:.6f}",
-        "probability": f"{exp(trace.score):.6g}",
+        "log_probability": format_score(trace),
+        "probability": format_score(trace) and f"{exp(trace.score):.6g}",
         "confidence": format_confidence(trace),
         "share": "" if trace.probability is None else f"{trace.probability:.6g}",
         "origin": trace.origin,
@@ -246,7 +246,7 @@ def _format_output(
             cells = [
                 escape_text(trace.text),
                 escape_text(trace.output),
-                f"{trace.score:.6f}",
+                format_score(trace),
                 format_confidence(trace),
             ]
             return "\t".join([*cells, *([] if acceptance is None else [encode_json(is_accepted).decode()])])
@@ -275,7 +275,7 @@ def _format_tsv_row(trace: Trace, number: int) -> str:
     A sample has its own probability instead of a share.
     """
     probability = trace.probability if trace.probability is not None else exp(trace.score)
-    numbers = f"{number}\t{trace.rank}\t{probability:.6f}\t{trace.score:.6f}"
+    numbers = f"{number}\t{trace.rank}\t{probability:.6f}\t{format_score(trace)}"
     return f"{numbers}\t{escape_text(trace.output)}\t{escape_text(trace.text)}"
 
 

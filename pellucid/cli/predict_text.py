@@ -214,7 +214,8 @@ def _word_record(word: "TextWord", has_acceptance: bool) -> dict[str, object]:
     """Return a word as JSON values; the positions are characters of the line."""
     output = word.output
     values = (*word.span, *word.output_span, word.text, output.source, output.output, output.log_probability)
-    further = (exp(output.log_probability), output.confidence, output.origin)
+    probability = None if output.log_probability is None else exp(output.log_probability)
+    further = (probability, output.confidence, output.origin)
     record: dict[str, object] = dict(zip((*WORD_FIELDS, *FURTHER_FIELDS), (*values, *further), strict=True))
     return {**record, "accepted": output.is_accepted} if has_acceptance else record
 

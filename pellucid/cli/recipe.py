@@ -46,8 +46,8 @@ class RecipeArguments:
     digits-data, spanish-studies and protein-pretrained ignore it."""
     max_train_samples: int = 0
     """Number of training samples, to shorten a recipe: samples seen in training, or pairs taken from a published data
-    set, whose validation set is reduced in proportion; 0: as in the recipe. digits-data and protein-pretrained ignore
-    it."""
+    set, whose validation set is reduced in proportion, and whose test set to that number of sources, or 1,000 if that
+    is more; 0: as in the recipe. digits-data and protein-pretrained ignore it."""
     data: Path | None = None
     """Folder of published data sets, for the recipes that use them; pellucid data get NAME downloads one. Default: the
     environment variable PELLUCID_DATA, else ../shared/data if it exists, else ~/.cache/pellucid/data."""

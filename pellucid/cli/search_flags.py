@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from tyro.conf import Positional, arg
@@ -108,8 +108,9 @@ def needs_pair_ngram(flags: SearchFlags) -> bool:
     Args:
         flags: Parsed flags.
     """
-    by_log_probability = flags.length_normalization in (None, "none") and not flags.coverage_penalty
-    return flags.pair_ngram is not False and flags.sample is None and by_log_probability
+    from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
+
+    return flags.sample is None and ranks_with_pair_ngram(msgspec.structs.replace(SearchConfig(), **_changes(flags)))
 
 
 def apply_search_flags(predictor: PredictorT, flags: SearchFlags) -> PredictorT:
@@ -126,8 +127,7 @@ def apply_search_flags(predictor: PredictorT, flags: SearchFlags) -> PredictorT:
         ConfigError: A value is out of range, the task has no such setting, it has no effect, or settings contradict
             each other; the message names the flags.
     """
-    names = [field.name for field in msgspec.structs.fields(SearchConfig) if field.name != "batch_size"]
-    changes = {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
+    changes = _changes(flags)
     if not changes:
         return predictor
     try:
@@ -137,6 +137,12 @@ def apply_search_flags(predictor: PredictorT, flags: SearchFlags) -> PredictorT:
         for name in changes:
             message = re.sub(rf"\bsearch\.{name}\b", f"--{name.replace('_', '-')}", message)
         raise ConfigError(message) from error
+
+
+def _changes(flags: SearchFlags) -> dict[str, Any]:
+    """Return the search settings of the flags that are given."""
+    names = [field.name for field in msgspec.structs.fields(SearchConfig) if field.name != "batch_size"]
+    return {name: getattr(flags, name) for name in names if getattr(flags, name) is not None}
 
 
 def decode_nbest(

@@ -11,10 +11,11 @@ from pellucid.cli.messages import print_message
 from pellucid.cli.sources import print_result
 from pellucid.decoding.pretrained import CardOptions, HubRequest
 from pellucid.errors import ArgumentError, ConfigError, count_noun
-from pellucid.files import read_bytes
+from pellucid.files import read_bytes, wrap_os_errors
 from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.identity import required_packages
-from pellucid.run_folder.run_files import has_run, load_run_config, member_folders
+from pellucid.run_folder.run_files import load_run_config, member_folders
+from pellucid.run_folder.run_parts import read_run_settings, run_folders
 
 TextFlag = Annotated[str, arg(metavar="TEXT")]
 ListFlag = Annotated[str, arg(metavar="ID[,ID...]")]
@@ -79,6 +80,7 @@ def main(arguments: list[str]) -> int:
     if not args.hub and (args.private or args.message):
         raise ConfigError("--private and --message need --hub USER/MODEL")
     card = _card_options(args)
+    _check_run_and_folder(args)
     if not args.example:
         print_message("the card has no picture of attention weights: --example TEXT gives it a source")
     if not args.license:
@@ -88,13 +90,24 @@ def main(arguments: list[str]) -> int:
     for unfinished in find_unfinished(args.run):
         print_message(str(unfinished))
     first = member_folders(args.run)[0]
-    for text in required_packages(load_run_config(first)) if has_run(first) else ():
+    for text in required_packages(load_run_config(first)):
         print_message(f"who uses the model needs {text}, and PyTorch; the card says so")
     if args.to is not None:
         _write(args.run, args.to, card)
     else:
         _push(args.run, HubRequest(args.hub, args.private, args.message, None), card)
     return 0
+
+
+def _check_run_and_folder(args: ShareArguments) -> None:
+    """Raise `InputError` if the run cannot be shared, or the folder exists, before any advice on the card."""
+    from pellucid.sharing.new_folder import check_new_folder
+
+    for folder in run_folders(args.run):
+        read_run_settings(folder)
+    if args.to is not None:
+        with wrap_os_errors("write", args.to):
+            check_new_folder(args.to)
 
 
 def _card_options(args: ShareArguments) -> CardOptions:

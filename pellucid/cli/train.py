@@ -17,6 +17,7 @@ from pellucid.cli.messages import (
     describe_stop,
     handle_stop_signals,
     print_message,
+    stop_signal,
     termination_signals,
 )
 from pellucid.cli.output_files import RUN_FOLDER_FILES, check_output_folder
@@ -26,6 +27,7 @@ from pellucid.config.task_settings import PAIR_NGRAM_REQUIREMENT, uses_pair_ngra
 from pellucid.config.validation import reject_unused
 from pellucid.dependencies import require_package
 from pellucid.errors import ConfigError, RunError
+from pellucid.files import file_exists
 from pellucid.launched_workers import launched_workers, worker_rank
 from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import CHECKPOINT, MEMBER_PREFIX
@@ -90,6 +92,16 @@ def main(arguments: list[str]) -> int:
         return _serve_updates()
     parser = TrainingFlagParser(TrainArguments, "train", arguments)
     args = parser.parse()
+    try:
+        return _train(parser, args, arguments, started_at)
+    except KeyboardInterrupt as error:  # before the training has begun
+        return _report_stop(args.run, stop_signal(error))
+
+
+def _train(
+    parser: TrainingFlagParser[TrainArguments], args: TrainArguments, arguments: list[str], started_at: float
+) -> int:
+    """Check the arguments, and train; return the exit code."""
     config = config_from_flags(args)
     reject_unused(config)
     if parser.is_flag_given("--training.pair-ngram") and config.training.pair_ngram and not uses_pair_ngram(config):
@@ -128,7 +140,7 @@ def _train_in_workers(args: TrainArguments, arguments: list[str]) -> int:
 
     code = train_in_workers(arguments, args.workers)
     if code - SIGNAL_CODE in termination_signals():  # worker 0 has reported Ctrl-C
-        report_interruption(args.run, code - SIGNAL_CODE)
+        _report_stop(args.run, code - SIGNAL_CODE)
     return code
 
 
@@ -194,7 +206,7 @@ def _train_single(plan: TrainingPlan) -> int:
             if not interrupt.is_training:
                 raise
             is_interrupted = True
-    return report_interruption(args.run, interrupt.signal_number) if is_interrupted else 0
+    return _report_stop(args.run, interrupt.signal_number) if is_interrupted else 0
 
 
 def _report_events(
@@ -263,13 +275,13 @@ def _train_ensemble(plan: TrainingPlan) -> int:
                 is_stopped = worker_event is not None and isinstance(worker_event.event, CallbackInterrupted)
                 if interrupt.requested or is_stopped:
                     events.close()
-                    return report_interruption(args.run, interrupt.signal_number)
+                    return _report_stop(args.run, interrupt.signal_number)
         except KeyboardInterrupt:  # the second Ctrl-C or SIGTERM
-            return report_interruption(args.run, interrupt.signal_number)
+            return _report_stop(args.run, interrupt.signal_number)
         except WorkerDiedError:
             if not interrupt.requested:  # else the signal has reached the processes of the members, too
                 raise
-            return report_interruption(args.run, interrupt.signal_number)
+            return _report_stop(args.run, interrupt.signal_number)
         mean = (
             f"; pellucid evaluate {args.run}/seed-* FILE reports the mean over its seeds" if args.ensemble > 1 else ""
         )
@@ -286,6 +298,20 @@ def _describe_parallel(num_parallel: int, cluster: str) -> str:
     if cluster:
         return f"{f'at most {num_parallel} in parallel ' if num_parallel else ''}on {cluster}"
     return f"{num_parallel} in parallel{'; --jobs 1 trains one at a time' if num_parallel > 1 else ''}"
+
+
+def _report_stop(folder: Path, signal_number: int) -> int:
+    """Print a message on how to resume a run or an ensemble, or that it has no checkpoint; return the exit code."""
+    has_checkpoint = False
+    with suppress(RunError):  # a folder that cannot be entered
+        has_checkpoint = any(file_exists(each / CHECKPOINT) for each in (folder, *folder.glob(f"{MEMBER_PREFIX}*")))
+    if has_checkpoint:
+        return report_interruption(folder, signal_number)
+    print_message(
+        f"{describe_stop(signal_number)} before the first update: {folder} has no checkpoint, and the same command "
+        "trains from the start"
+    )
+    return 128 + signal_number
 
 
 def report_interruption(folder: Path, signal_number: int = signal.SIGINT) -> int:

@@ -67,6 +67,7 @@ from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_alignment import align_trace
+from pellucid.decoding.trace_schema import Origin
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.shapes import Int
 
@@ -190,6 +191,11 @@ class BasePredictor(ABC):
         return 0.0
 
     @property
+    def _origin(self) -> Origin:
+        """Origin of the outputs of a search."""
+        return "search"
+
+    @property
     def lowest_for_unknown(self) -> bool:
         """True if outputs for sources with unknown symbols have the lowest confidence.
 
@@ -257,8 +263,12 @@ class BasePredictor(ABC):
             raise self.unsupported_error("sample_examples")
         self.check_search(1, own_prefixes)
 
-    def _check_scoring(self) -> None:
-        """Check the options of forced decoding before the first source is read; see `check_search`."""
+    def check_scoring(self) -> None:
+        """Check the options of forced decoding before the first source is read.
+
+        Raises:
+            InputError: As in `check_search`.
+        """
         max_output_length(self.config.search, self.vocabularies)  # checks the limits
 
     def no_confidence_reason(self, nbest: int = 1, own_prefixes: bool = False) -> str:
@@ -700,7 +710,7 @@ class BasePredictor(ABC):
                 does not fit its source (tags, positions).
             InputError: As in `predict_examples` otherwise; also if the options request a search tree (`ConfigError`).
         """
-        self._check_scoring()
+        self.check_scoring()
         return self._check_and_decode(self._score_chunk, examples)
 
     def align(self, pairs: Sequence[Example], limits: ChunkLimits = DEFAULT_LIMITS) -> list[Alignment | None]:
@@ -878,6 +888,7 @@ class BasePredictor(ABC):
             attention=output.weights,
             top_symbols=tuple(map(tuple, self._symbol_names(output.top_ids, source).tolist())),
             top_log_probabilities=output.top_log_probabilities,
+            origin="search" if hypothesis is None else self._origin,
             rank=rank,
             search_score=None if is_log_probability or hypothesis is None else hypothesis.score,
             pair_ngram_score=pair_ngram_score,

@@ -30,6 +30,7 @@ from pellucid.decoding.pair_ngram_member import (
     TargetIds,
     propose_outputs,
     rank_by_interpolation,
+    untrained_network_error,
 )
 from pellucid.decoding.preprocessing import (
     ChunkConfig,
@@ -41,6 +42,7 @@ from pellucid.decoding.preprocessing import (
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import END, Trace
+from pellucid.decoding.trace_schema import Origin
 from pellucid.errors import ArgumentError, ConfigError, ConstraintError, DataError, count_noun
 from pellucid.kernels.dispatch import fits_search_kernel
 from pellucid.shapes import Int
@@ -99,7 +101,10 @@ class BaseTransducer(BasePredictor):
 
         Raises:
             InputError: A symbol or a position of the options does not exist, or no output can satisfy the options.
+            RunError: The search leaves the outputs to a network whose training has not reached its first validation.
         """
+        if not self._ranks_with_pair_ngram:
+            self.require_trained_network()
         self._check_constraints(own_prefixes)
         self._check_attention_options()
 
@@ -111,14 +116,42 @@ class BaseTransducer(BasePredictor):
 
         Raises:
             InputError: As in `check_search`; also if the options request a search tree (`ConfigError`).
+            RunError: The training of the network has not reached its first validation.
         """
+        self.require_trained_network()
         self._refuse_lattice("sampling")
         super().check_sampling(own_prefixes)
 
-    def _check_scoring(self) -> None:
-        """Check the options of forced decoding."""
+    def check_scoring(self) -> None:
+        """Check the options of forced decoding.
+
+        Raises:
+            InputError: As in `check_search`; also if the options request a search tree (`ConfigError`).
+            RunError: The training of the network has not reached its first validation.
+        """
+        self.require_trained_network()
         self._refuse_lattice("scoring given targets")
         self._check_attention_options()
+
+    def check_alignment(self) -> None:
+        """Check that the network has attention weights to align pairs by.
+
+        Raises:
+            ConfigError: The network has no attention.
+            RunError: The training of the network has not reached its first validation.
+        """
+        self.require_trained_network()
+        super().check_alignment()
+
+    def require_trained_network(self) -> None:
+        """Check that outputs, scores and attention weights of the network can be used.
+
+        Raises:
+            RunError: The training of the network has not reached its first validation, so that the pair n-gram model
+                predicts alone.
+        """
+        if self.pair_ngram is not None and self.pair_ngram.predicts_alone:
+            raise untrained_network_error(self.name)
 
     def _check_constraints(self, own_prefixes: bool) -> None:
         """Raise `InputError` for constraints and length limits that no output can satisfy, whatever its source is."""
@@ -255,6 +288,11 @@ class BaseTransducer(BasePredictor):
         """
         changes_attention = self.options.attention_options != NO_OPTIONS
         return self.pair_ngram is not None and ranks_with_pair_ngram(self.config.search) and not changes_attention
+
+    @property
+    def _origin(self) -> Origin:
+        """Origin of the outputs of a search: the pair n-gram model alone, if it ranks them alone."""
+        return "pair_ngram" if self.pair_ngram is not None and self.pair_ngram.predicts_alone else "search"
 
     def _rerank_with_pair_ngram(
         self, batch: SourceBatch, hypotheses: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int

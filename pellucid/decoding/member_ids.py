@@ -11,6 +11,7 @@ import numpy as np
 from pellucid.config.settings import Config, has_characters, has_source_features, reads_features
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
+from pellucid.decoding.base_transducer import BaseTransducer
 from pellucid.errors import RunError, quote
 from pellucid.shapes import Int
 
@@ -31,10 +32,11 @@ def check_members_agree(members: Sequence[BasePredictor], names: Sequence[str]) 
     Raises:
         RunError: There is no member; or two differ in their target symbols, task, tokenization (`TOKENIZATION_SETTINGS`
             or subwords), whether they read features or characters, encoder.features, or whether they copy. The message
-            names both.
+            names both. Or the networks of some members, but not of all, have no validation yet.
     """
     if not members:
         raise RunError("an ensemble has one model at least")
+    _check_validations(members, names)
     first = members[0]
     for member, name in zip(members, names, strict=True):
         _check_symbols((first, names[0]), (member, name))
@@ -46,6 +48,23 @@ def check_members_agree(members: Sequence[BasePredictor], names: Sequence[str]) 
                 raise RunError(f"{names[0]} and {name} have different {labels}: members of an ensemble need equal ones")
         if first.vocabularies.pieces != member.vocabularies.pieces:
             raise RunError(f"{names[0]} and {name} have different subwords: members of an ensemble need equal ones")
+
+
+def _check_validations(members: Sequence[BasePredictor], names: Sequence[str]) -> None:
+    """Raise `RunError` if hardly trained networks would take part beside trained ones.
+
+    Where all members are before their first validation, the pair n-gram model predicts alone.
+    """
+    is_untrained = [
+        isinstance(member, BaseTransducer) and member.pair_ngram is not None and member.pair_ngram.predicts_alone
+        for member in members
+    ]
+    if any(is_untrained) and not all(is_untrained):
+        name = names[is_untrained.index(True)]
+        raise RunError(
+            f"{name} cannot be a member of the ensemble yet: its training has not reached a first validation, and its "
+            "network is hardly trained; leave it out, or wait for that validation"
+        )
 
 
 def join_vocabularies(members: Sequence[BasePredictor]) -> Vocabularies:

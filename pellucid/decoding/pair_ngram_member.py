@@ -25,6 +25,7 @@ from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.decoding.preprocessing import SourceBatch
+from pellucid.errors import RunError
 from pellucid.pair_ngram.model import PairNgram, PairOutput
 from pellucid.shapes import Bool, Float, Int
 
@@ -50,6 +51,18 @@ class PairNgramMember(NamedTuple):
     predicts_alone: bool = False
     """Whether outputs keep the order of this model's search, with the weight 1: so before the first validation of a
     training. False, the default, ranks outputs by their scores, which also count alignments outside the beam."""
+
+
+def untrained_network_error(name: str) -> RunError:
+    """Return the error for an operation that needs the network, before the first validation of its training.
+
+    Args:
+        name: Run folder of the network; "" if it has none.
+    """
+    return RunError(
+        f"{name or 'the predictor'} holds no model yet: its training has not reached a first validation; predict and "
+        "evaluate give the outputs of its pair n-gram model until then"
+    )
 
 
 @dataclass(frozen=True, eq=False)

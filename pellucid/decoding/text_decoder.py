@@ -33,12 +33,13 @@ class WordOutput(NamedTuple):
     source: str
     """The word as it was decoded: as in the text, or in lower case."""
     output: str
-    log_probability: float
-    """Log-probability (natural logarithm) by the network; 0 for an entry of the lexicon."""
+    log_probability: float | None
+    """Log-probability (natural logarithm) by the network; 0 for an entry of the lexicon, and None before the first
+    validation of the network."""
     confidence: float | None
     """Estimated probability that the output is correct, 0 to 1; None without a fitted confidence."""
     origin: Origin
-    """ "search", or "lexicon" for an entry of the lexicon."""
+    """ "search", "lexicon" for an entry of the lexicon, or "pair_ngram" before the first validation of the network."""
     is_accepted: bool
     """False if the confidence is below the required one; the word then stays as it is."""
     finished: bool
@@ -268,7 +269,7 @@ class TextDecoder:
         return WordOutput(
             source=trace.text,
             output=trace.output,
-            log_probability=trace.score,
+            log_probability=None if trace.origin == "pair_ngram" else trace.score,
             confidence=trace.confidence,
             origin=trace.origin,
             is_accepted=self.min_confidence is None or reaches_confidence(trace, self.min_confidence),

@@ -120,7 +120,9 @@ class Trace:
     top_log_probabilities: Float[np.ndarray, "T k"]
     """Log-probability of each of them."""
     origin: Origin = "search"
-    """Origin of the output: search, sample, given (only scored), or lexicon (zero attention)."""
+    """Origin of the output: search, sample, given (only scored), lexicon (zero attention), or pair_ngram: ranked by the
+    pair n-gram model alone, because the training of the network has not reached its first validation. The score, the
+    log-probabilities, the candidates and the attention weights are then those of the hardly trained network."""
     rank: int = 1
     """Rank among the outputs of its source, or number of the sample, from 1."""
     probability: float | None = None

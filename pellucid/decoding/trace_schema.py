@@ -36,7 +36,7 @@ MAX_EMPTY_ROWS = 1024
 SCALARS = {str, int, float, bool, type(None)}
 
 NodeStatus = Literal["kept", "ended", "pruned"]
-Origin = Literal["search", "sample", "given", "lexicon"]
+Origin = Literal["search", "sample", "given", "lexicon", "pair_ngram"]
 
 
 class EncodedArray(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ METRIC_LABELS: Mapping[MetricName, str] = {"sequence_error_rate": "WER", "exact_
 """Displayed name of each metric, which is that of the publications: outputs that are single words have a WER."""
 MIN_DEV_PAIRS = 20
 """Minimum size of a reduced validation set."""
+MIN_TEST_SOURCES = 1000
+"""Minimum number of sources of a reduced test set: few enough that decoding them takes seconds."""
 
 
 SPLITS = ("train", "dev", "test")
@@ -120,19 +122,35 @@ class ExperimentTraining(NamedTuple):
 
 
 def change_settings(suite: ExperimentSuite, request: RecipeRequest) -> ExperimentSuite:
-    """Return the suite with the settings of a request, which its introduction then names.
+    """Return the suite with the settings of a request; its introduction names them, and a reduction of the data.
 
     Args:
         suite: The suite of experiments.
-        request: The recipe's request; without settings, the suite is returned unchanged.
+        request: The recipe's request; without settings and a number of samples, the suite is returned unchanged.
     """
-    if not request.settings:
+    if not (request.settings or request.samples):
         return suite
     experiments = [
         experiment._replace(settings=merge_settings(experiment.settings, request.settings))
         for experiment in suite.experiments
     ]
-    return suite._replace(experiments=experiments, introduction=name_changes(suite.introduction, request.settings))
+    introduction = name_changes(suite.introduction, request.settings)
+    if request.samples:
+        introduction = (
+            f"{introduction}\n\nThe data is reduced: training sets of at most {request.samples:,} pairs, validation "
+            f"sets in proportion, and test sets of at most {max_test_sources(request.samples):,} sources. The "
+            "published numbers are those of the whole sets."
+        )
+    return suite._replace(experiments=experiments, introduction=introduction)
+
+
+def max_test_sources(samples: int) -> int:
+    """Return the maximum number of sources of a test set, for a number of training pairs.
+
+    Args:
+        samples: Number of training pairs to which a recipe is reduced.
+    """
+    return max(samples, MIN_TEST_SOURCES)
 
 
 def name_changes(introduction: str, settings: Mapping[str, Any]) -> str:
@@ -287,8 +305,8 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
         data: Data folder of the suite.
         folder: Folder of the written files.
         samples: Number of training pairs, taken from the beginning; 0, or a number of at least all pairs, takes all.
-            The validation set is reduced in proportion by even selection, but not below `MIN_DEV_PAIRS`; the test set
-            is complete.
+            The validation set is reduced in proportion by even selection, but not below `MIN_DEV_PAIRS`; so is the test
+            set, to `max_test_sources`, with all pairs of each of these sources.
 
     Returns:
         The paths, with a description of the reduction and its maximum number of epochs.
@@ -299,18 +317,30 @@ def write_splits(experiment: Experiment, data: Path, folder: Path, samples: int)
     """
     splits = experiment.read_splits(data)
     paths = SplitFiles(folder / "train.tsv", folder / "dev.tsv", folder / "test.tsv" if splits.test else None)
-    train, dev, full_size = splits.train, splits.dev, len(splits.train)
+    train, dev, test, full_size = splits.train, splits.dev, splits.test, len(splits.train)
     if 0 < samples < full_size:
+        test = _reduce_test_set(test, max_test_sources(samples))
         train, dev = train[:samples], sample_evenly(dev, max(round(len(dev) * samples / full_size), MIN_DEV_PAIRS))
         reduction = (
             f"{len(train):,} of {full_size:,} training pairs, {len(dev):,} of {len(splits.dev):,} validation pairs"
         )
+        if len(test) < len(splits.test):
+            reduction = f"{reduction}, {len(test):,} of {len(splits.test):,} test pairs"
         paths = paths._replace(reduction=reduction, max_epochs=float(round(derived_epochs(full_size))))
     make_folder(folder)
-    for path, examples in zip(paths[:3], (train, dev, splits.test), strict=True):
+    for path, examples in zip(paths[:3], (train, dev, test), strict=True):
         if path is not None:
             _write_if_changed(path, "".join(map(_pair_line, examples)))
     return paths
+
+
+def _reduce_test_set(test: Sequence[Example], max_sources: int) -> Sequence[Example]:
+    """Return all pairs of a maximum number of evenly spaced sources, each of which may have several outputs."""
+    sources = list(dict.fromkeys((example.source, example.features) for example in test))
+    if len(sources) <= max_sources:
+        return test
+    kept = {*sample_evenly(sources, max_sources)}
+    return [example for example in test if (example.source, example.features) in kept]
 
 
 def _pair_line(example: Example) -> str:

@@ -497,8 +497,9 @@ def default_size_line(event: ModelBuilt) -> str:
     is_large = event.size == "large"
     rule = f" (from {LARGE_DATA:,} on)" if is_large else ""
     cheaper = "; --size base takes less than half of the time" if is_large else ""
-    pairs = count_noun(event.num_pairs, "training pair")
-    return f"size {event.size}, the default for {pairs}{rule}, with batches of {event.batch_size}{cheaper}"
+    pairs = count_noun(event.num_pairs, "pair" if event.num_held_out else "training pair")
+    held_out = f", of which {event.num_held_out:,} are held out for validation" if event.num_held_out else ""
+    return f"size {event.size}, the default for {pairs}{rule}{held_out}, with batches of {event.batch_size}{cheaper}"
 
 
 def stop_line(event: TrainingStopped, was_finished: bool, size: Size | None = None) -> str:

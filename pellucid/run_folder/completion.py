@@ -35,9 +35,16 @@ class UnfinishedTraining(NamedTuple):
     """Whether only the choice of this weight is missing."""
     validated: bool = True
     """Whether the saved network is that of a validation; before the first one, it is hardly trained."""
+    has_checkpoint: bool = True
+    """Whether the folder has a checkpoint, from which the training is resumed; a copy for prediction has none."""
 
     def __str__(self) -> str:
-        """Return the warning: "run: the training is unfinished (update 120 of 1,000); ...".
+        """Return the warning: "run: the training is unfinished (update 120 of 1,000); ..."."""
+        return f"{self.run}: {self.description}"
+
+    @property
+    def description(self) -> str:
+        """The warning without the run folder.
 
         It names the provisional weight of the pair n-gram model, if there is one; before the first validation, it says
         that the pair n-gram model predicts alone.
@@ -45,8 +52,13 @@ class UnfinishedTraining(NamedTuple):
         if self.made_all_updates:
             end = "the training still runs" if self.running else "the training command chooses it"
             return (
-                f"{self.run}: the weight of the pair n-gram model is not chosen yet, and is {self.pair_ngram_weight:g} "
-                f"until then; {end}"
+                f"the weight of the pair n-gram model is not chosen yet, and is {self.pair_ngram_weight:g} until then; "
+                f"{end}"
+            )
+        if not self.has_checkpoint:
+            return (
+                "the training was unfinished when this model was saved, and the folder has no checkpoint to resume it "
+                "from; the network has no validation, and outputs are those of the pair n-gram model"
             )
         total = "" if self.max_updates is None else f" of {self.max_updates:,}"
         end = "and still runs" if self.running else "the training command resumes it"
@@ -56,7 +68,7 @@ class UnfinishedTraining(NamedTuple):
             weight = "; the network has no validation yet, and outputs are those of the pair n-gram model until then"
         elif self.pair_ngram_weight is not None:
             weight = f"; until its end, the weight of the pair n-gram model is {self.pair_ngram_weight:g}"
-        return f"{self.run}: the training is unfinished (update {self.update:,}{total}){separator}{end}{weight}"
+        return f"the training is unfinished (update {self.update:,}{total}){separator}{end}{weight}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
@@ -88,6 +100,19 @@ def find_unfinished(folder: str | Path) -> list[UnfinishedTraining]:
 
 
 @check_arguments
+def has_unfinished(folder: str | Path) -> bool:
+    """Return whether a run, or a member of an ensemble, has an unfinished training; no log is read.
+
+    Args:
+        folder: Run folder, or folder of an ensemble.
+
+    Raises:
+        RunError: The list of members cannot be read.
+    """
+    return any(_unfinished_progress(run) is not None for run in member_folders(folder))
+
+
+@check_arguments
 def read_final_updates(folder: str | Path) -> FinalUpdates | None:
     """Return the number of updates of a training that has ended.
 
@@ -109,16 +134,13 @@ def read_final_updates(folder: str | Path) -> FinalUpdates | None:
 
 
 def _unfinished_training(run: Path) -> UnfinishedTraining | None:
-    """Return the state of a training without an end; None if it has ended, or if its checkpoint cannot be read."""
-    # Outputs need no checkpoint and no log. A damaged one is reported by the training command.
-    with suppress(RunError):
-        has_checkpoint, model = file_exists(run / CHECKPOINT), _model_state(run)
-        if not has_checkpoint and model.validated:
-            return None
-        progress = read_progress(run / CHECKPOINT) if has_checkpoint else Progress()
-        made_all_updates = bool(progress.finished) and model.validated
-        if made_all_updates and not model.lacks_weight:
-            return None
+    """Return the state of a training without an end; None if it has ended, or if a file cannot be read."""
+    unfinished = _unfinished_progress(run)
+    if unfinished is None:
+        return None
+    has_checkpoint, model, progress = unfinished
+    made_all_updates = bool(progress.finished) and model.validated
+    with suppress(RunError):  # outputs need no log, and the training command reports a damaged one
         log = load_run_log(run)
         started = log.all("started")
         updates = started[-1].get("updates") if started else None
@@ -130,7 +152,20 @@ def _unfinished_training(run: Path) -> UnfinishedTraining | None:
             provisional_weight(model.identity, log) if model.lacks_weight else None,
             made_all_updates,
             model.validated,
+            has_checkpoint,
         )
+    return None
+
+
+def _unfinished_progress(run: Path) -> "_UnfinishedProgress | None":
+    """Return the progress of a training without an end; None if it has ended, or if its checkpoint cannot be read."""
+    with suppress(RunError):  # outputs need no checkpoint, and the training command reports a damaged one
+        has_checkpoint, model = file_exists(run / CHECKPOINT), _model_state(run)
+        if not has_checkpoint and model.validated:
+            return None
+        progress = read_progress(run / CHECKPOINT) if has_checkpoint else Progress()
+        is_finished = bool(progress.finished) and model.validated and not model.lacks_weight
+        return None if is_finished else _UnfinishedProgress(has_checkpoint, model, progress)
     return None
 
 
@@ -145,6 +180,14 @@ class _ModelState(NamedTuple):
     def validated(self) -> bool:
         """True if the model is that of a validation, or if there is none."""
         return self.identity.is_validated
+
+
+class _UnfinishedProgress(NamedTuple):
+    """Checkpoint and model of a training without an end."""
+
+    has_checkpoint: bool
+    model: _ModelState
+    progress: Progress
 
 
 def _model_state(run: Path) -> _ModelState:

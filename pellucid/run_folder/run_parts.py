@@ -13,11 +13,12 @@ from pellucid.config.toml import RESTORE_ADVICE
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.base_transducer import BaseTransducer
-from pellucid.decoding.pair_ngram_member import PairNgramMember
+from pellucid.decoding.pair_ngram_member import PairNgramMember, untrained_network_error
 from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
-from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.advice import RESTORE_OR_REPEAT
+from pellucid.run_folder.completion import has_unfinished
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, has_validated_model, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
@@ -173,7 +174,7 @@ def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -
     record = read_ensemble_record(folder / ENSEMBLE)
     if not record.fingerprint:  # its training is unfinished, or of an earlier version
         has_weight = isinstance(predictor, BaseTransducer) and predictor.pair_ngram_weight > 0
-        if has_weight and not find_unfinished(folder):  # the weights of unfinished members are named with these
+        if has_weight and not has_unfinished(folder):  # the weights of unfinished members are named with these
             warnings.warn(
                 f"{folder}: the weight of the pair n-gram model of the ensemble is not chosen yet, and is the mean of "
                 "its members' weights until then; the training command chooses it",
@@ -240,6 +241,8 @@ def _load_pair_ngram_member(
     """Return the pair n-gram model of a run; None if it has none."""
     folder, path = identity.folder, identity.folder / PAIR_NGRAM
     if not file_exists(path):
+        if not identity.is_validated:
+            raise RunError(f"{path} is missing, and the network of {folder} has no validation yet: {RESTORE_OR_REPEAT}")
         # A folder without a log is a copy for prediction: a training writes the log before the first model.
         if needs_pair_ngram and predictor.config.search.pair_ngram and not file_exists(folder / LOG):
             warnings.warn(
@@ -265,9 +268,8 @@ def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
         folder: Run folder.
         log: Log of the run; None to read it if it is needed.
     """
-    no_validation = f"{folder} holds no model yet: its training has not reached a first validation"
     if file_exists(folder / MODEL):
-        return RunError(f"{no_validation}; predict and evaluate give the outputs of its pair n-gram model until then")
+        return untrained_network_error(str(folder))
     progress = None
     if file_exists(folder / CHECKPOINT):
         with suppress(RunError):  # a damaged checkpoint: the log tells whether there was a model
@@ -278,7 +280,7 @@ def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
         )
     never_validated = progress is not None and progress.best is None  # the log may be ahead of the checkpoint
     if never_validated or not (log or load_run_log(folder)).first("validated"):
-        return RunError(no_validation)
+        return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     advice = "restore the file"
     if not file_exists(folder / CHECKPOINT):
         advice += ", or give the training command again; it trains from the start"

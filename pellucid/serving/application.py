@@ -19,6 +19,7 @@ from pellucid.errors import InputError, quote, suggest
 from pellucid.http_requests import read_json
 from pellucid.serving.access import AccessMiddleware, AccessRules, error_response
 from pellucid.serving.batch_queue import QueueFullError
+from pellucid.serving.decoding_worker import OperationError
 from pellucid.serving.index_page import index_page
 from pellucid.serving.metrics import Labels, ServiceMetrics
 from pellucid.serving.model_service import ModelService, WorkerFailedError
@@ -216,6 +217,7 @@ def create_app(service: PredictionService, rules: AccessRules) -> Starlette:
         exception_handlers={
             HTTPException: _handle_http_error,
             QueueFullError: _handle_full_queue,
+            OperationError: _handle_unsupported,
             InputError: _handle_input_error,
             WorkerFailedError: _handle_worker_error,
             RequestAbandonedError: _handle_abandoned,
@@ -335,6 +337,11 @@ async def _handle_full_queue(request: Request, error: Exception) -> Response:
 async def _handle_input_error(request: Request, error: Exception) -> Response:
     """Respond to a user error."""
     return _error(request, 400, str(error))
+
+
+async def _handle_unsupported(request: Request, error: Exception) -> Response:
+    """Respond to an operation that the model does not support yet."""
+    return _error(request, 409, str(error))
 
 
 async def _handle_worker_error(request: Request, error: Exception) -> Response:

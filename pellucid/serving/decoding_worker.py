@@ -19,10 +19,11 @@ import msgspec
 from pellucid.alignment.types import ChunkLimits
 from pellucid.data.examples import Example, pair_error
 from pellucid.data.tokenizers import Tokenizer
+from pellucid.decoding.base_transducer import BaseTransducer
 from pellucid.decoding.preprocessing import tokenize_source
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json, finite_log_probability
-from pellucid.errors import DataError, InputError
+from pellucid.errors import DataError, InputError, RunError
 from pellucid.serving.schema import (
     AlignmentResult,
     AlignRequest,
@@ -48,12 +49,18 @@ if TYPE_CHECKING:
 Row = SourceRow | PairRow
 ROW_NUMBER = re.compile(r"\b(source|target|pair) 1\b")
 """Name of the only row in messages about it."""
+NETWORK_OPERATIONS = ("score", "attention", "align")
+"""Operations whose results are those of the network, whatever ranks the outputs."""
 REQUIRED_SOURCE = ("score", "align", "classify")
 """Operations that have no result for an empty source."""
 
 
 class OptionsError(InputError):
     """An option of a request that its model does not support."""
+
+
+class OperationError(OptionsError):
+    """An operation that its model does not support, because it needs the network before its first validation."""
 
 
 @dataclass(frozen=True)
@@ -200,8 +207,14 @@ def apply_options(predictor: "Predictor", operation: OperationName, options: Dec
 
     Raises:
         OptionsError: The model does not support an option.
+        OperationError: The operation needs a network whose training has not reached its first validation.
     """
     name: str = operation
+    if operation in NETWORK_OPERATIONS and isinstance(predictor, BaseTransducer):
+        try:
+            predictor.require_trained_network()
+        except RunError as error:
+            raise OperationError(f"{operation}: {error}") from error
     try:
         if isinstance(options, PredictRequest | NBestRequest) and options.beam_size is not None:
             name = "beam_size"
@@ -275,7 +288,7 @@ def _prediction(trace: Trace) -> Prediction:
     """Return an output."""
     return Prediction(
         output=trace.output,
-        score=finite_log_probability(trace.score),
+        score=None if trace.origin == "pair_ngram" else finite_log_probability(trace.score),
         finished=trace.finished,
         probability=trace.probability,
         confidence=trace.confidence,

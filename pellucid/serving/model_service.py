@@ -334,7 +334,9 @@ class ModelService:
         with suppress(RunError):  # the folder is being replaced; the next reload reports it
             for unfinished in await asyncio.to_thread(find_unfinished, self.folder):
                 if not unfinished.validated:
-                    LOGGER.warning("%s: %s", self.name, unfinished)
+                    is_member = Path(unfinished.run) != self.folder
+                    member = f"{Path(unfinished.run).name}: " if is_member else ""
+                    LOGGER.warning("%s: %s%s", self.name, member, unfinished.description)
 
     async def _close_old_workers(self) -> None:
         """End the workers of an earlier model after their batch."""

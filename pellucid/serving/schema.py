@@ -100,10 +100,12 @@ class RowError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """An output, with the log-probability that the model gives to it."""
+    """An output, with the log-probability that the network gives to it."""
 
     output: str
-    score: float
+    score: float | None
+    """Log-probability of the output by the network; null before the first validation of its training, when the pair
+    n-gram model ranks the outputs alone."""
     finished: bool
     """False if the output was cut at the maximum length."""
     probability: float | None = None

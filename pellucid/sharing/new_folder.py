@@ -7,7 +7,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pellucid.errors import RunError
-from pellucid.files import file_exists, sync_folder, temporary_path, wrap_os_errors
+from pellucid.files import file_exists, is_writable, sync_folder, temporary_path, wrap_os_errors
+
+
+def check_new_folder(folder: Path) -> None:
+    """Check that a folder is missing, or empty and writable.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        RunError: The folder is not empty, or no file can be created in it.
+    """
+    if not file_exists(folder):
+        return
+    if not folder.is_dir() or any(folder.iterdir()):
+        raise RunError(f"{folder} exists and is not an empty folder; name a new one")
+    if not is_writable(folder):  # the folder above it may allow to replace it
+        raise RunError(
+            f"{folder} is an empty folder, but it is not writable; name another one, or allow to write there"
+        )
 
 
 @contextmanager
@@ -15,7 +34,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder that gets its name at the end of the block; an error in the block removes it.
 
     Args:
-        folder: The final folder, which must be missing or empty.
+        folder: The final folder, which must be missing, or empty and writable.
 
     Yields:
         The temporary folder, beside the final one.
@@ -24,8 +43,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
         RunError: The folder is not empty, or cannot be written.
     """
     with wrap_os_errors("write", folder):
-        if file_exists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-            raise RunError(f"{folder} exists and is not an empty folder; name a new one")
+        check_new_folder(folder)
         target = folder.resolve()
         staging = temporary_path(target)
         staging.mkdir(parents=True)

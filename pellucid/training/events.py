@@ -172,6 +172,8 @@ class ModelBuilt(NamedTuple):
     """True if the training has reached its end before: it is not continued."""
     num_pairs: int = 0
     """Number of training pairs by which a default size is chosen, those that are held out for validation included."""
+    num_held_out: int = 0
+    """Number of these that are held out for validation."""
     batch_size: str = ""
     """Size of a batch with its unit, such as "32 examples"."""
 

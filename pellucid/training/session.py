@@ -84,6 +84,7 @@ from pellucid.training.run_folder_writer import (
     fit_run_pair_ngram,
 )
 from pellucid.training.training_data import (
+    PairCounts,
     TrainingData,
     TrainingInputs,
     count_pairs,
@@ -218,8 +219,8 @@ def _yield_events(
         corpus, validation_file = encode_training_data(training_data, config, known), training_data.validation_file
         validation_lines = training_data.validation_lines
         del training_data  # frees the texts of a large file; training needs only the ids
-        num_pairs = count_pairs(files, reads)
-        contents = TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial, num_pairs)
+        counts = count_pairs(files, reads)
+        contents = TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial, counts)
         with _explain_other_data(folder, reads, is_mapped and prepared_folder(files) is None):
             state, fingerprint, log, model_built = _open_training(lock, config, contents)
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
@@ -312,8 +313,8 @@ class TrainingContents(NamedTuple):
     """Number of the last training examples that are earlier pairs, of which each epoch draws some."""
     initial: InitialRun | None
     """Run from which the training begins; None for a random network, and if it is resumed."""
-    num_pairs: int
-    """Number of training pairs, those that are held out for validation included."""
+    counts: PairCounts
+    """Numbers of the pairs of the training file."""
 
 
 def _load_initial_run(config: Config, folder: Path) -> InitialRun | None:
@@ -409,7 +410,9 @@ def _open_training(
     model_built = ModelBuilt(
         *(folder, config.size, parameter_count(network), vocabularies, resumed, compiles),
         *(coverage, warnings, initialized, is_finished),
-        *(contents.num_pairs, f"{state.batch_size:,} {config.training.batch_type}"),
+        num_pairs=contents.counts.all_pairs,
+        num_held_out=contents.counts.held_out,
+        batch_size=f"{state.batch_size:,} {config.training.batch_type}",
     )
     return state, fingerprint, log, model_built
 

@@ -248,17 +248,27 @@ def read_prepared_data(folder: Path, config: Config) -> TrainingData:
     )
 
 
-def count_pairs(files: TrainingInputs, reads: Sequence[FileRead]) -> int:
-    """Return the number of training pairs by which a default size is chosen.
+class PairCounts(NamedTuple):
+    """Numbers of the pairs of a training file."""
 
-    Pairs that are held out for validation are a part of them, except in prepared data.
+    all_pairs: int
+    """Number of pairs by which a default size is chosen, those that are held out for validation included."""
+    held_out: int
+    """Number of those that are held out for validation."""
+
+
+def count_pairs(files: TrainingInputs, reads: Sequence[FileRead]) -> PairCounts:
+    """Return the number of training pairs by which a default size is chosen, and of those that are held out.
+
+    Pairs that prepared data hold out are counted in neither.
 
     Args:
         files: Training and validation data.
         reads: Events of the training and the validation set.
     """
-    is_held_out = files.valid is None and prepared_folder(files) is None
-    return sum(read.examples for read in (reads if is_held_out else reads[:1]))
+    holds_out = files.valid is None and prepared_folder(files) is None
+    held_out = sum(read.examples for read in reads[1:]) if holds_out else 0
+    return PairCounts(reads[0].examples + held_out, held_out)
 
 
 def read_training_data(

@@ -80,7 +80,7 @@ export interface Trace {
   attention: number[][] | EncodedArray;
   top: [string, number][][];
   rank: number;
-  origin: "given" | "lexicon" | "sample" | "search";
+  origin: "given" | "lexicon" | "pair_ngram" | "sample" | "search";
   probability: number | null;
   search_score: number | null;
   pair_ngram_score: number | null;
