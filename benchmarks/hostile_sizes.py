@@ -687,7 +687,7 @@ CASES: dict[str, HostileInput] = {
         plain_file("bad.tsv.gz", lambda: gzip.compress(b"a\n" * 33_000_000)), "read_pairs", 512
     ),
     "gzip, 16 million short pairs": HostileInput(
-        plain_file("pairs.tsv.gz", lambda: gzip.compress(b"a\tb\n" * 16_000_000)), "read_pairs", 4500
+        plain_file("pairs.tsv.gz", lambda: gzip.compress(b"a\tb\n" * 16_000_000)), "read_pairs", 4500, 180.0
     ),
     "Parquet, pages of 2 GB": HostileInput(
         parquet_bomb({"compression": "zstd", "use_dictionary": False, "data_page_size": 2**31 - 1}, 10**6, 1900),

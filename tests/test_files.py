@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pellucid import files
+from pellucid.data.vocabulary import Vocabularies
 from pellucid.errors import DataError, InputError, RunError
 from pellucid.files import (
     BLOCK_SIZE,
@@ -492,6 +493,17 @@ def test_files_that_belong_together_are_written_all_or_none(tmp_path: Path, monk
     with pytest.raises(RunError, match="no space left on device"):
         write_together({tmp_path / name: b"new" for name in names}, mark=tmp_path / "settings")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(names, b"old")
+
+
+def test_json_of_another_struct_takes_no_memory() -> None:
+    """Regression test: all values were parsed before the first unknown field was refused."""
+    content = b'{"x": [' + b"[]," * 100_000 + b"[]]}"
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="unknown field `x`"):
+        decode_json(content, Vocabularies)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < len(content)
 
 
 def test_json_is_parsed_before_its_struct_takes_memory() -> None:
