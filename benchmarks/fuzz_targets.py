@@ -1083,6 +1083,8 @@ def check_prefixes(content: bytes, folder: Path) -> str:
     return f"{min(len(texts), 3)}"
 
 
+MAX_DECODED_ROWS = 500
+"""Maximum number of rows of a table that are decoded."""
 WORD_PATTERNS = (None, r"\w+", r"[^ ]+")
 
 
@@ -1126,6 +1128,8 @@ def check_fill(content: bytes, folder: Path) -> str:
         rows = table.pop_rows(len(items))
     except InputError as error:
         return describe_refusal(error)
+    if len(items) > MAX_DECODED_ROWS:  # the time of more rows is that of decoding them
+        return "many rows"
     traces = seed_model().predict_examples(items)
     text = table.header_row()
     for row, trace in zip(rows, traces, strict=True):

@@ -118,6 +118,17 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
         map_corpus(tmp_path, "key", has_features=False)
 
 
+def test_messages_of_another_kind_are_refused(tmp_path: Path) -> None:
+    """Regression test: pyarrow read a schema from a message without a kind, which ended the process."""
+    path = tmp_path / "corpus.arrow"
+    write_corpus(path, make_corpus(make_copy_examples(5, seed=1)))
+    content, places = path.read_bytes(), b"\x06\x00\x05\x00\x08\x00"  # of the version, kind and header in a message
+    start = content.index(places)
+    path.write_bytes(content[: start + 3] + b"\x01" + content[start + 4 :])
+    with pytest.raises(CorpusError, match="it is damaged, or not a corpus"):
+        map_corpus(path, "key", has_features=False)
+
+
 def test_truncation_and_flipped_bits_are_detected(tmp_path: Path) -> None:
     """The file is refused unless the changed byte is Arrow padding, which is not read."""
     corpus, path, generator = make_corpus(make_copy_examples(20, seed=1)), tmp_path / "corpus.arrow", random.Random(1)

@@ -248,14 +248,14 @@ def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
             content = pyarrow.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         reader = pyarrow.ipc.open_file(content)
         messages = pyarrow.ipc.MessageReader.open_stream(content.slice(MAGIC_SIZE))
-        schema = pyarrow.ipc.read_schema(messages.read_next_message())
+        schema = pyarrow.ipc.read_schema(_next_message(messages, "schema"))
         if reader.num_record_batches != 1 or not reader.schema.equals(schema, check_metadata=True):
             raise CorpusError("it is damaged, or not a corpus")
         encoded_metadata = schema.metadata[METADATA]
         metadata = msgspec.convert(parse_json(encoded_metadata), _CorpusMetadata)
         if metadata.key != key:  # before any large array is read
             raise CorpusError("it was built from other files or settings, or with another version of Unicode")
-        message = messages.read_next_message()
+        message = _next_message(messages, "record batch")
         if _is_compressed(message.metadata.to_pybytes()):  # its arrays would need more memory than the file
             raise CorpusError("it is compressed")
         batch = pyarrow.ipc.read_record_batch(message, schema)
@@ -271,6 +271,14 @@ def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
     if not is_intact or not _has_valid_ids(encoded, counts):
         raise CorpusError("it is damaged")
     return EncodedCorpus(metadata.key, metadata.found, metadata.vocabularies, encoded)
+
+
+def _next_message(messages: Any, kind: str) -> Any:  # noqa: ANN401 (reader and message of pyarrow)
+    """Return the next message of an Arrow file; raise `ValueError` for another kind, which would end the process."""
+    message = messages.read_next_message()
+    if message.type != kind:
+        raise ValueError(f"not a {kind}")
+    return message
 
 
 def _is_compressed(metadata: bytes) -> bool:
