@@ -375,7 +375,7 @@ def test_scores_are_printed_though_the_files_cannot_be_written(
         raise RunError(f"cannot write {path}: no space left on device")
 
     monkeypatch.setattr(reports, "write_report", fail)
-    monkeypatch.setattr(evaluate_command, "write_text", fail)
+    monkeypatch.setattr(evaluate_command, "open_atomic", fail)
     page, errors = tmp_path / "a.html", tmp_path / "a.csv"
     arguments = [digits_run().run, write_pairs_file(), "--html", page, "--errors", errors, "--json"]
     assert evaluate_command.main(list(map(str, arguments))) == 2

@@ -125,7 +125,7 @@ def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed:
 
     Rows are resampled independently. If several rows have the same source, they have the same output, and their
     outcomes depend on each other: intervals and p-values are then approximate, and can be too small or too great. Merge
-    the targets of a source into one example (`merge_references`) to compare by source.
+    the targets of a source into one example with several references to compare by source.
 
     Args:
         a: Outcome tables of run A, one for each group.
