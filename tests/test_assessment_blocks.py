@@ -12,6 +12,7 @@ from test_assessment import ROWS, build_assessment, decoded_examples, tokenizers
 
 from pellucid.data.examples import Example
 from pellucid.decoding.trace import END
+from pellucid.evaluation import metrics
 from pellucid.evaluation.assessment import (
     Assessment,
     AssessmentBuilder,
@@ -83,6 +84,16 @@ def test_without_lists_no_output_is_kept() -> None:
     assert not run.outputs and run.evaluation == build_assessment(ROWS).evaluation
 
 
+def test_rows_that_are_counted_in_blocks_equal_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = np.random.default_rng(1).integers(0, 4, size=(100, 3)).astype(np.int32)
+    rows, counts = np.unique(table, axis=0, return_counts=True)
+    for size in (1000, 7):
+        monkeypatch.setattr(metrics, "BLOCK_ROWS", size)
+        actual_rows, actual_counts = metrics.count_distinct_rows(table)
+        np.testing.assert_array_equal(actual_rows, rows)
+        np.testing.assert_array_equal(actual_counts, counts)
+
+
 def test_memory_of_an_example_is_bounded() -> None:
     """Regression test: traces with their attention, examples and scored symbols were kept, 5 KB for each example."""
     trace = make_diagonal_trace(tuple("abcdefgh"), (*"abcdefgx", END))
@@ -101,6 +112,7 @@ def test_memory_of_an_example_is_bounded() -> None:
         assert len(builder.counts) == 500 * num_blocks
         return after - before
 
+    measure(1)  # imports and caches
     assert (measure(12) - measure(4)) / (8 * 500) < MAX_BYTES
     assert assess_outputs("run", block, tokenizers(), tokenizers(), ERROR_RATE_METRICS).counts.best.num_wrong == 500
     assert np.isfinite(trace.score)

@@ -190,10 +190,11 @@ def _running_accuracy(scores: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " 
 
     Outputs with equal scores each count as their mean, the expected value over their possible orders.
     """
-    _, inverse, counts = np.unique(-scores, return_inverse=True, return_counts=True)
-    means = np.bincount(inverse, weights=hits) / counts
-    running: Float[np.ndarray, " n"] = np.cumsum(means[inverse]) / np.arange(1, len(hits) + 1)
-    return running.clip(0.0, 1.0)
+    numbers = np.cumsum(np.concatenate([[False], scores[1:] != scores[:-1]]))  # of the distinct scores, in their order
+    means = np.bincount(numbers, weights=hits) / np.bincount(numbers)
+    running: Float[np.ndarray, " n"] = np.cumsum(means[numbers])
+    running /= np.arange(1, len(hits) + 1)
+    return running.clip(0.0, 1.0, out=running)
 
 
 def _coverage_point(

@@ -22,6 +22,8 @@ Z95 = 1.959963984540054
 """Quantile 0.975 of the standard normal distribution: 95 % of the mass lies within this many standard deviations."""
 
 RESAMPLES = 1000
+BLOCK_ROWS = 2**18
+"""Number of rows that are sorted at a time."""
 CHUNK_COUNTS = 2**20
 """Maximum number of multiplicities that are drawn at a time; more distinct rows are drawn one resample at a time."""
 Count = Annotated[int, Meta(ge=0, le=2**31)]
@@ -155,12 +157,30 @@ def resample_sums(
         ArgumentError: There is no row, or an argument has the wrong type.
     """
     check_not_empty("table", table, "row")
-    rows, counts = np.unique(table, axis=0, return_counts=True)
+    rows, counts = count_distinct_rows(table)
     total = int(counts.sum())
     # One call draws many resamples, as many as fit in the memory of a chunk; the numbers drawn do not depend on it.
     chunk = max(1, CHUNK_COUNTS // len(rows))
     sizes = [min(chunk, RESAMPLES - first) for first in range(0, RESAMPLES, chunk)]
     return np.concatenate([generator.multinomial(total, counts / total, size=size) @ rows for size in sizes])
+
+
+def count_distinct_rows(table: Int[np.ndarray, "n c"]) -> tuple[Int[np.ndarray, "m c"], Int[np.ndarray, " m"]]:
+    """Return the distinct rows of a table, sorted, and how often each occurs.
+
+    Rows are sorted in blocks, so that memory does not grow with their number, but with that of the distinct ones.
+
+    Args:
+        table: Counts, shape (n, c).
+    """
+    blocks = [table[first : first + BLOCK_ROWS] for first in range(0, max(1, len(table)), BLOCK_ROWS)]
+    parts = [np.unique(block, axis=0, return_counts=True) for block in blocks]
+    if len(parts) == 1:
+        return parts[0]
+    rows, places = np.unique(np.concatenate([part for part, _ in parts]), axis=0, return_inverse=True)
+    counts = np.zeros(len(rows), np.int64)
+    np.add.at(counts, places.ravel(), np.concatenate([part_counts for _, part_counts in parts]))
+    return rows, counts
 
 
 @check_arguments
