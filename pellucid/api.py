@@ -22,8 +22,8 @@ from pellucid.config.toml import build_config, overlay_settings, override_settin
 from pellucid.config.validation import reject_unused
 from pellucid.data.examples import (
     Example,
-    ExampleFile,
     InputFormat,
+    describe_pair_files,
     pair_config,
     parse_table_pairs,
     parse_table_sources,
@@ -48,22 +48,22 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, ConfigError, DataError, InputError, RunError
+from pellucid.evaluation.evaluation_pairs import EvaluationPairs, ReportNote
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.run_evaluation import (
     EvaluatedFile,
     EvaluationOptions,
-    ReportNote,
     RunComparisons,
     RunEvaluation,
     add_provenance,
     check_evaluation,
+    choose_custom_metrics,
     compare_evaluations,
     describe_evaluated_file,
     evaluate_predictors,
     evaluation_data_config,
-    group_examples,
-    read_evaluation_pairs,
+    read_evaluation_blocks,
     with_custom_metrics,
 )
 from pellucid.run_folder.completion import FinalUpdates, UnfinishedTraining, find_unfinished, read_final_updates
@@ -580,12 +580,12 @@ def _evaluate(
     for predictor in predictors:
         check_evaluation(predictor, chosen.texts, chosen.multi_reference, str)
     notes = list[str]()
-    reading, groups, files = _read_evaluated(predictors[0].config.data, pairs, chosen, notes.append)
-    grouped = group_examples(reading, groups, chosen.multi_reference, notes.append, str)
+    evaluated, files = _read_evaluated(predictors[0].config.data, pairs, chosen, notes.append)
+    metrics = choose_custom_metrics([each.config for each in predictors], chosen.metrics, notes.append)
     names = [predictor.name or f"model {number}" for number, predictor in enumerate(predictors, 1)]
     names = names if len(set(names)) == len(names) else [f"{name} ({n})" for n, name in enumerate(names, 1)]
 
-    def decode(predictor: Predictor, examples: Sequence[Example]) -> list[list[Trace]]:
+    def decode(predictor: Predictor, examined: EvaluationPairs) -> Iterator[list[list[Trace]]]:
         def decode_chunk(chunk: Sequence[Example], first: int) -> list[list[Trace]]:
             if chosen.sampling is not None:
                 return predictor.sample_examples(chunk, chosen.sampling, first)
@@ -593,12 +593,12 @@ def _evaluate(
                 return predictor.nbest_examples(chunk, chosen.nbest)
             return [[trace] for trace in predictor.predict_examples(chunk)]
 
-        return decode_in_chunks(decode_chunk, examples)
+        return decode_in_chunks(decode_chunk, examined.example_chunks())
 
     outputs_per_source = 0 if chosen.sampling is not None else chosen.nbest or 1
     named = list(zip(names, predictors, strict=True))
-    evaluations = evaluate_predictors(named, reading, grouped, decode, chosen.texts, outputs_per_source)
-    evaluations = with_custom_metrics(evaluations, chosen.metrics, notes.append)
+    evaluations = evaluate_predictors(named, evaluated, decode, chosen.texts, outputs_per_source)
+    evaluations = with_custom_metrics(evaluations, metrics)
     remarks = tuple(note.removeprefix("note: ") for note in notes)
     recorded = add_provenance(evaluations, files, chosen.nbest, chosen.sampling, chosen.multi_reference)
     return [
@@ -627,22 +627,28 @@ def _read_final_updates(run: Model) -> FinalUpdates | None:
 
 def _read_evaluated(
     trained: DataConfig, pairs: Pairs, options: EvaluationOptions, report: ReportNote
-) -> tuple[ExampleFile, list[str], tuple[EvaluatedFile, ...]]:
-    """Return the pairs of an evaluation, the group of each, and the record of their file; no record of a table."""
+) -> tuple[EvaluationPairs, tuple[EvaluatedFile, ...]]:
+    """Return the pairs of an evaluation, and the record of their file; no record of a table."""
     data = msgspec.structs.replace(trained, group_column=options.group, on_bad_line=options.on_bad_line)
     source, target = _read_argument("pairs", pairs, "", pair_config(data))
     try:
         if isinstance(source, InMemoryTable):
+            evaluated = EvaluationPairs(options.multi_reference, source.name)
             reading, groups = read_table_examples(source, pair_config(data))
-            return reading, groups or [""] * len(reading.examples), ()
+            evaluated.add(reading, groups or [""] * len(reading.examples))
+            evaluated.arrange(report, str)
+            return evaluated, ()
         if options.group and target is not None:
             raise ArgumentError("options.group: expected pairs with columns, got two parallel files")
         file_data = msgspec.structs.replace(trained, on_bad_line=options.on_bad_line)
         if target is None:
             file_data = pair_file_config(source, file_data)
         file_data = evaluation_data_config(file_data, source, "auto")
-        reading, groups = read_evaluation_pairs(source, target, file_data, options.group, report)
-        return reading, groups, (describe_evaluated_file(source, target, reading, str(source)),)
+        evaluated = EvaluationPairs(options.multi_reference, describe_pair_files(source, target))
+        for block, groups in read_evaluation_blocks(source, target, file_data, options.group, report):
+            evaluated.add(block, groups)
+        evaluated.arrange(report, str)
+        return evaluated, (describe_evaluated_file(source, target, evaluated.num_rows, str(source)),)
     except InputError as error:
         lines = (str(line).replace("--group-column, data.group_column", "group") for line in error.args)
         raise type(error)(*(line.replace("data.group_column", "group") for line in lines)) from error

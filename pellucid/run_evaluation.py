@@ -4,16 +4,15 @@
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from pellucid.argument_checks import CheckedFields
-from pellucid.config.settings import Config, DataConfig, Format, Width
+from pellucid.config.settings import Config, DataConfig, Format, MetricName, Width
 from pellucid.config.task_settings import check_equal_tasks, get_task_settings, uses_pair_ngram
 from pellucid.config.training_types import METRIC_TYPES, is_custom_metric
 from pellucid.data.examples import (
@@ -21,12 +20,11 @@ from pellucid.data.examples import (
     ExampleFile,
     describe_used_columns,
     is_header_unknown,
-    read_examples,
-    read_grouped_examples,
+    read_example_blocks,
+    read_grouped_blocks,
 )
-from pellucid.data.headers import header_note
+from pellucid.data.headers import MAX_LINES, header_note
 from pellucid.data.readers import BadLine, has_known_suffix
-from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling_config import SamplingConfig
@@ -35,35 +33,34 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ArgumentError, ConfigError, quote
 from pellucid.evaluation.assessment import (
     Assessment,
+    AssessmentBuilder,
     ComparedAssessment,
     DecodedExamples,
     GroupComparison,
     SeedRates,
-    assess_outputs,
     compare_groups,
     compare_runs,
     join_assessments,
-    merge_references,
+    keep_listed,
     rates_over_seeds,
 )
 from pellucid.evaluation.custom_metrics import build_metric
+from pellucid.evaluation.evaluation_pairs import EvaluationPairs, OptionName, ReportNote
+from pellucid.evaluation.output_counts import AssessedOutput
 from pellucid.evaluation.risk_control import MAX_ERRORS, accepted_outputs
 from pellucid.files import digest_file
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.reporting.tables import exclusively_right
 from pellucid.run_folder.completion import FinalUpdates, UnfinishedTraining
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 
 MAX_LISTED_ERRORS = 10
 """Default number of listed errors."""
-ReportNote = Callable[[str], None]
-"""Function that receives notes for the user."""
-Decode = Callable[[Predictor, Sequence[Example]], list[list[Trace]]]
-"""Function that returns the outputs of each example, best first."""
-OptionName = Callable[[str], str]
-"""Function that returns the name of an option as the user writes it: "texts", or "--texts" on the command line."""
+BLOCK_EXAMPLES = 4096
+"""Number of examples of a file that are read together; more than the lines that show whether there is a header."""
+Decode = Callable[[Predictor, EvaluationPairs], Iterator[list[list[Trace]]]]
+"""Function that yields the outputs of each example, best first, for each of the chunks of the pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,9 +227,9 @@ class RunComparisons(NamedTuple):
                 ("a_right_b_wrong", first.assessment, other),
                 ("b_right_a_wrong", other, first.assessment),
             ):
-                rows = exclusively_right(one, opponent)[:max_errors]
+                rows = one.exclusively_right(opponent)[:max_errors]
                 record[key] = [
-                    {**opponent.error_record(index), "right_output": one.traces[index].output} for index in rows
+                    {**opponent.error_record(index), "right_output": one.outputs[index].trace.output} for index in rows
                 ]
             pairs.append(record)
         names = {evaluation.assessment.name: evaluation.name for evaluation in self.evaluations}
@@ -294,18 +291,17 @@ def _differs_in_seed(one: Config, other: Config) -> bool:
     return one.seed != other.seed and msgspec.structs.replace(one, seed=other.seed, threads=other.threads) == other
 
 
-def describe_evaluated_file(path: Path, target: Path | None, reading: ExampleFile, name: str) -> EvaluatedFile:
+def describe_evaluated_file(path: Path, target: Path | None, rows: int, name: str) -> EvaluatedFile:
     """Return the record of a file of pairs, or of sources and targets.
 
     Args:
         path: File of pairs, or of sources.
         target: File of targets; None if `path` holds pairs.
-        reading: What was read.
+        rows: Number of rows that were read.
         name: Name of the first file in the record.
     """
     digests = [None if each is None else digest_file(each) for each in (path, target)]
     checksum, target_checksum = (None if digest is None else digest.sha256 for digest in digests)
-    rows = len(reading.examples) + len(reading.bad_lines) + reading.num_blank_lines
     return EvaluatedFile(name, checksum, rows, None if target is None else str(target), target_checksum)
 
 
@@ -384,88 +380,36 @@ def evaluation_data_config(data: DataConfig, path: Path, input_format: Format) -
     return msgspec.structs.replace(data, input_format=input_format)
 
 
-def read_evaluation_pairs(
+def read_evaluation_blocks(
     path: Path, target: Path | None, data: DataConfig, group: str, report: ReportNote, name: str = ""
-) -> tuple[ExampleFile, list[str]]:
-    """Read the pairs of a file, with the group of each.
+) -> Iterator[tuple[ExampleFile, list[str]]]:
+    """Read the pairs of a file in blocks, with the group of each.
 
     Args:
         path: File of pairs, or of sources.
         target: File of targets; None if `path` holds pairs.
         data: Data settings of the file (`evaluation_data_config`).
         group: Column of the groups; empty for none.
-        report: Function that receives notes about the first line and unused columns.
+        report: Function that receives notes about the first line and unused columns, when all pairs are read.
         name: Name of the file in notes; its path by default.
 
-    Returns:
-        The examples, and the group of each, "" without groups.
+    Yields:
+        The examples of the next lines, and the group of each, "" without groups.
 
     Raises:
-        InputError: As in `read_examples` and `read_grouped_examples`, or the pairs are two files, which have no groups.
+        InputError: As in `read_example_blocks` and `read_grouped_blocks`.
     """
     if group:
-        return read_grouped_examples(path, data, group)
-    reading = read_examples(path, data, target)
-    if is_header_unknown(path, data, target) and (note := header_note(reading.examples)):
+        yield from read_grouped_blocks(path, data, group, BLOCK_EXAMPLES)
+        return
+    first = list[Example]()
+    for block in read_example_blocks(path, data, BLOCK_EXAMPLES, target):
+        first += block.examples[: 1 + MAX_LINES - len(first)]
+        yield block, [""] * len(block.examples)
+    if is_header_unknown(path, data, target) and (note := header_note(first)):
         report(f"note: {name or path}: {note}")
     if target is None and (ignored := describe_used_columns(path, data)):
         report(f"note: {name or path}: {ignored}")
-    return reading, [""] * len(reading.examples)
-
-
-def group_examples(
-    reading: ExampleFile,
-    groups: Sequence[str],
-    multi_reference: bool,
-    report: ReportNote,
-    option: OptionName,
-    ids: Mapping[int, str] = MappingProxyType({}),
-) -> DecodedExamples:
-    """Return examples with their references, without outputs.
-
-    Examples of one group follow each other; groups have the order of their first examples. Of merged pairs, the line
-    and the id are those of the first.
-
-    Args:
-        reading: The examples.
-        groups: Group of each example.
-        multi_reference: Whether pairs with the same source and features are merged.
-        report: Function that receives a note about sources with several targets.
-        option: Function that returns the name of an option in the note.
-        ids: Identifier of the rows of the file, by line number; empty by default.
-    """
-    by_group: dict[str, list[tuple[Example, int]]] = {}
-    for example, line, group in zip(reading.examples, reading.line_numbers, groups, strict=True):
-        by_group.setdefault(group, []).append((example, line))
-    if not multi_reference:
-        _note_several_targets(reading.examples, report, option)
-    grouped, lines = DecodedExamples([], [], [], []), list[int]()
-    for group, numbered in by_group.items():
-        if multi_reference:
-            merged = merge_references([example for example, _ in numbered])
-            first_lines: dict[tuple[str, str], int] = {}
-            for example, line in numbered:
-                first_lines.setdefault((example.source, example.features), line)
-            lines.extend(first_lines.values())
-        else:
-            merged = [(example, (example.target,)) for example, _ in numbered]
-            lines.extend(line for _, line in numbered)
-        grouped.examples.extend(example for example, _ in merged)
-        grouped.references.extend(references for _, references in merged)
-        grouped.groups.extend([group] * len(merged))
-    return grouped._replace(lines=lines, ids=[ids.get(line, "") for line in lines] if ids else ())
-
-
-def _note_several_targets(examples: Sequence[Example], report: ReportNote, option: OptionName) -> None:
-    """Report sources that occur with several targets; each pair is an example of its own."""
-    distinct = {(example.source, example.features, example.target) for example in examples}
-    several = len(distinct) - len({(source, features) for source, features, _ in distinct})
-    if several:
-        report(
-            f"note: {several:,} further targets repeat the source of an earlier pair; each pair is scored against its "
-            f"own target ({option('multi_reference')} accepts any of them), and intervals and p-values treat the pairs "
-            "as independent"
-        )
 
 
 def check_evaluation(predictor: Predictor, texts: bool, multi_reference: bool, option: OptionName) -> None:
@@ -489,89 +433,168 @@ def check_evaluation(predictor: Predictor, texts: bool, multi_reference: bool, o
         raise ConfigError(f"{option('multi_reference')} applies to {several}, but the task is {quote(task)}")
 
 
+class _DecodedRun:
+    """A run whose outputs are decoded, scored and counted in chunks."""
+
+    def __init__(
+        self, name: str, predictor: Predictor, builder: AssessmentBuilder, outputs: Iterator[list[list[Trace]]]
+    ) -> None:
+        """Begin before the first chunk.
+
+        Args:
+            name: Full name of the run.
+            predictor: Its predictor.
+            builder: Builder of its assessment, without outputs.
+            outputs: Outputs of each example of each chunk, which are decoded during iteration.
+        """
+        self.name, self.predictor, self.builder, self.outputs = name, predictor, builder, outputs
+        self.seconds, self.num_from_lexicon = 0.0, 0
+        self.counts = dict.fromkeys(("unknown_symbols", "cut_outputs", "ranked_with_pair_ngram"), 0)
+
+    def add_next(self, chunk: DecodedExamples) -> list[AssessedOutput]:
+        """Decode and score the next chunk; return its outputs.
+
+        Args:
+            chunk: The examples of the chunk, without outputs.
+
+        Raises:
+            InputError: As in decoding.
+        """
+        use_threads(self.predictor.config.threads)
+        start_time = time.perf_counter()
+        traces = next(self.outputs)
+        self.seconds += time.perf_counter() - start_time
+        outputs = self.builder.add(chunk._replace(outputs=traces))
+        best = [output.trace for output in outputs]
+        self.counts["unknown_symbols"] += sum(len(trace.unknown) for trace in best)
+        self.counts["cut_outputs"] += sum(not trace.finished for trace in best)
+        self.counts["ranked_with_pair_ngram"] += sum(trace.pair_ngram_score is not None for trace in best)
+        self.num_from_lexicon += sum(trace.origin == "lexicon" for trace in best)
+        if isinstance(self.predictor, Transducer) and self.predictor.pair_ngram is not None:
+            self._add_baseline(self.predictor, outputs)
+        return outputs
+
+    def evaluation(self, pairs: EvaluationPairs, nbest: int) -> RunEvaluation:
+        """Return the evaluation of all outputs.
+
+        Args:
+            pairs: The pairs, for their counts.
+            nbest: Number of outputs per source of the search; 0 for samples.
+        """
+        lines = {
+            "lines": len(pairs),
+            "bad_lines": len(pairs.bad_lines),
+            "blank_lines": pairs.num_blank_lines,
+        }
+        weight = None
+        if isinstance(self.predictor, Transducer) and self.predictor.pair_ngram is not None:
+            weight = self.predictor.pair_ngram_weight if nbest else 0.0  # samples are those of the network
+        return RunEvaluation(
+            self.name,
+            _with_acceptance(self.builder.build(), self.predictor, nbest),
+            {**lines, **self.counts},
+            self.seconds,
+            pairs.bad_lines,
+            self.predictor.config,
+            sum(map(parameter_count, self.predictor.networks)),
+            pair_ngram_weight=weight,
+        )
+
+    def _add_baseline(self, predictor: Transducer, outputs: Sequence[AssessedOutput]) -> None:
+        """Score the outputs of the pair n-gram model alone, in the symbols of the comparison."""
+        found, target = predictor.predict_by_pair_ngram([output.example for output in outputs]), predictor.tokenizers
+        shared = self.builder.shared.target
+        if target.target != shared:
+            found = [tuple(shared.split(target.target.join(symbols))) for symbols in found]
+        self.builder.add_baseline(
+            [output.scored._replace(output=symbols) for output, symbols in zip(outputs, found, strict=True)]
+        )
+
+
 def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measured)
     predictors: Sequence[tuple[str, Predictor]],
-    reading: ExampleFile,
-    grouped: DecodedExamples,
+    pairs: EvaluationPairs,
     decode: Decode,
     texts: bool,
     nbest: int = 1,
-    finished: Callable[[str, Predictor, list[list[Trace]]], None] = lambda name, predictor, outputs: None,
+    num_listed: int | None = None,
+    finished: Callable[[str, Predictor, int], None] = lambda name, predictor, num_from_lexicon: None,
+    decoded: Callable[[int, Sequence[AssessedOutput]], None] = lambda run, outputs: None,
 ) -> list[RunEvaluation]:
     """Decode examples with each predictor, and compare the outputs with the references.
 
-    The outputs of the pair n-gram model of a run alone are compared with the references as well, as a baseline, also if
-    it takes no part in the ranking. The symbols of the comparison are those of the first predictor.
+    The runs decode chunk by chunk, each chunk with all runs, so that outputs that are not listed are dropped. The
+    outputs of the pair n-gram model of a run alone are compared with the references as well, as a baseline, also if it
+    takes no part in the ranking. The symbols of the comparison are those of the first predictor.
 
     Args:
         predictors: Name and predictor of each run, at least one.
-        reading: The input, for its counts.
-        grouped: The examples with their references (`group_examples`).
+        pairs: The examples with their references.
         decode: Function that decodes.
         texts: Whether metrics of running text are computed.
         nbest: Number of outputs per source of the search; 0 for samples, which have no confidence.
-        finished: Function that is called with the outputs of each predictor.
+        num_listed: Maximum length of lists of outputs, for which outputs are kept; None keeps all outputs.
+        finished: Function that is called for each predictor with the number of outputs of its lexicon.
+        decoded: Function that is called with the number of a run, from 0, and its outputs of each chunk.
 
     Raises:
         InputError: The tasks of the predictors differ, or as in `decode`.
     """
     check_equal_tasks([(name, predictor.config.task) for name, predictor in predictors])
-    shared, evaluations = predictors[0][1].tokenizers, list[RunEvaluation]()
+    shared = predictors[0][1].tokenizers
     names = [name if " with " in name else Path(name).name for name, _ in predictors]  # the members of an ensemble
     names = names if len(set(names)) == len(names) else [name for name, _ in predictors]
+    runs = list[_DecodedRun]()
     for short_name, (name, predictor) in zip(names, predictors, strict=True):
-        use_threads(predictor.config.threads)
-        start_time = time.perf_counter()
-        outputs = decode(predictor, grouped.examples)
-        seconds = time.perf_counter() - start_time
-        finished(name, predictor, outputs)
-        decoded, metrics = grouped._replace(outputs=outputs), get_task(predictor.config.task).metrics
-        assessment = assess_outputs(short_name, decoded, predictor.tokenizers, shared, metrics, texts)
-        assessment = _with_acceptance(assessment, predictor, nbest)
-        weight = None
-        if isinstance(predictor, Transducer) and predictor.pair_ngram is not None:
-            assessment = _with_pair_ngram(assessment, predictor, shared)
-            weight = predictor.pair_ngram_weight if nbest else 0.0  # samples are those of the network
-        parameters = sum(map(parameter_count, predictor.networks))
-        evaluations.append(
-            RunEvaluation(
-                name,
-                assessment,
-                _counts(reading, outputs),
-                seconds,
-                reading.bad_lines,
-                predictor.config,
-                parameters,
-                pair_ngram_weight=weight,
-            )
-        )
-    return evaluations
+        metrics = get_task(predictor.config.task).metrics
+        builder = AssessmentBuilder(short_name, predictor.tokenizers, shared, metrics, texts)
+        runs.append(_DecodedRun(name, predictor, builder, decode(predictor, pairs)))
+    for chunk in pairs.chunks():
+        for number, run in enumerate(runs):
+            decoded(number, run.add_next(chunk))
+        if num_listed is not None:
+            keep_listed([run.builder for run in runs], num_listed)
+    for run in runs:
+        finished(run.name, run.predictor, run.num_from_lexicon)
+    return [run.evaluation(pairs, nbest) for run in runs]
 
 
-def with_custom_metrics(
-    evaluations: Sequence[RunEvaluation], names: Sequence[str], report: ReportNote
-) -> list[RunEvaluation]:
-    """Return evaluations with metrics of other packages: named ones, and those by which the runs were selected.
+def choose_custom_metrics(
+    configs: Sequence[Config], names: Sequence[str], report: ReportNote
+) -> tuple[MetricName, ...]:
+    """Return the metrics of other packages to compute: named ones, and those by which the runs were selected.
 
     Args:
-        evaluations: Evaluations on the same pairs.
+        configs: Configuration of each run.
         names: Names of metrics.
         report: Function that receives a note about a metric of a run that is not installed, and so is not computed.
 
     Raises:
-        ConfigError: A named metric is not known, a package does not provide it, or it fails.
+        ConfigError: A named metric is not known, or a package does not provide it.
     """
     for name in names:
         if is_custom_metric(name):
             build_metric(name)
-    trained = dict.fromkeys(run.config.training.metric for run in evaluations)
+    trained = dict.fromkeys(config.training.metric for config in configs)
     selected = [name for name in trained if is_custom_metric(name) and name not in names]
     for name in selected:
         if name not in METRIC_TYPES:
             report(f"note: {METRIC_TYPES.missing_message('training.metric', name)}; it is not computed")
-    chosen = tuple(dict.fromkeys([*names, *(name for name in selected if name in METRIC_TYPES)]))
-    chosen = tuple(filter(is_custom_metric, chosen))
-    joined = [run._replace(assessment=replace(run.assessment, custom_metrics=chosen)) for run in evaluations]
+    chosen = dict.fromkeys([*names, *(name for name in selected if name in METRIC_TYPES)])
+    return tuple(filter(is_custom_metric, chosen))
+
+
+def with_custom_metrics(evaluations: Sequence[RunEvaluation], metrics: tuple[MetricName, ...]) -> list[RunEvaluation]:
+    """Return evaluations with metrics of other packages.
+
+    Args:
+        evaluations: Evaluations on the same pairs, which keep all outputs if there is a metric.
+        metrics: Names of the metrics (`choose_custom_metrics`).
+
+    Raises:
+        ConfigError: A metric fails.
+    """
+    joined = [run._replace(assessment=replace(run.assessment, custom_metrics=metrics)) for run in evaluations]
     for run in joined:
         _ = run.assessment.metric_scores  # a metric that fails is reported before anything is printed
     return joined
@@ -580,32 +603,8 @@ def with_custom_metrics(
 def _with_acceptance(assessment: Assessment, predictor: Predictor, nbest: int) -> Assessment:
     """Return an assessment with the outputs that are accepted by confidence, or with the reason for none."""
     obstacle = predictor.no_confidence_reason(nbest) if nbest else "samples have no confidence"
-    if obstacle or predictor.confidence is None or not assessment.confident:
+    if obstacle or predictor.confidence is None or not assessment.num_confident:
         return replace(assessment, no_confidence_reason=obstacle)
-    right = [assessment.scored[index].exact for index in assessment.confident]
-    accepted = [
-        accepted_outputs(predictor.confidence, assessment.confidences, right, max_error) for max_error in MAX_ERRORS
-    ]
+    confidences, right = assessment.counts.confidences, assessment.counts.confident_hits
+    accepted = [accepted_outputs(predictor.confidence, confidences, right, max_error) for max_error in MAX_ERRORS]
     return replace(assessment, accepted=tuple(accepted))
-
-
-def _with_pair_ngram(assessment: Assessment, predictor: Transducer, shared: Tokenizers) -> Assessment:
-    """Return an assessment with the outputs of the pair n-gram model alone, in the symbols of the comparison."""
-    outputs, target = predictor.predict_by_pair_ngram(assessment.decoded.examples), predictor.tokenizers.target
-    if target != shared.target:
-        outputs = [tuple(shared.target.split(target.join(output))) for output in outputs]
-    scored = zip(assessment.scored, outputs, strict=True)
-    return replace(assessment, pair_ngram_outputs=tuple(example._replace(output=output) for example, output in scored))
-
-
-def _counts(reading: ExampleFile, outputs: Sequence[list[Trace]]) -> dict[str, int]:
-    """Return counts of the input and of the outputs of a run."""
-    best = [traces[0] for traces in outputs]
-    return {
-        "lines": len(reading.examples),
-        "bad_lines": len(reading.bad_lines),
-        "blank_lines": reading.num_blank_lines,
-        "unknown_symbols": sum(len(trace.unknown) for trace in best),
-        "cut_outputs": sum(not trace.finished for trace in best),
-        "ranked_with_pair_ngram": sum(trace.pair_ngram_score is not None for trace in best),
-    }

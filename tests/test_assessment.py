@@ -24,6 +24,7 @@ from pellucid.evaluation.assessment import (
     join_assessments,
     rates_over_seeds,
 )
+from pellucid.evaluation.metrics import OutcomeCounts
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.reporting.tables import score_rows
 from pellucid.tasks.registry import get_task
@@ -34,16 +35,21 @@ def tokenizers(target: str = "characters") -> Tokenizers:
     return Tokenizers(letters, Tokenizer(target, "none"), letters)
 
 
-def build_assessment(
-    rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[str] | None = None
-) -> Assessment:
-    """Build an assessment of rows with the reference, the output and any further outputs."""
+def decoded_examples(rows: Sequence[tuple[str, ...]], groups: Sequence[str] | None = None) -> DecodedExamples:
+    """Return examples of rows with the reference, the output and any further outputs."""
     traces = [
         [make_diagonal_trace(tuple(reference or "x"), (*each, END)) for each in outputs] for reference, *outputs in rows
     ]
     examples = [Example(reference, reference) for reference, *_ in rows]
     row_groups = list(groups) if groups is not None else [""] * len(rows)
-    decoded = DecodedExamples(examples, [(reference,) for reference, *_ in rows], row_groups, traces)
+    return DecodedExamples(examples, [(reference,) for reference, *_ in rows], row_groups, traces)
+
+
+def build_assessment(
+    rows: Sequence[tuple[str, ...]], name: str = "run", groups: Sequence[str] | None = None
+) -> Assessment:
+    """Build an assessment of rows with the reference, the output and any further outputs."""
+    decoded = decoded_examples(rows, groups)
     return assess_outputs(name, decoded, tokenizers(), tokenizers(), ERROR_RATE_METRICS, texts=True)
 
 
@@ -107,8 +113,9 @@ def test_joined_assessments_equal_one_assessment() -> None:
 
 def with_baseline(assessment: Assessment, *outputs: str) -> Assessment:
     """Return an assessment with outputs of a pair n-gram model alone."""
-    scored = zip(assessment.scored, outputs, strict=True)
-    return replace(assessment, pair_ngram_outputs=tuple(each._replace(output=tuple(text)) for each, text in scored))
+    baseline = OutcomeCounts()
+    baseline.add(each._replace(output=tuple(text)) for each, text in zip(assessment.scored, outputs, strict=True))
+    return replace(assessment, baseline=baseline)
 
 
 def test_the_baseline_has_rates_means_over_groups_and_rows() -> None:
@@ -137,7 +144,7 @@ def test_joined_baselines_equal_one_baseline() -> None:
 
 def test_runs_with_another_tokenizer_are_split_like_the_first() -> None:
     assessment = build_assessment(ROWS)
-    decoded = assessment.decoded
+    decoded = decoded_examples(ROWS)
     result = assess_outputs("run", decoded, tokenizers("words"), tokenizers(), ERROR_RATE_METRICS)
     assert [each.output for each in result.scored] == [tuple("abc"), tuple("abc"), ("x",), ("y",)]
     assert result.evaluation == assessment.evaluation

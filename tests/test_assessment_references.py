@@ -1,7 +1,5 @@
 """Scoring of traces: which symbols are compared with which references."""
 
-import time
-
 import msgspec
 import numpy as np
 from trained_runs import digits_run
@@ -10,7 +8,7 @@ from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.trace import END, Trace
-from pellucid.evaluation.assessment import merge_references, score_traces
+from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.metrics import evaluate_examples
 from pellucid.run_folder.predictor_loader import load
 
@@ -33,23 +31,6 @@ def make_trace(source: str, target: tuple[str, ...], features: int = 0, finished
         top_symbols=(("a",),) * steps,
         top_log_probabilities=np.zeros((steps, 1), dtype=np.float32),
     )
-
-
-def test_references_of_one_source_are_merged_in_order_without_duplicates() -> None:
-    pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "1"), ("b", "2")]
-    assert merge_references([Example(*pair) for pair in pairs]) == [
-        (Example("a", "1"), ("1", "3")),
-        (Example("b", "2"), ("2",)),
-    ]
-
-
-def test_sources_with_different_features_stay_separate() -> None:
-    examples = [Example("a", "1", "x"), Example("a", "2", "y"), Example("a", "3", "x")]
-    assert merge_references(examples) == [(examples[0], ("1", "3")), (examples[1], ("2",))]
-
-
-def test_no_examples_merge_to_an_empty_list() -> None:
-    assert merge_references([]) == []
 
 
 def test_end_symbol_is_not_part_of_the_output() -> None:
@@ -90,10 +71,3 @@ def test_decoded_traces_score_like_their_texts() -> None:
     scored = score_traces(traces, [(example.target,) for example in examples], transducer.tokenizers)
     assert [s.exact for s in scored] == [t.output == e.target for t, e in zip(traces, examples, strict=True)]
     assert evaluate_examples(scored).examples == 3
-
-
-def test_many_targets_of_a_source_take_linear_time() -> None:
-    examples = [Example("a", str(number)) for number in range(60_000)]
-    start = time.process_time()
-    [(_, targets)] = merge_references([*examples, *examples])
-    assert len(targets) == 60_000 and time.process_time() - start < 15.0

@@ -21,6 +21,7 @@ from command_line import CommandResult, output_lines, run_pellucid, usage_error_
 from report_documents import read_report, section_titles, select_parts
 from trained_runs import (
     copy_run_folder,
+    copy_task_run,
     digits_run,
     make_small_config,
     shared_folder,
@@ -33,6 +34,7 @@ import pellucid
 from pellucid.cli import evaluate as evaluate_command
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.synthetic import spelled_digits
+from pellucid.decoding import streaming
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import RunError
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
@@ -366,6 +368,25 @@ def test_html_page_lists_the_errors(tmp_path: Path) -> None:
     assert "ends with .html" in usage_error_message(evaluate(write_pairs_file(), "--html", tmp_path / "a.htm"))
 
 
+def test_small_chunks_give_the_same_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    errors, options = tmp_path / "errors.csv", ["--worst", "4", "--json", "--errors"]
+    runs, results = [str(digits_run().run), str(copy_task_run().run)], list[tuple[Any, ...]]()
+    for size in (1024, 7):
+        monkeypatch.setattr(streaming, "MAX_SOURCES", size)
+        assert evaluate_command.main([*runs, str(write_pairs_file()), *options, str(errors)]) == 0
+        report = json.loads(capsys.readouterr().out)
+        rows = [row[:-2] for row in csv.reader(errors.read_text("utf-8").splitlines())]  # the rest is not exact
+        lists = [each["worst"] for each in report["runs"]]
+        lists += [pair[key] for pair in report["comparisons"] for key in ("a_right_b_wrong", "b_right_a_wrong")]
+        places = [[(row["line"], row["output"], row["errors"]) for row in each] for each in lists]
+        confusions = [(each["exact_match"], each["positions"], each["confusions"]) for each in report["runs"]]
+        results.append((rows, places, confusions, report["comparisons"][0]["exact_match"]))
+    assert results[0] == results[1] and len(results[0][0]) > len(PAIRS)
+    assert [len(each) for each in results[0][1]] == [4, 4, 4, 0]
+
+
 def test_scores_are_printed_though_the_files_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -375,7 +396,7 @@ def test_scores_are_printed_though_the_files_cannot_be_written(
         raise RunError(f"cannot write {path}: no space left on device")
 
     monkeypatch.setattr(reports, "write_report", fail)
-    monkeypatch.setattr(evaluate_command, "write_text", fail)
+    monkeypatch.setattr(evaluate_command, "open_atomic", fail)
     page, errors = tmp_path / "a.html", tmp_path / "a.csv"
     arguments = [digits_run().run, write_pairs_file(), "--html", page, "--errors", errors, "--json"]
     assert evaluate_command.main(list(map(str, arguments))) == 2

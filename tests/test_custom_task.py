@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import chromium
 import msgspec
@@ -41,7 +41,7 @@ from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, ConfigError
-from pellucid.evaluation.label_metrics import LabelMetrics
+from pellucid.evaluation.label_metrics import LabelCounter, LabelMetrics
 from pellucid.evaluation.metrics import ScoredExample, ValidationMetric, wilson_interval
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
 from pellucid.model.attention import build_attention
@@ -78,11 +78,24 @@ class SpanNetwork(LabelingNetwork):
         return NetworkOutput(logits, weights, memory.final)
 
 
-def score_spans(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
-    """Return the proportion of spans whose two ends are correct."""
-    num_correct = sum(example.exact for example in scored)
-    accuracy, interval = 100 * num_correct / len(scored), wilson_interval(num_correct, len(scored)).percent
-    return LabelMetrics(traces[0].task, accuracy, interval, None, None, None, None, None, [], [], None)
+class SpanCounter(LabelCounter):
+    """Counts of spans, and of those whose two ends are correct."""
+
+    def __init__(self) -> None:
+        self.num_correct = self.total = 0
+
+    def add(self, scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> None:
+        self.num_correct += sum(example.exact for example in scored)
+        self.total += len(scored)
+
+    def extend(self, other: Any) -> None:  # noqa: ANN401
+        self.num_correct += other.num_correct
+        self.total += other.total
+
+    def metrics(self) -> LabelMetrics:
+        """Return the proportion of spans whose two ends are correct."""
+        accuracy, interval = 100 * self.num_correct / self.total, wilson_interval(self.num_correct, self.total).percent
+        return LabelMetrics("span", accuracy, interval, None, None, None, None, None, [], [], None)
 
 
 def start_accuracy(scored: Sequence[ScoredExample]) -> float:
@@ -112,7 +125,7 @@ class SpanTask(LabelingTask):
         ),
         compared_rates=(("accuracy", "spans right"),),
         rates=accuracy_rates,
-        labels=score_spans,
+        labels=SpanCounter,
         validation_scores=lambda scored: {
             "starts_right": 100 * float(np.mean([s.output[:1] == s.reference[:1] for s in scored]))
         },

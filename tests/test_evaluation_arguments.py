@@ -11,7 +11,7 @@ import torch
 from invalid_calls import find_faults, function_name, list_arguments
 from sample_predictions import make_prediction_trace
 from sample_traces import make_trace
-from test_assessment import ROWS, tokenizers
+from test_assessment import ROWS, decoded_examples, tokenizers
 from test_assessment import build_assessment as assessment
 
 from pellucid.data.examples import Example
@@ -25,7 +25,6 @@ from pellucid.evaluation.assessment import (
     compare_runs,
     join_assessments,
     mean_reciprocal_rank,
-    merge_references,
     oracle_accuracy,
     score_traces,
 )
@@ -82,7 +81,7 @@ CLASS_AND_TAG_TRACES = [make_prediction_trace("tag-and-classify", "ab", ["c", "B
 POINTER_TRACES = [make_prediction_trace("point", "ab", ["1"])]
 SPANS = alignment.AlignmentSpans(np.array([[0, 1]]), np.array([[1, 2]]), np.array([[True, True]]))
 ASSESSMENT = assessment(ROWS)
-DECODED = ASSESSMENT.decoded
+DECODED = decoded_examples(ROWS)
 GROUP = GroupScores("a", 2, 50.0, ConfidenceInterval(9.0, 91.0), 25.0, ConfidenceInterval(0.0, 50.0))
 
 VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
@@ -126,7 +125,6 @@ VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
     outcome_table: {"scored": SCORED},
     macro_average: {"tables": [TABLE, TABLE]},
     compare_outcomes: {"a": [TABLE], "b": [TABLE]},
-    merge_references: {"examples": [Example("a", "b")]},
     score_traces: {"traces": [TRACE], "references": [["x"]], "tokenizers": tokenizers()},
     oracle_accuracy: {"candidates": [SCORED], "count": 2},
     bootstrap_sums: {"table": [[0.5, 1.0]], "seed": 1},

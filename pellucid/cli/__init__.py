@@ -2,7 +2,8 @@
 
 Imports: alignment, argument_checks, auditing, bench, cluster, config, data, decoding, dependencies, error_messages,
     errors, evaluation, export, files, http_requests, kernels, launched_workers, model, process_limits, recipes,
-    reporting, run_evaluation, run_folder, runtime, serving, sharing, training, tuning, version, viewer, worker_pool.
+    record_file, reporting, run_evaluation, run_folder, runtime, serving, sharing, training, tuning, version, viewer,
+    worker_pool.
 Start with: __init__.py.
 
 Exit codes: 0 success, 1 no result (every trial of tune failed), 2 user error (one message, no traceback), 130

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.cli.evaluation_blocks import EvaluationCluster, decode_examples
 from pellucid.cli.input_flags import PairFileFlags, file_data_config
@@ -23,21 +23,24 @@ from pellucid.cli.sources import (
 from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks
-from pellucid.data.examples import STANDARD_INPUT, Example, ExampleFile, read_row_ids
+from pellucid.data.examples import STANDARD_INPUT, Example, describe_pair_files, iterate_row_ids
 from pellucid.decoding.streaming import decode_in_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError
+from pellucid.evaluation.evaluation_pairs import EvaluationPairs, RowIds
+from pellucid.evaluation.output_counts import AssessedOutput
+from pellucid.record_file import RecordFile
 from pellucid.reporting.tables import short_names
 from pellucid.run_evaluation import (
     RunEvaluation,
     add_provenance,
     check_evaluation,
+    choose_custom_metrics,
     describe_evaluated_file,
     evaluate_predictors,
     evaluation_data_config,
-    group_examples,
     join_evaluations,
-    read_evaluation_pairs,
+    read_evaluation_blocks,
     with_custom_metrics,
 )
 from pellucid.run_folder.completion import find_unfinished, read_final_updates
@@ -75,8 +78,12 @@ class AssessmentOptions(NamedTuple):
     """Settings of sampling; None for a search."""
     device: Device
     """Device for decoding."""
+    num_listed: int
+    """Maximum length of lists of outputs; all others are dropped after they are scored."""
     metrics: tuple[str, ...] = ()
-    """Names of further metrics, of other packages."""
+    """Names of further metrics, of other packages, which need all outputs."""
+    errors: "Sequence[RecordFile[dict[str, Any]]]" = ()
+    """Files of the wrong outputs of each run, as plain values, which are filled; empty if they are not needed."""
     cluster: EvaluationCluster | None = None
     """Cluster that decodes; None for this process."""
 
@@ -168,21 +175,26 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     check_equal_tasks([(name, predictor.config.task) for name, predictor in predictors])
     data = file_data_config(predictors[0][1].config.data, options.reading, inputs.file, options.input_format)
     data = evaluation_data_config(data, inputs.file, options.input_format)
-    reading, groups = _read_pairs(inputs, data, options)
-    ids = read_row_ids(inputs.file, data) if inputs.target is None else {}
-    names = [" ".join(filter(None, [inputs.group, group])) for group in groups]
-    grouped = group_examples(reading, names, options.multi_reference, print_message, option_flag, ids)
+    pairs = _read_pairs(inputs, data, options)
+    metrics = choose_custom_metrics([predictor.config for _, predictor in predictors], options.metrics, print_message)
 
-    def report_outputs(name: str, predictor: "Predictor", outputs: list[list[Trace]]) -> None:
-        _report_outputs(name, predictor, outputs, options)
+    def report_outputs(name: str, predictor: "Predictor", num_from_lexicon: int) -> None:
+        _report_outputs(name, predictor, num_from_lexicon, options)
+
+    def store_errors(run: int, outputs: Sequence[AssessedOutput]) -> None:
+        for output in outputs if options.errors else ():
+            if not output.scored.exact:
+                options.errors[run].append(output.record())
 
     nbest = 0 if options.sampling is not None else options.search.nbest or 1
     evaluations = evaluate_predictors(
-        predictors, reading, grouped, partial(_decode, options=options), options.texts, nbest, report_outputs
+        *(predictors, pairs, partial(_decode, options=options), options.texts, nbest),
+        None if metrics else options.num_listed,
+        *(report_outputs, store_errors),
     )
-    evaluations = with_custom_metrics(evaluations, options.metrics, print_message)
+    evaluations = with_custom_metrics(evaluations, metrics)
     name = "-" if inputs.file.name == STANDARD_INPUT else str(inputs.file)
-    file = describe_evaluated_file(inputs.file, inputs.target, reading, name)
+    file = describe_evaluated_file(inputs.file, inputs.target, pairs.num_rows, name)
     search = options.search
     recorded = add_provenance(
         evaluations, (file,), search.nbest, options.sampling, options.multi_reference, search.lexicon
@@ -193,16 +205,13 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     ]
 
 
-def _report_outputs(
-    name: str, predictor: "Predictor", outputs: Sequence[list[Trace]], options: AssessmentOptions
-) -> None:
+def _report_outputs(name: str, predictor: "Predictor", num_from_lexicon: int, options: AssessmentOptions) -> None:
     """Print how many outputs the lexicon gave, and which models ranked them."""
     from pellucid.decoding.base_transducer import BaseTransducer  # NumPy takes a moment to import
 
     lexicon = predictor.options.lexicon
     if lexicon is not None:
-        num_found = sum(traces[0].origin == "lexicon" for traces in outputs)
-        print_message(f"{name}: {lexicon_count_message(num_found, lexicon, options.search.lexicon)}")
+        print_message(f"{name}: {lexicon_count_message(num_from_lexicon, lexicon, options.search.lexicon)}")
     pair_ngram = predictor.pair_ngram if isinstance(predictor, BaseTransducer) else None
     alone = pair_ngram is not None and pair_ngram.predicts_alone  # another message says so
     if predictor.pair_ngram_weight and options.sampling is None and not alone:
@@ -235,27 +244,31 @@ def _load_predictor(path: Path, options: AssessmentOptions, lexicons: LexiconCac
     return predictor.with_options(DecodingOptions(lexicon=lexicons[key]))
 
 
-def _decode(predictor: "Predictor", examples: Sequence[Example], options: AssessmentOptions) -> list[list[Trace]]:
-    """Return the outputs of each example: the best, the n best, or samples."""
+def _decode(predictor: "Predictor", pairs: EvaluationPairs, options: AssessmentOptions) -> Iterator[list[list[Trace]]]:
+    """Yield the outputs of each example of each chunk: the best, the n best, or samples."""
     search, sampling = options.search, options.sampling
     if options.cluster is not None:
-        return options.cluster.decode(predictor, examples, search, sampling)
+        return options.cluster.decode(predictor, pairs, search, sampling)
 
     def decode_chunk(chunk: Sequence[Example], first: int) -> list[list[Trace]]:
         return decode_examples(predictor, chunk, first, search.nbest, sampling)
 
-    return decode_in_chunks(decode_chunk, examples)
+    return decode_in_chunks(decode_chunk, pairs.example_chunks())
 
 
-def _read_pairs(
-    inputs: AssessmentInputs, data: DataConfig, options: AssessmentOptions
-) -> tuple[ExampleFile, list[str]]:
-    """Read the pairs of one group of files, with the group of each."""
+def _read_pairs(inputs: AssessmentInputs, data: DataConfig, options: AssessmentOptions) -> EvaluationPairs:
+    """Read the pairs of one group of files, with the group and the id of each."""
     if options.group and inputs.target is not None:
         raise InputError("--group requires columns in FILE; with --target, FILE has none")
     name = STANDARD_INPUT if inputs.file.name == STANDARD_INPUT else str(inputs.file)
+    pairs, ids = EvaluationPairs(options.multi_reference, describe_pair_files(inputs.file, inputs.target)), None
     try:
-        return read_evaluation_pairs(inputs.file, inputs.target, data, options.group, print_message, name)
+        for block, groups in read_evaluation_blocks(
+            inputs.file, inputs.target, data, options.group, print_message, name
+        ):
+            if not len(pairs) and inputs.target is None and (rows := iterate_row_ids(inputs.file, data)):
+                ids = RowIds(rows)
+            pairs.add(block, [" ".join(filter(None, [inputs.group, group])) for group in groups], ids)
     except InputError as error:
         if not options.group:
             raise
@@ -263,6 +276,8 @@ def _read_pairs(
             raise DataError(f"--group {options.group}: no such column ({str(error).splitlines()[0]})") from error
         lines = (line.replace("--group-column, data.group_column", "--group") for line in error.args)
         raise type(error)(*(line.replace("data.group_column", "--group") for line in lines)) from error
+    pairs.arrange(print_message, option_flag)
+    return pairs
 
 
 def _run_names(runs: Sequence[Path]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +24,8 @@ from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import file_delimiter
 from pellucid.decoding.trace_schema import encode_json
 from pellucid.errors import InputError, RunError, count_noun, quote
-from pellucid.files import follow_links, write_text
+from pellucid.files import follow_links, open_atomic
+from pellucid.record_file import RecordFile
 from pellucid.reporting.terminal_width import MIN_WIDTH, environment_with_width
 from pellucid.run_folder.run_files import ENSEMBLE
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 MAX_UNEXPLAINED_CALIBRATION = 0.1
 """Difference of accuracy and mean probability from which label smoothing is named as its cause."""
+ErrorRecords = RecordFile[dict[str, Any]]
+"""Wrong outputs of a run as plain values, in the order of the examples."""
 NUM_PAGE_ERRORS = 100
 """Number of listed errors on the page if --worst is not given."""
 
@@ -122,9 +125,20 @@ def main(arguments: list[str]) -> int:
     from pellucid.cli.evaluation_blocks import evaluation_cluster
 
     paths = _paths(args)
+    errors = [ErrorRecords(dict) for _ in paths[:-1]] if args.errors is not None else []
     options = AssessmentOptions(
-        *(args.target, args.multi_reference, args.group, args.texts, args.input_format),
-        *(args, args, sampling, args.device, args.metrics),
+        target=args.target,
+        multi_reference=args.multi_reference,
+        group=args.group,
+        texts=args.texts,
+        input_format=args.input_format,
+        reading=args,
+        search=args,
+        sampling=sampling,
+        device=args.device,
+        num_listed=_num_listed(args),
+        metrics=args.metrics,
+        errors=errors,
     )
     with evaluation_cluster(args.blocks, args.device) as cluster:
         if cluster is None:
@@ -133,13 +147,15 @@ def main(arguments: list[str]) -> int:
             with cluster.connected():
                 options = options._replace(search=absolute_paths(args), cluster=cluster)
                 runs = assess_runs(paths[:-1], paths[-1], options)
-        is_written = _write_results(args, paths, runs)
+        is_written = _write_results(args, paths, runs, errors)
         if cluster is not None and is_written:
             cluster.remove()  # the last: if a result cannot be written, the same command decodes nothing again
     return 0 if is_written else 2
 
 
-def _write_results(args: EvaluateArguments, paths: tuple[Path, ...], runs: "Sequence[RunEvaluation]") -> bool:
+def _write_results(
+    args: EvaluateArguments, paths: tuple[Path, ...], runs: "Sequence[RunEvaluation]", errors: Sequence[ErrorRecords]
+) -> bool:
     """Compare the runs, write the files of --html and --errors, and print the tables or JSON.
 
     Returns:
@@ -150,7 +166,7 @@ def _write_results(args: EvaluateArguments, paths: tuple[Path, ...], runs: "Sequ
     results = compare_evaluations(runs)
     for line in runs[0].bad_lines:
         print_message(f"skipped {line}")
-    failures = _write_files(args, paths[-1], results)  # before the tables, whose reader may end early
+    failures = _write_files(args, paths[-1], results, errors)  # before the tables, whose reader may end early
     try:
         _print_scores(args, results)
         _print_notes(runs, paths[:-1])
@@ -161,7 +177,9 @@ def _write_results(args: EvaluateArguments, paths: tuple[Path, ...], runs: "Sequ
     return not failures
 
 
-def _write_files(args: EvaluateArguments, file: Path, results: "RunComparisons") -> list[RunError]:
+def _write_files(
+    args: EvaluateArguments, file: Path, results: "RunComparisons", errors: Sequence[ErrorRecords]
+) -> list[RunError]:
     """Write the files of --html and --errors; return the errors of those that cannot be written."""
     failures = list[RunError]()
     if args.html is not None:
@@ -171,7 +189,7 @@ def _write_files(args: EvaluateArguments, file: Path, results: "RunComparisons")
             failures.append(error)
     if args.errors is not None:
         try:
-            _write_errors(args.errors, args, file, results.evaluations)
+            _write_errors(args.errors, args, file, results.evaluations, errors)
         except RunError as error:
             failures.append(error)
     return failures
@@ -304,7 +322,9 @@ def _write_page(args: EvaluateArguments, file: Path, results: "RunComparisons") 
     print_message(f"wrote {args.html}")
 
 
-def _write_errors(path: Path, args: EvaluateArguments, file: Path, runs: "Sequence[RunEvaluation]") -> None:
+def _write_errors(
+    path: Path, args: EvaluateArguments, file: Path, runs: "Sequence[RunEvaluation]", errors: Sequence[ErrorRecords]
+) -> None:
     """Write all wrong outputs as CSV and print the path."""
     from pellucid.run_evaluation import evaluation_data_config
 
@@ -314,18 +334,23 @@ def _write_errors(path: Path, args: EvaluateArguments, file: Path, runs: "Sequen
         data = file_data_config(runs[0].config.data, args, file, args.input_format)
         delimiter = file_delimiter(file, evaluation_data_config(data, file, args.input_format))
         bom = byte_order_mark(file)
-    rows = [
-        {"run": run.name, **run.assessment.error_record(index)}
-        for run in runs
-        for index in run.assessment.worst_examples(len(run.assessment.scored))
-    ]
     names = ["run"] if len(runs) > 1 else []
-    names += ["line", *(["id"] if runs[0].assessment.decoded.ids else [])]
-    names += [name for name in ("group", "features") if any(row[name] for row in rows)]
+    names += ["line", *(["id"] if runs[0].assessment.has_ids else [])]
+    names += [name for name in ("group", "features") if any(record[name] for records in errors for record in records)]
     names += ["source", "output", "expected", "errors", "confidence", "log_probability"]
-    table = [names, *([_error_cell(row, name) for name in names] for row in rows)]
-    write_text(follow_links(path), bom + format_csv(table, delimiter))
-    print_message(f"wrote {path}: {count_noun(len(rows), 'wrong output')}")
+    with open_atomic(follow_links(path)) as output:
+        output.write((bom + format_csv([names], delimiter)).encode())
+        for run, records in zip(runs, errors, strict=True):
+            for row in _errors_by_rate(run, records):
+                cells = [_error_cell({"run": run.name, **row}, name) for name in names]
+                output.write(format_csv([cells], delimiter).encode("utf-8", "backslashreplace"))
+    print_message(f"wrote {path}: {count_noun(sum(map(len, errors)), 'wrong output')}")
+
+
+def _errors_by_rate(run: "RunEvaluation", records: ErrorRecords) -> Iterator[Mapping[str, Any]]:
+    """Yield the wrong outputs of a run in the order of the table of the worst."""
+    for place in run.assessment.counts.best.wrong_by_rate():
+        yield records[int(place)]
 
 
 def _error_cell(row: Mapping[str, Any], name: str) -> str:
@@ -338,7 +363,16 @@ def _error_cell(row: Mapping[str, Any], name: str) -> str:
         case "confidence":
             return "" if row["confidence"] is None else f"{row['confidence']:.6f}"
         case _:
-            return "" if row[name] is None else str(row[name])
+            return "" if row.get(name) is None else str(row[name])
+
+
+def _num_listed(args: EvaluateArguments) -> int:
+    """Return the maximum length of the lists of outputs, also of those on the page."""
+    from pellucid.run_evaluation import MAX_LISTED_ERRORS
+
+    if args.worst is not None:
+        return args.worst
+    return MAX_LISTED_ERRORS if args.html is None else NUM_PAGE_ERRORS
 
 
 def _check_arguments(args: EvaluateArguments) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from pellucid.cli.backend import BackendChoice, BackendPlan, ChosenBackends, count_hypotheses
 from pellucid.cli.block_progress import RayMessages, process_on_cluster
 from pellucid.cli.fingerprint import LoadedFiles, checksum, command_fingerprint
+from pellucid.cli.line_blocks import WrittenBlocks
 from pellucid.cli.search_flags import (
     SearchFlags,
     apply_search_flags,
@@ -29,9 +30,9 @@ from pellucid.cluster.ray_connection import ray_connection
 from pellucid.cluster.ray_pool import JobResources
 from pellucid.config.settings import Device
 from pellucid.data.examples import Example
-from pellucid.decoding.streaming import chunked, count_characters
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError
+from pellucid.evaluation.evaluation_pairs import EvaluationPairs
 
 if TYPE_CHECKING:
     from pellucid.decoding.base_predictor import BasePredictor
@@ -125,15 +126,15 @@ class EvaluationCluster:
     def decode(
         self,
         predictor: "BasePredictor",
-        examples: Sequence[Example],
+        pairs: EvaluationPairs,
         search: SearchFlags,
         sampling: "SamplingConfig | None",
-    ) -> list[list[Trace]]:
-        """Return the outputs of each example by the model of the next run.
+    ) -> Iterator[list[list[Trace]]]:
+        """Yield the outputs of each example of each chunk by the model of the next run; all are decoded before.
 
         Args:
             predictor: Predictor of the run in this process, which decodes nothing.
-            examples: Examples.
+            pairs: Examples.
             search: Parsed flags, with absolute paths.
             sampling: Settings of sampling; None for a search.
 
@@ -142,14 +143,14 @@ class EvaluationCluster:
                 decode. Finished blocks are kept.
         """
         command = EvaluationCommand(Path(predictor.folder).absolute(), self.device, search, sampling)
-        folder = self._open_folder(command, examples)
-        chunks = list(chunked(examples, 1, count_characters))
-        unfinished = self._write_blocks(folder, chunks, predictor, command)
-        if unfinished:
+        folder = self._open_folder(command, pairs)
+        written = self._write_blocks(folder, pairs, predictor, command)
+        if written.unfinished:
             resources = JobResources(predictor.config.threads or 1)
             job = BlockJob(folder, partial(EvaluationBlockProcessor, command, folder.fingerprint), resources)
-            process_on_cluster(job, command.device, unfinished, len(chunks))
-        return [traces for number, chunk in enumerate(chunks) for traces in _read_traces(folder, number, len(chunk))]
+            process_on_cluster(job, command.device, written.unfinished, written.num_blocks)
+        for number, chunk in enumerate(pairs.example_chunks()):
+            yield _read_traces(folder, number, len(chunk))
 
     @contextmanager
     def connected(self) -> Iterator[None]:
@@ -171,11 +172,11 @@ class EvaluationCluster:
         for folder in self.folders:
             folder.remove()
 
-    def _open_folder(self, command: EvaluationCommand, examples: Sequence[Example]) -> BlockFolder:
+    def _open_folder(self, command: EvaluationCommand, pairs: EvaluationPairs) -> BlockFolder:
         """Return the folder of the next run."""
         fingerprint = {
             **command_fingerprint(command.search, SearchFlags.__dataclass_fields__, [command.run]),
-            "the input": checksum(list(examples)),
+            "the input": checksum([checksum(chunk) for chunk in pairs.example_chunks()]),
             "the device": command.device,
         }
         folder = self.locks.enter_context(locked_block_folder(self.path / str(len(self.folders) + 1), fingerprint))
@@ -185,20 +186,20 @@ class EvaluationCluster:
     def _write_blocks(
         self,
         folder: BlockFolder,
-        chunks: Sequence[list[Example]],
+        pairs: EvaluationPairs,
         predictor: "BasePredictor",
         command: EvaluationCommand,
-    ) -> BlockNumbers:
+    ) -> WrittenBlocks:
         """Write the blocks that are not finished, and return their numbers."""
-        finished, unfinished, first = folder.finished_numbers(), BlockNumbers(), 0
-        for number, chunk in enumerate(chunks):
+        finished, unfinished, first, number = folder.finished_numbers(), BlockNumbers(), 0, -1
+        for number, chunk in enumerate(pairs.example_chunks()):
             num_hypotheses = count_hypotheses(predictor, chunk, command.search.nbest or 1, command.sampling)
             block = ExampleBlock(chunk, first, self.plan.choose(len(chunk), num_hypotheses))
             first += len(chunk)
             if number not in finished:
                 unfinished.add(number)
                 folder.write_input(number, msgspec.msgpack.encode(block))
-        return unfinished
+        return WrittenBlocks(number + 1, first, unfinished)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from pellucid.export.onnx_export import (
 )
 from pellucid.export.support import check_exportable, check_opset, check_packages
 from pellucid.files import file_exists
-from pellucid.run_evaluation import evaluation_data_config, read_evaluation_pairs
+from pellucid.run_evaluation import evaluation_data_config, read_evaluation_blocks
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.runtime.run_reader import RunArrays, read_run
 from pellucid.viewer.inputs import ValidationFileError, find_validation_file
@@ -134,10 +134,11 @@ def _read_pairs(request: OnnxExportRequest) -> MeasuredPairs | None:
                 raise InputError(f"--int8 is measured on a file of pairs: give --check FILE ({error})") from error
             print_message(f"the graphs are not measured: {error.args[0]} by --check")
             return None
-    reading, _ = read_evaluation_pairs(file, target, data, "", print_message)
-    for line in reading.bad_lines:
-        print_message(f"skipped {line}")
-    return MeasuredPairs(str(file), reading.examples)
+    blocks = [block for block, _ in read_evaluation_blocks(file, target, data, "", print_message)]
+    for block in blocks:
+        for line in block.bad_lines:
+            print_message(f"skipped {line}")
+    return MeasuredPairs(str(file), [example for block in blocks for example in block.examples])
 
 
 def _score_exports(

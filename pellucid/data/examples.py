@@ -245,8 +245,18 @@ def _read_blocks(path: Path, config: DataConfig, target_path: Path | None, size:
         return
     _reject_class_column(config, target_path)
     records = read_parallel_records(path, target_path, columns)
-    names = InputNames(str(path), f"the pair {path} and {target_path}", target=str(target_path))
+    names = InputNames(str(path), describe_pair_files(path, target_path), target=str(target_path))
     yield from _collect_blocks(records, config, names, size)
+
+
+def describe_pair_files(path: Path, target_path: Path | None) -> str:
+    """Return the name of a file of pairs, or of two parallel files, in messages.
+
+    Args:
+        path: File of pairs, or of sources.
+        target_path: File of targets; None if the files are not parallel.
+    """
+    return str(path) if target_path is None else f"the pair {path} and {target_path}"
 
 
 def _reject_class_column(config: DataConfig, target_path: Path) -> None:
@@ -652,15 +662,36 @@ def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> t
         DataError: As in `read_examples`.
         ConfigError: As in `read_examples`, also for the group column.
     """
-    path = Path(path)
+    return next(read_grouped_blocks(path, config, group, sys.maxsize))
+
+
+@check_arguments
+def read_grouped_blocks(
+    path: str | Path, config: DataConfig, group: str, size: Count
+) -> Iterator[tuple[ExampleFile, list[str]]]:
+    """Read the examples of a file in blocks, and the group of each from a further column.
+
+    Args:
+        path: The file.
+        config: The data settings.
+        group: Column of the groups: a name, or a number from 1.
+        size: Maximum number of examples of a block, and of bad lines.
+
+    Yields:
+        The content of the next lines, as `read_example_blocks` does, and one group for each example.
+
+    Raises:
+        DataError: As in `read_examples`; during iteration.
+        ConfigError: As in `read_examples`, also for the group column.
+    """
     if not group:
         raise argument_error("group", "a column: a name, or a number from 1", group)
     columns = _selected_columns(config, (*PAIR_ROLES, "group"), group)
     groups: dict[int, str] = {}
-    reading = next(
-        _read_pair_blocks(path, config, columns, sys.maxsize, lambda records: split_last_field(records, groups))
-    )
-    return reading, [groups[line] for line in reading.line_numbers]
+    for block in _read_pair_blocks(
+        Path(path), config, columns, size, lambda records: split_last_field(records, groups)
+    ):
+        yield block, [groups.pop(line) for line in block.line_numbers]
 
 
 ID_COLUMN = "id"
@@ -683,10 +714,31 @@ def read_row_ids(path: str | Path, config: DataConfig) -> dict[int, str]:
         DataError: The file cannot be read.
         ConfigError: A configured column is invalid.
     """
+    rows = iterate_row_ids(path, config)
+    return {} if rows is None else dict(rows)
+
+
+@check_arguments
+def iterate_row_ids(path: str | Path, config: DataConfig) -> Iterator[tuple[int, str]] | None:
+    """Return an iterator over the rows of `read_row_ids`, so that memory does not grow with the file.
+
+    Args:
+        path: The file.
+        config: The data settings.
+
+    Returns:
+        Number of the line and cell of the column "id" of each row, in their order; None where `read_row_ids` is empty.
+
+    Raises:
+        DataError: As in `read_row_ids`.
+        ConfigError: As in `read_row_ids`.
+    """
     path = Path(path)
     columns, names = _selected_columns(config, PAIR_ROLES), _first_row(path, config).fields
     position = _id_position(columns, names, path)
-    return {} if position is None else {line: cells[0] for line, cells in _read_cells(path, config, [position]).items()}
+    if position is None:
+        return None
+    return ((line, cells[0]) for line, cells in _iterate_cells(path, config, [position]))
 
 
 def _id_position(columns: ColumnSelection, names: Sequence[str], path: Path) -> int | None:
@@ -697,16 +749,14 @@ def _id_position(columns: ColumnSelection, names: Sequence[str], path: Path) -> 
     return None if positions[0] in find_columns(columns, names, str(path)) else positions[0]
 
 
-def _read_cells(path: Path, config: DataConfig, positions: Sequence[int]) -> dict[int, Sequence[str]]:
-    """Return the cells of the columns at these positions, from 0, by line number, without the bad lines."""
+def _iterate_cells(path: Path, config: DataConfig, positions: Sequence[int]) -> Iterator[tuple[int, Sequence[str]]]:
+    """Yield the line number and the cells of the columns at these positions, from 0, of each row that is not bad."""
     columns = _selected_columns(config, PAIR_ROLES)
     others = {f"column {position + 1}": str(position + 1) for position in positions}
     selection = columns._replace(selected={**columns.selected, **others})
-    cells = dict[int, Sequence[str]]()
     for record in read_records(path, resolve_format(path, config), selection):
         if not isinstance(record, BadLine) and record.fields:
-            cells[record.line] = record.fields[-len(positions) :]
-    return cells
+            yield record.line, record.fields[-len(positions) :]
 
 
 class OtherColumns(NamedTuple):
@@ -740,7 +790,7 @@ def read_other_columns(path: str | Path, config: DataConfig) -> OtherColumns:
     positions = [position for position in range(len(names)) if position not in used]
     if not positions:
         return OtherColumns()
-    return OtherColumns([names[position] for position in positions], _read_cells(path, config, positions))
+    return OtherColumns([names[position] for position in positions], dict(_iterate_cells(path, config, positions)))
 
 
 @check_arguments
@@ -1071,12 +1121,7 @@ def _collect_blocks(records: Records, config: DataConfig, names: InputNames, siz
                     # If the first line is bad, the settings are probably wrong, and skipping lines does not help.
                     raise BadLineError(f"{item}; {SKIP_HINT}" if num_yielded or block.examples else str(item))
                 block.bad_lines.append(item)
-                if len(block.bad_lines) >= MAX_BAD_LINES and len(block.bad_lines) > len(block.examples):
-                    raise DataError(
-                        f"{names.description}: {len(block.bad_lines):,} of the first "
-                        f"{len(block.bad_lines) + len(block.examples):,} lines are bad, so it is probably not read as "
-                        f"it is meant (format, delimiter, columns); the first: {block.bad_lines[0]}"
-                    )
+                check_bad_lines(block.bad_lines, len(block.examples), names.description)
             case line, example:
                 block.examples.append(example)
                 block.line_numbers.append(line)
@@ -1087,6 +1132,24 @@ def _collect_blocks(records: Records, config: DataConfig, names: InputNames, siz
     if not (num_yielded or block.examples):
         raise DataError(_no_example_message(block, names.description, names.location))
     yield block
+
+
+def check_bad_lines(bad_lines: Sequence[BadLine], num_examples: int, description: str) -> None:
+    """Check that not too many lines of a file are bad.
+
+    Args:
+        bad_lines: The bad lines so far.
+        num_examples: Number of examples so far.
+        description: Name of the file or the pair of files, for the message.
+
+    Raises:
+        DataError: There are `MAX_BAD_LINES` or more, and fewer examples.
+    """
+    if len(bad_lines) >= MAX_BAD_LINES and len(bad_lines) > num_examples:
+        raise DataError(
+            f"{description}: {len(bad_lines):,} of the first {len(bad_lines) + num_examples:,} lines are bad, so it is "
+            f"probably not read as it is meant (format, delimiter, columns); the first: {bad_lines[0]}"
+        )
 
 
 def _classify_records(

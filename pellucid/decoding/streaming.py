@@ -121,20 +121,19 @@ def chunked(
         yield chunk
 
 
-def decode_in_chunks(decode: Callable[[list[Example], int], list[Result]], examples: Sequence[Example]) -> list[Result]:
-    """Return the results of examples that are decoded chunk by chunk, in their order.
-
-    The chunks are those of a stream with one output per source, whatever the number of outputs. They are the same on
-    one machine and on several, and so are the results, to the bit.
+def decode_in_chunks(
+    decode: Callable[[list[Example], int], list[Result]], chunks: Iterable[list[Example]]
+) -> Iterator[list[Result]]:
+    """Yield the results of each chunk of examples, in their order.
 
     Args:
         decode: Function that decodes a chunk, given its examples and the number of the first one, from 0.
-        examples: Examples.
+        chunks: Chunks of examples.
     """
-    results = list[Result]()
-    for chunk in chunked(examples, 1, count_characters):
-        results += decode(chunk, len(results))
-    return results
+    first = 0
+    for chunk in chunks:
+        yield decode(chunk, first)
+        first += len(chunk)
 
 
 def pair_up(sources: Iterable[Item], others: Iterable[Other], name: str, noun: str) -> Iterator[tuple[Item, Other]]:

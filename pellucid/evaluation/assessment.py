@@ -2,10 +2,10 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,49 +17,30 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.trace import Trace, checked_outputs
 from pellucid.errors import ArgumentError, InputError
-from pellucid.evaluation.calibration import Calibration, calibration_error_by_chance, measure_calibration
-from pellucid.evaluation.confusion import SymbolConfusions, count_confusions
+from pellucid.evaluation.calibration import Calibration, compute_calibration, compute_error_by_chance
+from pellucid.evaluation.confusion import SymbolConfusions
 from pellucid.evaluation.custom_metrics import MetricScore, evaluated_examples, score_metric
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
     Count,
     Evaluation,
+    OutcomeCounts,
     ScoredExample,
     TextScores,
-    bootstrap_ratio,
-    evaluate_examples,
+    exclusively_right,
+    ratio_interval,
     score_texts,
     student_quantile,
     wilson_interval,
-    worst_examples,
+    worst_errors,
 )
-from pellucid.evaluation.outcomes import MeanRates, OutcomeTable, macro_average, outcome_table, rates_from_sums
+from pellucid.evaluation.outcomes import MeanRates, OutcomeTable, macro_average, rates_from_sums
+from pellucid.evaluation.output_counts import AssessedOutput, OutputCounts, first_right_rank
 from pellucid.evaluation.risk_control import AcceptedOutputs, join_accepted_outputs
 from pellucid.evaluation.significance import MeanDifference, RunComparison, compare_means, compare_outcomes
 from pellucid.evaluation.task_metrics import GroupScores, TaskMetrics
-
-
-@check_arguments
-def merge_references(examples: Sequence[Example]) -> list[tuple[Example, tuple[str, ...]]]:
-    """Merge examples with the same source and features into one example with several references.
-
-    Args:
-        examples: The examples.
-
-    Returns:
-        The first of each group of examples with the distinct targets of the group, both in the order of `examples`.
-
-    Raises:
-        ArgumentError: The argument has a wrong type.
-    """
-    targets: dict[tuple[str, str], dict[str, None]] = {}
-    first: dict[tuple[str, str], Example] = {}
-    for example in examples:
-        key = (example.source, example.features)
-        first.setdefault(key, example)
-        targets.setdefault(key, {})[example.target] = None
-    return [(first[key], tuple(targets[key])) for key in first]
+from pellucid.shapes import Int
 
 
 @check_arguments
@@ -133,9 +114,12 @@ def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: Output
         ArgumentError: There is no example, or an argument has the wrong type.
     """
     check_not_empty("candidates", candidates, "example")
-    ranks = _first_right_ranks(candidates)
-    num_correct = [sum(rank is not None and rank <= k for rank in ranks) for k in range(1, count + 1)]
-    total = len(ranks)
+    return _oracle_accuracy(_first_right_ranks(candidates), count)
+
+
+def _oracle_accuracy(ranks: Int[np.ndarray, " n"], count: int) -> list[OracleAccuracy]:
+    """Return the oracle accuracy for k from 1 to `count`; the rank of the first correct output is 0 for none."""
+    total, num_correct = len(ranks), [int(((ranks > 0) & (ranks <= k)).sum()) for k in range(1, count + 1)]
     return [
         OracleAccuracy(k, 100 * correct / total, wilson_interval(correct, total).percent)
         for k, correct in enumerate(num_correct, start=1)
@@ -156,13 +140,18 @@ def mean_reciprocal_rank(candidates: Sequence[Sequence[ScoredExample]]) -> float
         Voorhees (1999), "The TREC-8 question answering track report"; a metric of the NEWS transliteration tasks.
     """
     check_not_empty("candidates", candidates, "example")
-    ranks = _first_right_ranks(candidates)
-    return sum(1 / rank for rank in ranks if rank is not None) / len(ranks)
+    return _mean_reciprocal_rank(_first_right_ranks(candidates))
 
 
-def _first_right_ranks(candidates: Sequence[Sequence[ScoredExample]]) -> list[int | None]:
-    """Return the rank, from 1, of the first correct output of each example; None if there is none."""
-    return [next((rank for rank, output in enumerate(nbest, start=1) if output.exact), None) for nbest in candidates]
+def _mean_reciprocal_rank(ranks: Int[np.ndarray, " n"]) -> float:
+    """Return the mean of 1 / rank, 0 for the rank 0."""
+    ranked: list[int] = ranks.tolist()
+    return sum(1 / rank for rank in ranked if rank) / len(ranked)
+
+
+def _first_right_ranks(candidates: Sequence[Sequence[ScoredExample]]) -> Int[np.ndarray, " n"]:
+    """Return the rank, from 1, of the first correct output of each example; 0 if there is none."""
+    return np.array([first_right_rank(nbest) or 0 for nbest in candidates])
 
 
 ERROR_RATE_KEYS = (
@@ -207,116 +196,103 @@ class Assessment:
 
     name: str
     """Name of the run."""
-    decoded: DecodedExamples
-    candidates: list[list[ScoredExample]]
-    """All outputs of each example with its references, best first."""
+    counts: OutputCounts
+    """Counts of all outputs, from which metrics are computed."""
+    outputs: Mapping[int, AssessedOutput]
+    """Kept outputs by the index of their example: all, or only those that are listed."""
     metrics: TaskMetrics
     """Metrics of the task."""
-    texts: bool
-    """True if outputs are also scored as texts (BLEU, chrF, edits over words)."""
     characters: bool = False
     """True if symbols are characters."""
     ignored_tag: str = ""
     """Tag at positions that are not scored; empty if all are scored."""
+    has_lines: bool = False
+    """True if the lines of the examples in their file are known."""
+    has_ids: bool = False
+    """True if the file has a column "id"."""
     accepted: tuple[AcceptedOutputs, ...] = ()
     """Outputs that are accepted automatically under each bound; empty if the outputs have no confidence."""
     no_confidence_reason: str = ""
     """Why the outputs have no confidence; empty if they have one."""
     custom_metrics: tuple[MetricName, ...] = ()
-    """Names of metrics of other packages that are computed too."""
-    pair_ngram_outputs: tuple[ScoredExample, ...] = ()
-    """Output of each example by the pair n-gram model of the run alone, with its references: a baseline. Empty if the
-    run has no such model."""
+    """Names of metrics of other packages that are computed too; they need all outputs."""
+    baseline: OutcomeCounts | None = None
+    """Outcomes of the pair n-gram model of the run alone on the same examples; None if the run has no such model."""
 
     @cached_property
     def scored(self) -> list[ScoredExample]:
-        """Best output of each example with its references."""
-        return [nbest[0] for nbest in self.candidates]
+        """Best output of each example with its references. All outputs must have been kept."""
+        return [output.scored for output in self._all_outputs()]
 
     @cached_property
     def traces(self) -> list[Trace]:
-        """Best output of each example as a trace."""
-        return [nbest[0] for nbest in self.decoded.outputs]
+        """Best output of each example as a trace. All outputs must have been kept."""
+        return [output.trace for output in self._all_outputs()]
 
     @cached_property
     def evaluation(self) -> Evaluation:
         """Exact match, error rates, accuracy by position and by length, of the best outputs."""
-        return evaluate_examples(self.scored)
+        return self.counts.best.evaluation()
 
     @cached_property
     def pair_ngram_evaluation(self) -> Evaluation | None:
         """Exact match and error rates of the pair n-gram model alone; None without its outputs."""
-        return evaluate_examples(self.pair_ngram_outputs) if self.pair_ngram_outputs else None
+        return None if self.baseline is None else self.baseline.evaluation()
 
     @cached_property
     def pair_ngram_mean(self) -> MeanRates | None:
         """Macro average of the pair n-gram model alone; None without its outputs, and if there is one group only."""
-        if not self.pair_ngram_outputs or len(self.tables) < 2:
+        if self.baseline is None or len(self.tables) < 2:
             return None
-        return macro_average(list(_tables_by_group(self.pair_ngram_outputs, self.decoded.groups).values()))
+        return macro_average(list(self.counts.tables(self.baseline).values()))
 
     @cached_property
     def label_metrics(self) -> LabelMetrics | None:
         """Metrics of tags, classes or positions; None for sequences."""
-        return None if self.metrics.labels is None else self.metrics.labels(self.scored, self.traces)
+        return None if self.counts.labels is None else self.counts.labels.metrics()
 
     @cached_property
     def metric_scores(self) -> list[MetricScore]:
         """Values of the metrics of other packages, in the order of `custom_metrics`."""
         if not self.custom_metrics:
             return []
-        examples = evaluated_examples(self.traces, self.decoded.references, self.scored)
+        references = [output.references for output in self._all_outputs()]
+        examples = evaluated_examples(self.traces, references, self.scored)
         return [score_metric(name, examples) for name in self.custom_metrics]
 
     @cached_property
     def confusions(self) -> SymbolConfusions:
         """Counts of aligned symbols of the best outputs and their nearest references."""
-        return count_confusions(self.scored)
+        return SymbolConfusions(self.counts.confusions)
 
     @property
     def unit(self) -> Literal["outputs", "tags"]:
         """Unit whose probability `calibration` measures: "tags" for taggers, else whole "outputs"."""
-        return "tags" if any(example.log_probabilities for example in self.scored) else "outputs"
+        return "tags" if self.counts.has_tags else "outputs"
 
     @cached_property
     def calibration(self) -> Calibration:
         """Calibration of the probabilities of the best outputs, or of their tags; see `unit`."""
-        if self.unit == "outputs":
-            return measure_calibration(
-                [trace.score for trace in self.traces], [example.exact for example in self.scored]
-            )
-        tags = [
-            (log_probability, tag == reference)
-            for example in self.scored
-            for log_probability, tag, reference in zip(
-                example.log_probabilities, example.output, example.reference, strict=False
-            )
-        ]
-        return measure_calibration([log_probability for log_probability, _ in tags], [right for _, right in tags])
+        return self.counts.calibration()
 
     @cached_property
-    def confident(self) -> list[int]:
-        """Indices of the examples whose best output has a confidence."""
-        return [index for index, trace in enumerate(self.traces) if trace.confidence is not None]
-
-    @cached_property
-    def confidences(self) -> list[float]:
-        """Confidence of the best output of each example in `confident`."""
-        return [trace.confidence for trace in self.traces if trace.confidence is not None]
+    def num_confident(self) -> int:
+        """Number of examples whose best output has a confidence."""
+        return len(self.counts.confidences)
 
     @cached_property
     def confidence_calibration(self) -> Calibration | None:
         """Calibration of the confidences of the best outputs, also of whole taggings; None if none has one."""
-        if not self.confident:
+        if not self.num_confident:
             return None
-        right = [self.scored[index].exact for index in self.confident]
-        return measure_calibration([math.log(confidence) for confidence in self.confidences], right)
+        logarithms = np.fromiter(map(math.log, self.counts.confidences), np.float64, self.num_confident)
+        return compute_calibration(logarithms, self.counts.confident_hits)
 
     @property
     def best_calibration(self) -> Calibration:
         """Calibration of the confidences if all best outputs have one, else that of the probabilities."""
         confidence = self.confidence_calibration
-        return confidence if confidence is not None and len(self.confident) == len(self.traces) else self.calibration
+        return confidence if confidence is not None and self.num_confident == len(self.counts) else self.calibration
 
     @property
     def ranks_by_confidence(self) -> bool:
@@ -326,29 +302,28 @@ class Assessment:
     @cached_property
     def calibration_error_by_chance(self) -> float:
         """Expected calibration error that perfectly calibrated confidences have by chance; 0 without confidences."""
-        return calibration_error_by_chance(self.confidences) if self.confidences else 0.0
+        return compute_error_by_chance(self.counts.confidences) if self.num_confident else 0.0
 
     @cached_property
     def text_scores(self) -> TextScores | None:
         """Metrics of running texts (edits over words, BLEU, chrF); None unless requested."""
-        outputs = [trace.output for trace in self.traces]
-        return score_texts(outputs, self.decoded.references) if self.texts else None
+        return score_texts(self.counts.texts, self.counts.references) if self.counts.with_texts else None
 
     @cached_property
     def oracle(self) -> list[OracleAccuracy]:
         """Oracle accuracy for each k up to the longest n-best list; empty if each example has one output."""
-        count = max(map(len, self.candidates))
-        return oracle_accuracy(self.candidates, count) if count > 1 else []
+        count = self.counts.max_outputs
+        return _oracle_accuracy(self.counts.ranks, count) if count > 1 else []
 
     @property
     def mean_reciprocal_rank(self) -> float:
         """Mean of 1 / (rank of the first correct output), 0 if none is correct; a fraction of 1."""
-        return mean_reciprocal_rank(self.candidates)
+        return _mean_reciprocal_rank(self.counts.ranks)
 
     @cached_property
     def tables(self) -> dict[str, OutcomeTable]:
         """Outcome table (`outcome_table`) of each group by its name, in the order of first occurrence."""
-        return _tables_by_group(self.scored, self.decoded.groups)
+        return self.counts.tables(self.counts.best)
 
     @cached_property
     def groups(self) -> list[GroupScores]:
@@ -367,32 +342,33 @@ class Assessment:
         Args:
             count: Maximum number of examples.
         """
-        return worst_examples(self.scored, count)
+        return self.counts.best.worst(count)
+
+    def exclusively_right(self, other: "Assessment") -> list[int]:
+        """Return the indices of examples that are correct in this run and wrong in another, most errors first.
+
+        Args:
+            other: Assessment of the other run, on the same examples.
+        """
+        indices: list[int] = exclusively_right(self.counts.best.errors, other.counts.best.errors).tolist()
+        return indices
 
     def error_record(self, index: int) -> dict[str, Any]:
         """Return an output as plain values for JSON: its place in the file, source, output, references, errors, score.
 
         Args:
-            index: Index of the example.
+            index: Index of the example, whose outputs must have been kept.
 
         Returns:
             Number of the line, or None if it is unknown, and the id if the file has them; source, features, output and
             references as texts, the number of errors (`ScoredExample.errors`), the log-probability of the output
             (`score`), its confidence (null for none), and the group.
         """
-        trace, example = self.traces[index], self.decoded.examples[index]
-        return {
-            "line": self.decoded.lines[index] if self.decoded.lines else None,
-            **({"id": self.decoded.ids[index]} if self.decoded.ids else {}),
-            "source": trace.text,
-            "features": example.features,
-            "output": trace.output,
-            "references": list(self.decoded.references[index]),
-            "errors": self.scored[index].errors,
-            "score": trace.score,
-            "confidence": trace.confidence,
-            "group": self.decoded.groups[index],
-        }
+        return self.outputs[index].record()
+
+    def _all_outputs(self) -> list[AssessedOutput]:
+        """Return the outputs of all examples, which must have been kept."""
+        return [self.outputs[index] for index in range(len(self.counts))]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all metrics as plain values for JSON; those that do not apply are null, empty or left out."""
@@ -424,7 +400,7 @@ class Assessment:
         if self.confidence_calibration is None:
             return None
         return {
-            "outputs": len(self.confident),
+            "outputs": self.num_confident,
             **self.confidence_calibration.to_dict(),
             "calibration_error_by_chance": self.calibration_error_by_chance,
             "accepted": [accepted.to_dict() for accepted in self.accepted],
@@ -452,6 +428,115 @@ class Assessment:
         return {rate.key: rate.value for rate in rates} | {f"{rate.key}_ci95": list(rate.interval) for rate in rates}
 
 
+class AssessmentBuilder:
+    """Builder of the assessment of a run whose outputs are decoded in blocks.
+
+    Outputs are kept until `keep_listed` drops those that are not listed.
+    """
+
+    def __init__(
+        self, name: str, tokenizers: Tokenizers, shared: Tokenizers, metrics: TaskMetrics, texts: bool = False
+    ) -> None:
+        """Begin without outputs; the arguments are those of `assess_outputs`.
+
+        Args:
+            name: Name of the run.
+            tokenizers: Tokenizers of the run.
+            shared: Tokenizers that define the symbols of the comparison.
+            metrics: Metrics of the task.
+            texts: Whether outputs are scored as texts too.
+        """
+        self.tokenizers, self.shared = tokenizers, shared
+        self.counts, self.baseline = OutputCounts(metrics.labels, texts), OutcomeCounts()
+        self.outputs = dict[int, AssessedOutput]()
+        self.assessment = Assessment(
+            name, self.counts, self.outputs, metrics, shared.target.kind == "characters", shared.target.ignored_tag
+        )
+
+    @check_arguments
+    def add(self, decoded: DecodedExamples) -> list[AssessedOutput]:
+        """Add examples with references and outputs.
+
+        Args:
+            decoded: The examples.
+
+        Returns:
+            Their outputs with the references.
+
+        Raises:
+            ArgumentError: The lists of `decoded` differ in length, an example has no output, or a value has the wrong
+                type.
+            InputError: An example has no reference.
+        """
+        optional = ("lines", "ids")
+        check_lengths(
+            {f"decoded.{name}": values for name, values in decoded._asdict().items() if values or name not in optional}
+        )
+        for index, traces in enumerate(decoded.outputs):
+            check_not_empty(f"decoded.outputs[{index}]", traces, "output")
+        missing = [None] * len(decoded.examples)
+        rows = zip(
+            *(decoded.examples, decoded.references, decoded.groups, decoded.outputs, self._score(decoded)),
+            *(decoded.lines or missing, decoded.ids or missing),
+            strict=True,
+        )
+        outputs = [AssessedOutput(*row) for row in rows]
+        self.outputs.update(enumerate(outputs, start=len(self.counts)))
+        self.counts.add(outputs)
+        self.assessment = replace(self.assessment, has_lines=bool(decoded.lines), has_ids=bool(decoded.ids))
+        return outputs
+
+    @check_arguments
+    def add_baseline(self, scored: Sequence[ScoredExample]) -> None:
+        """Add outputs of the pair n-gram model of the run alone.
+
+        Args:
+            scored: Outputs for the examples that were added last.
+        """
+        self.baseline.add(scored)
+
+    def build(self) -> Assessment:
+        """Return the assessment of all outputs that were added."""
+        return replace(self.assessment, outputs=self.outputs, baseline=self.baseline if len(self.baseline) else None)
+
+    def _score(self, decoded: DecodedExamples) -> Iterator[list[ScoredExample]]:
+        """Yield the outputs of each example with its references as symbols."""
+        flat = [trace for traces in decoded.outputs for trace in traces]
+        references = [
+            targets for targets, traces in zip(decoded.references, decoded.outputs, strict=True) for _ in traces
+        ]
+        scored = score_traces(flat, references, self.shared)
+        if self.tokenizers.target != self.shared.target:
+            scored = [
+                example._replace(output=tuple(self.shared.target.split(trace.output)))
+                for example, trace in zip(scored, flat, strict=True)
+            ]
+        remaining = iter(scored)
+        for traces in decoded.outputs:
+            yield list(islice(remaining, len(traces)))
+
+
+def keep_listed(runs: Sequence[AssessmentBuilder], count: int) -> None:
+    """Drop outputs that are on none of the lists of an evaluation so far: the worst, and those that one run has right.
+
+    Args:
+        runs: Compared runs, with outputs of the same examples.
+        count: Maximum length of each list.
+    """
+    indices = np.array(sorted(runs[0].outputs))
+    errors = [run.counts.best.errors[indices] for run in runs]
+    places = set[int]()
+    for run, run_errors in zip(runs, errors, strict=True):
+        lengths = run.counts.best.reference_lengths[indices]
+        places.update(worst_errors(run_errors, lengths)[:count].tolist())
+    for other_errors in errors[1:]:
+        places.update(exclusively_right(errors[0], other_errors)[:count].tolist())
+        places.update(exclusively_right(other_errors, errors[0])[:count].tolist())
+    listed = indices[sorted(places)].tolist()
+    for run in runs:
+        run.outputs = {index: run.outputs[index] for index in listed}
+
+
 @check_arguments
 def assess_outputs(
     name: str,
@@ -475,28 +560,11 @@ def assess_outputs(
     Raises:
         ArgumentError: The lists of `decoded` differ in length, an example has no output, or an argument has the wrong
             type.
+        InputError: An example has no reference.
     """
-    optional = ("lines", "ids")
-    check_lengths(
-        {f"decoded.{field}": values for field, values in decoded._asdict().items() if values or field not in optional}
-    )
-    for index, outputs in enumerate(decoded.outputs):
-        check_not_empty(f"decoded.outputs[{index}]", outputs, "output")
-    flat = [trace for outputs in decoded.outputs for trace in outputs]
-    references = [
-        targets for targets, outputs in zip(decoded.references, decoded.outputs, strict=True) for _ in outputs
-    ]
-    scored = score_traces(flat, references, shared)
-    if tokenizers.target != shared.target:
-        scored = [
-            example._replace(output=tuple(shared.target.split(trace.output)))
-            for example, trace in zip(scored, flat, strict=True)
-        ]
-    remaining = iter(scored)
-    lists = [list(islice(remaining, len(outputs))) for outputs in decoded.outputs]
-    return Assessment(
-        name, decoded, lists, metrics, texts, shared.target.kind == "characters", shared.target.ignored_tag
-    )
+    builder = AssessmentBuilder(name, tokenizers, shared, metrics, texts)
+    builder.add(decoded)
+    return builder.build()
 
 
 @check_arguments
@@ -510,26 +578,30 @@ def join_assessments(parts: Sequence[Assessment]) -> Assessment:
         ArgumentError: There is no assessment, or an item is not one.
     """
     check_not_empty("parts", parts, "assessment")
-    decoded = DecodedExamples(*(list(chain(*lists)) for lists in zip(*(part.decoded for part in parts), strict=True)))
-    decoded = decoded._replace(
-        lines=decoded.lines if all(part.decoded.lines for part in parts) else (),
-        ids=[identifier for part in parts for identifier in part.decoded.ids or [""] * len(part.decoded.examples)]
-        if decoded.ids
-        else (),
-    )
-    candidates = [nbest for part in parts for nbest in part.candidates]
+    if len(parts) == 1:
+        return parts[0]
+    counts = OutputCounts(parts[0].metrics.labels, parts[0].counts.with_texts)
+    baseline, outputs = OutcomeCounts(), dict[int, AssessedOutput]()
+    has_baseline, has_ids = all(part.baseline for part in parts), any(part.has_ids for part in parts)
+    for part in parts:
+        for index, output in part.outputs.items():
+            outputs[len(counts) + index] = output._replace(id=output.id or "") if has_ids else output
+        counts.extend(part.counts)
+        if has_baseline and part.baseline is not None:
+            baseline.extend(part.baseline)
     with_confidence = [part.accepted for part in parts if part.accepted]
     is_complete = len(with_confidence) == len(parts)  # the table is of all outputs, or there is none
     accepted = tuple(map(join_accepted_outputs, zip(*with_confidence, strict=True))) if is_complete else ()
     obstacle = next((part.no_confidence_reason for part in parts if part.no_confidence_reason), "")
-    has_baseline = all(part.pair_ngram_outputs for part in parts)
     return replace(
         parts[0],
-        decoded=decoded,
-        candidates=candidates,
+        counts=counts,
+        outputs=outputs,
+        has_lines=all(part.has_lines for part in parts),
+        has_ids=has_ids,
         accepted=accepted,
         no_confidence_reason=obstacle,
-        pair_ngram_outputs=tuple(chain(*(part.pair_ngram_outputs for part in parts))) if has_baseline else (),
+        baseline=baseline if has_baseline else None,
     )
 
 
@@ -545,7 +617,7 @@ def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
         InputError: The groups of the examples differ, in number or in name, or an example has no reference.
         ArgumentError: An argument is not an assessment, or it has no example.
     """
-    if a.decoded.groups != b.decoded.groups:
+    if not a.counts.groups_equal(b.counts):
         raise InputError("runs can be compared on the same examples only, but their groups of examples differ")
     return compare_outcomes(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
 
@@ -589,7 +661,7 @@ def compare_groups(a: Sequence[Assessment], b: Sequence[Assessment]) -> GroupCom
     """
     if not a or not b:
         raise ArgumentError("a, b: expected an assessment or more in each group")
-    if any(run.decoded.groups != a[0].decoded.groups for run in (*a, *b)):
+    if not all(run.counts.groups_equal(a[0].counts) for run in (*a, *b)):
         raise InputError("runs can be compared on the same examples only, but their groups of examples differ")
     tables_of_a, tables_of_b = ([list(run.tables.values()) for run in runs] for runs in (a, b))
     exact, errors = compare_means(tables_of_a, tables_of_b)
@@ -680,15 +752,9 @@ def rates_over_seeds(runs: Sequence[Assessment]) -> SeedRates:
     return SeedRates([run.name for run in runs], statistics_of_rates, runs[0].mean is not None)
 
 
-def _tables_by_group(scored: Sequence[ScoredExample], groups: Sequence[str]) -> dict[str, OutcomeTable]:
-    """Return the outcome table of each group by its name, in the order of first occurrence."""
-    table, names = outcome_table(scored), np.array(groups, dtype=object)
-    return {name: table[names == name] for name in dict.fromkeys(groups)}
-
-
 def _group_scores(name: str, table: OutcomeTable) -> GroupScores:
     """Return the scores of one group."""
     exact, errors = rates_from_sums(table.sum(axis=0), len(table)).tolist()
-    interval = bootstrap_ratio(table[:, 1].tolist(), table[:, 2].tolist()).percent
+    interval = ratio_interval(table[:, 1:]).percent
     num_correct = len(table) - int(table[:, 0].sum())
     return GroupScores(name, len(table), exact, wilson_interval(num_correct, len(table)).percent, errors, interval)

@@ -109,7 +109,16 @@ def measure_calibration(log_probabilities: Sequence[LogProbability], right: Sequ
     """
     check_lengths({"log_probabilities": log_probabilities, "right": right})
     check_not_empty("log_probabilities", log_probabilities, "output")
-    scores, hits = np.asarray(log_probabilities, np.float64), np.asarray(right, bool)
+    return compute_calibration(np.asarray(log_probabilities, np.float64), np.asarray(right, bool))
+
+
+def compute_calibration(scores: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " n"]) -> Calibration:
+    """Return the calibration metrics of outputs, as `measure_calibration` does.
+
+    Args:
+        scores: Log-probability of each output, at least one.
+        hits: Whether each output is correct.
+    """
     # Sorted, so that floating-point sums do not depend on the order of the examples.
     order = np.lexsort((hits, -scores))
     scores, hits = scores[order], hits[order]
@@ -141,7 +150,16 @@ def calibration_error_by_chance(confidences: Sequence[Probability]) -> float:
         ArgumentError: There is no output, or a value is not a probability.
     """
     check_not_empty("confidences", confidences, "output")
-    values = np.sort(np.asarray(confidences, np.float64))
+    return compute_error_by_chance(np.asarray(confidences, np.float64))
+
+
+def compute_error_by_chance(confidences: Float[np.ndarray, " n"]) -> float:
+    """Return the expected calibration error by chance, as `calibration_error_by_chance` does.
+
+    Args:
+        confidences: Confidence of each output; at least one.
+    """
+    values = np.sort(confidences)
     bins = np.clip(np.ceil(values * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
     generator, errors = np.random.default_rng(0), list[float]()
     for _ in range(NUM_DRAWS):
@@ -172,10 +190,11 @@ def _running_accuracy(scores: Float[np.ndarray, " n"], hits: Bool[np.ndarray, " 
 
     Outputs with equal scores each count as their mean, the expected value over their possible orders.
     """
-    _, inverse, counts = np.unique(-scores, return_inverse=True, return_counts=True)
-    means = np.bincount(inverse, weights=hits) / counts
-    running: Float[np.ndarray, " n"] = np.cumsum(means[inverse]) / np.arange(1, len(hits) + 1)
-    return running.clip(0.0, 1.0)
+    numbers = np.cumsum(np.concatenate([[False], scores[1:] != scores[:-1]]))  # of the distinct scores, in their order
+    means = np.bincount(numbers, weights=hits) / np.bincount(numbers)
+    running: Float[np.ndarray, " n"] = np.cumsum(means[numbers])
+    running /= np.arange(1, len(hits) + 1)
+    return running.clip(0.0, 1.0, out=running)
 
 
 def _coverage_point(

@@ -152,12 +152,25 @@ def count_confusions(scored: Iterable[ScoredExample]) -> SymbolConfusions:
         InputError: An example has no reference.
     """
     pairs: Counter[SymbolPair] = Counter()
+    add_confusions(pairs, scored)
+    return SymbolConfusions(pairs)
+
+
+def add_confusions(pairs: Counter[SymbolPair], scored: Iterable[ScoredExample]) -> None:
+    """Count the aligned symbol pairs of further examples.
+
+    Args:
+        pairs: Number of occurrences of each (reference, output) pair, which grows.
+        scored: Outputs with references.
+
+    Raises:
+        InputError: An example has no reference.
+    """
     for example in scored:
         if example.exact:
             pairs.update(zip(example.output, example.output, strict=True))
         else:
             pairs.update(pair_symbols(example))
-    return SymbolConfusions(pairs)
 
 
 def _sort_key(symbol: str | None) -> tuple[bool, str]:

@@ -4,6 +4,8 @@ C labels. Rates are percentages; correlations range from −1 to 1.
 """
 
 import math
+from abc import ABC, abstractmethod
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +17,14 @@ from msgspec import Meta
 from pellucid.argument_checks import argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import TaskName
 from pellucid.decoding.trace import Trace, checked_outputs
-from pellucid.evaluation.confusion import pair_symbols
-from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, bootstrap_ratio, wilson_interval
+from pellucid.evaluation.confusion import SymbolPair, pair_symbols
+from pellucid.evaluation.metrics import (
+    ConfidenceInterval,
+    OutcomeCounts,
+    ScoredExample,
+    ratio_interval,
+    wilson_interval,
+)
 from pellucid.shapes import Int
 
 
@@ -102,7 +110,7 @@ def chunk_metrics_for_log(scored: Sequence[ScoredExample]) -> dict[str, float]:
     """
     if not any(has_chunks(example.reference) for example in scored):
         return {}
-    num_correct, num_predicted, num_reference = map(sum, _count_chunks(scored))
+    num_correct, num_predicted, num_reference = map(sum, zip(*map(_count_chunks, scored), strict=True))
     return {"span_f1": 100 * 2 * num_correct / max(num_predicted + num_reference, 1)}
 
 
@@ -118,25 +126,27 @@ def score_chunks(scored: Sequence[ScoredExample]) -> ChunkScores:
         InputError: An example has no reference.
     """
     check_not_empty("scored", scored, "example")
-    num_correct, num_predicted, num_reference = _count_chunks(scored)
-    both = [predicted + reference for predicted, reference in zip(num_predicted, num_reference, strict=True)]
-    doubled = [2 * correct for correct in num_correct]
+    return _chunk_scores(np.array(list(map(_count_chunks, scored)), np.int64))
+
+
+def _chunk_scores(counts: Int[np.ndarray, "n 3"]) -> ChunkScores:
+    """Return precision, recall and F1 from the chunk counts (`_count_chunks`) of each example."""
+    num_correct, num_predicted, num_reference = counts.sum(axis=0).tolist()
     return ChunkScores(
-        precision=100 * sum(num_correct) / max(sum(num_predicted), 1),
-        recall=100 * sum(num_correct) / max(sum(num_reference), 1),
-        f1=100 * sum(doubled) / max(sum(both), 1),
-        f1_ci95=bootstrap_ratio(doubled, both).percent,
-        num_correct=sum(num_correct),
-        num_predicted=sum(num_predicted),
-        num_reference=sum(num_reference),
+        precision=100 * num_correct / max(num_predicted, 1),
+        recall=100 * num_correct / max(num_reference, 1),
+        f1=100 * 2 * num_correct / max(num_predicted + num_reference, 1),
+        f1_ci95=ratio_interval(np.column_stack([2 * counts[:, 0], counts[:, 1] + counts[:, 2]])).percent,
+        num_correct=num_correct,
+        num_predicted=num_predicted,
+        num_reference=num_reference,
     )
 
 
-def _count_chunks(scored: Sequence[ScoredExample]) -> tuple[list[int], list[int], list[int]]:
-    """Return the numbers of correct, predicted and reference chunks of each example."""
-    rows = [(extract_chunks(example.output), extract_chunks(example.reference)) for example in scored]
-    num_correct = [len(output & reference) for output, reference in rows]
-    return num_correct, [len(output) for output, _ in rows], [len(reference) for _, reference in rows]
+def _count_chunks(example: ScoredExample) -> tuple[int, int, int]:
+    """Return the numbers of correct, predicted and reference chunks of an example."""
+    output, reference = extract_chunks(example.output), extract_chunks(example.reference)
+    return len(output & reference), len(output), len(reference)
 
 
 TOP_K = 3
@@ -204,6 +214,206 @@ class LabelMetrics:
         return values | (self.spans.to_dict() if self.spans else {})
 
 
+class LabelCounter(ABC):
+    """Counts of outputs that are labels, from which their metrics are computed without the outputs.
+
+    Outputs are added in blocks; the metrics do not depend on the sizes of the blocks.
+    """
+
+    @abstractmethod
+    def add(self, scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> None:
+        """Add outputs.
+
+        Args:
+            scored: Outputs with references.
+            traces: Traces of the outputs.
+        """
+
+    @abstractmethod
+    def extend(self, other: Any) -> None:  # noqa: ANN401 (of the same class)
+        """Add the outputs of other counts.
+
+        Args:
+            other: Counts of the same class.
+        """
+
+    @abstractmethod
+    def metrics(self) -> LabelMetrics:
+        """Return the metrics of all outputs, of which there is at least one."""
+
+
+class PositionCounter(LabelCounter):
+    """Counts of predicted source positions."""
+
+    def __init__(self) -> None:
+        """Begin without outputs."""
+        self.task: TaskName = ""
+        self.total = self.num_correct = self.num_in_top = 0
+
+    def add(self, scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> None:
+        """Add outputs.
+
+        Args:
+            scored: Outputs with references.
+            traces: Traces of the outputs, whose candidates give the top-k accuracy.
+        """
+        for example, trace in zip(scored, traces, strict=True):
+            self.task = self.task or trace.task
+            self.total += 1
+            self.num_correct += example.exact
+            self.num_in_top += _in_top_k(example, trace)
+
+    def extend(self, other: Any) -> None:  # noqa: ANN401 (of the same class)
+        """Add the outputs of other counts.
+
+        Args:
+            other: The counts.
+        """
+        self.task = self.task or other.task
+        self.total += other.total
+        self.num_correct += other.num_correct
+        self.num_in_top += other.num_in_top
+
+    def metrics(self) -> LabelMetrics:
+        """Return the metrics of all outputs, of which there is at least one."""
+        (accuracy, interval), (top_accuracy, top_interval) = (
+            (100 * count / self.total, wilson_interval(count, self.total).percent)
+            for count in (self.num_correct, self.num_in_top)
+        )
+        return LabelMetrics(self.task, accuracy, interval, None, top_accuracy, top_interval, None, None, [], [], None)
+
+
+class SymbolLabelCounter(LabelCounter):
+    """Counts of tags, one for each position, or of classes, one for each source: 24 bytes for each output."""
+
+    def __init__(self, task: TaskName = "", per_position: bool | None = None) -> None:
+        """Begin without outputs.
+
+        Args:
+            task: Name of the task; "" for that of the first trace.
+            per_position: Whether labels belong to positions; None if the first trace says so.
+        """
+        self.task, self.per_position = task, per_position
+        self.outcomes, self.pairs = OutcomeCounts(), Counter[SymbolPair]()
+        self._chunks = array("i")
+
+    def add(self, scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> None:
+        """Add outputs.
+
+        Args:
+            scored: Outputs with references.
+            traces: Traces of the outputs, the first of which says whether labels belong to positions; none are needed
+                if that is known.
+
+        Raises:
+            InputError: An example has no reference.
+        """
+        if self.per_position is None and traces:
+            self.task, self.per_position = traces[0].task, traces[0].per_position
+        self.outcomes.add(scored)
+        for example in scored:
+            self.pairs.update(pair_symbols(example))
+            if self.per_position:
+                self._chunks.extend(_count_chunks(example))
+
+    def extend(self, other: Any) -> None:  # noqa: ANN401 (of the same class)
+        """Add the outputs of other counts.
+
+        Args:
+            other: The counts.
+        """
+        self.task = self.task or other.task
+        self.per_position = other.per_position if self.per_position is None else self.per_position
+        self.outcomes.extend(other.outcomes)
+        self.pairs.update(other.pairs)
+        self._chunks.extend(other._chunks)
+
+    def metrics(self) -> LabelMetrics:
+        """Return the metrics of all outputs, of which there is at least one.
+
+        Raises:
+            ArgumentError: There is no label.
+        """
+        per_position = bool(self.per_position)
+        accuracy, interval = _label_accuracy(self.outcomes, per_position)
+        labels = sorted({label for pair in self.pairs for label in pair if label is not None})
+        if not labels:
+            raise argument_error("scored", "at least one label", self.pairs)
+        counts = np.array(
+            [[self.pairs[reference, predicted] for predicted in labels] for reference in labels], np.int64
+        )
+        has_spans = per_position and has_chunks(labels)
+        chunks = _chunk_scores(np.asarray(self._chunks).reshape(-1, 3)) if has_spans else None
+        q3 = accuracy if per_position and set(labels) <= STRUCTURE_TAGS else None
+        shared = (macro_f1(counts), matthews_correlation(counts), labels, counts.tolist(), chunks, per_position)
+        return LabelMetrics(self.task, accuracy, interval, q3, None, None, *shared)
+
+
+class ClassAndTagCounter(LabelCounter):
+    """Counts of outputs that begin with a class, which tags follow, one for each position."""
+
+    def __init__(self) -> None:
+        """Begin without outputs."""
+        self.outcomes = OutcomeCounts()
+        self.classes, self.tags = SymbolLabelCounter(per_position=False), SymbolLabelCounter(per_position=True)
+
+    def add(self, scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> None:
+        """Add outputs.
+
+        Args:
+            scored: Outputs with references.
+            traces: Traces of the outputs, which name the task.
+
+        Raises:
+            InputError: An example has no reference.
+        """
+        self.outcomes.add(scored)
+        for counter, part in zip((self.classes, self.tags), _split_class_and_tags(scored), strict=True):
+            counter.task = counter.task or traces[0].task
+            counter.add(part, ())
+
+    def extend(self, other: Any) -> None:  # noqa: ANN401 (of the same class)
+        """Add the outputs of other counts.
+
+        Args:
+            other: The counts.
+        """
+        self.outcomes.extend(other.outcomes)
+        self.classes.extend(other.classes)
+        self.tags.extend(other.tags)
+
+    def metrics(self) -> LabelMetrics:
+        """Return the accuracy of all labels, and the chunk metrics of the tags; in `parts`, those of classes and tags.
+
+        Raises:
+            ArgumentError: There is no tag.
+        """
+        parts = {"class_": self.classes.metrics(), "tag_": self.tags.metrics()}
+        accuracy, interval = _label_accuracy(self.outcomes, per_position=True)
+        spans = parts["tag_"].spans
+        return LabelMetrics(
+            self.classes.task, accuracy, interval, None, None, None, None, None, [], [], spans, True, parts
+        )
+
+
+def measure_labels(counter: LabelCounter, scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
+    """Return the metrics of outputs that are labels.
+
+    Args:
+        counter: Counter of the task (`TaskMetrics.labels`), without outputs.
+        scored: Outputs with references, at least one.
+        traces: Traces of the outputs.
+
+    Raises:
+        ArgumentError: There is no example, or the numbers of outputs and traces differ; or as in `counter`.
+        InputError: An example has no reference.
+    """
+    check_not_empty("scored", scored, "example")
+    check_lengths({"scored": scored, "traces": traces})
+    counter.add(scored, checked_outputs(traces))
+    return counter.metrics()
+
+
 @check_arguments
 def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> LabelMetrics:
     """Return the metrics of predicted source positions.
@@ -215,15 +425,7 @@ def score_positions(scored: Sequence[ScoredExample], traces: Sequence[Trace]) ->
     Raises:
         ArgumentError: There is no example, or the numbers of outputs and traces differ.
     """
-    check_not_empty("scored", scored, "example")
-    check_lengths({"scored": scored, "traces": traces})
-    traces = checked_outputs(traces)
-    accuracy, interval = _label_accuracy(scored, per_position=False)
-    hits = sum(_in_top_k(*pair) for pair in zip(scored, traces, strict=True))
-    top_k_accuracy, top_k_interval = 100 * hits / len(scored), wilson_interval(hits, len(scored)).percent
-    return LabelMetrics(
-        traces[0].task, accuracy, interval, None, top_k_accuracy, top_k_interval, None, None, [], [], None
-    )
+    return measure_labels(PositionCounter(), scored, traces)
 
 
 @check_arguments
@@ -238,24 +440,7 @@ def score_labels(scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> La
         ArgumentError: There is no example or no label, or the numbers of outputs and traces differ.
         InputError: An example has no reference.
     """
-    check_not_empty("scored", scored, "example")
-    check_lengths({"scored": scored, "traces": traces})
-    trace = checked_outputs(traces)[0]
-    return _label_metrics(scored, trace.task, trace.per_position)
-
-
-def _label_metrics(scored: Sequence[ScoredExample], task: TaskName, per_position: bool) -> LabelMetrics:
-    """Return the metrics of tags, one for each position, or of classes."""
-    accuracy, interval = _label_accuracy(scored, per_position)
-    pairs = Counter(pair for example in scored for pair in pair_symbols(example))
-    labels = sorted({label for pair in pairs for label in pair if label is not None})
-    if not labels:
-        raise argument_error("scored", "at least one label", scored)
-    counts = np.array([[pairs[reference, predicted] for predicted in labels] for reference in labels], np.int64)
-    chunks = score_chunks(scored) if per_position and has_chunks(labels) else None
-    q3 = accuracy if per_position and set(labels) <= STRUCTURE_TAGS else None
-    shared = (macro_f1(counts), matthews_correlation(counts), labels, counts.tolist(), chunks, per_position)
-    return LabelMetrics(task, accuracy, interval, q3, None, None, *shared)
+    return measure_labels(SymbolLabelCounter(), scored, traces)
 
 
 @check_arguments
@@ -273,14 +458,7 @@ def score_class_and_tags(scored: Sequence[ScoredExample], traces: Sequence[Trace
         ArgumentError: There is no example or no tag, or the numbers of outputs and traces differ.
         InputError: An example has no reference.
     """
-    check_not_empty("scored", scored, "example")
-    check_lengths({"scored": scored, "traces": traces})
-    task = checked_outputs(traces)[0].task
-    classes, tags = _split_class_and_tags(scored)
-    parts = {"class_": _label_metrics(classes, task, per_position=False), "tag_": _label_metrics(tags, task, True)}
-    accuracy, interval = _label_accuracy(scored, per_position=True)
-    spans = parts["tag_"].spans
-    return LabelMetrics(task, accuracy, interval, None, None, None, None, None, [], [], spans, True, parts)
+    return measure_labels(ClassAndTagCounter(), scored, traces)
 
 
 def _split_class_and_tags(scored: Sequence[ScoredExample]) -> tuple[list[ScoredExample], list[ScoredExample]]:
@@ -374,14 +552,15 @@ def macro_f1(confusion: Counts) -> float:
     return float(100 * np.mean(2 * np.diag(confusion) / np.maximum(both, 1)))
 
 
-def _label_accuracy(scored: Sequence[ScoredExample], per_position: bool) -> tuple[float, ConfidenceInterval]:
+def _label_accuracy(outcomes: OutcomeCounts, per_position: bool) -> tuple[float, ConfidenceInterval]:
     """Return the accuracy with its interval; tags of one example are not independent, so examples are resampled."""
     if not per_position:
-        num_correct = sum(example.exact for example in scored)
-        return 100 * num_correct / len(scored), wilson_interval(num_correct, len(scored)).percent
-    totals = [len(example.reference) for example in scored]
-    correct = [total - example.errors for example, total in zip(scored, totals, strict=True)]
-    return 100 * sum(correct) / max(sum(totals), 1), bootstrap_ratio(correct, totals).percent
+        num_correct = int(outcomes.exact.sum())
+        return 100 * num_correct / len(outcomes), wilson_interval(num_correct, len(outcomes)).percent
+    totals = outcomes.reference_lengths
+    correct = totals - outcomes.errors
+    accuracy = 100 * int(correct.sum()) / max(int(totals.sum()), 1)
+    return accuracy, ratio_interval(np.column_stack([correct, totals])).percent
 
 
 def _in_top_k(example: ScoredExample, trace: Trace) -> bool:

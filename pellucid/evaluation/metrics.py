@@ -4,6 +4,7 @@ Percentages range from 0 to 100, fractions from 0 to 1; each comes with its 95 %
 """
 
 import math
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
@@ -15,12 +16,14 @@ from rapidfuzz.distance import Levenshtein
 from pellucid.argument_checks import LogProbability, argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError, quote
-from pellucid.shapes import Float, Int
+from pellucid.shapes import Bool, Float, Int
 
 Z95 = 1.959963984540054
 """Quantile 0.975 of the standard normal distribution: 95 % of the mass lies within this many standard deviations."""
 
 RESAMPLES = 1000
+BLOCK_ROWS = 2**18
+"""Number of rows that are sorted at a time."""
 CHUNK_COUNTS = 2**20
 """Maximum number of multiplicities that are drawn at a time; more distinct rows are drawn one resample at a time."""
 Count = Annotated[int, Meta(ge=0, le=2**31)]
@@ -117,7 +120,17 @@ def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count],
     """
     check_lengths({"numerators": numerators, "denominators": denominators})
     check_not_empty("numerators", numerators, "example")
-    sums = resample_sums(np.column_stack([numerators, denominators]), np.random.default_rng(seed))
+    return ratio_interval(np.column_stack([numerators, denominators]), seed)
+
+
+def ratio_interval(table: Int[np.ndarray, "n 2"], seed: int = 1) -> ConfidenceInterval:
+    """Return the interval of `bootstrap_ratio` for numerators and denominators in the columns of a table.
+
+    Args:
+        table: Numerator and denominator of each example; at least one.
+        seed: Seed of the bootstrap.
+    """
+    sums = resample_sums(table, np.random.default_rng(seed))
     valid = sums[sums.any(axis=1)]
     if not len(valid):
         return ConfidenceInterval(0.0, 0.0)
@@ -144,12 +157,30 @@ def resample_sums(
         ArgumentError: There is no row, or an argument has the wrong type.
     """
     check_not_empty("table", table, "row")
-    rows, counts = np.unique(table, axis=0, return_counts=True)
+    rows, counts = count_distinct_rows(table)
     total = int(counts.sum())
     # One call draws many resamples, as many as fit in the memory of a chunk; the numbers drawn do not depend on it.
     chunk = max(1, CHUNK_COUNTS // len(rows))
     sizes = [min(chunk, RESAMPLES - first) for first in range(0, RESAMPLES, chunk)]
     return np.concatenate([generator.multinomial(total, counts / total, size=size) @ rows for size in sizes])
+
+
+def count_distinct_rows(table: Int[np.ndarray, "n c"]) -> tuple[Int[np.ndarray, "m c"], Int[np.ndarray, " m"]]:
+    """Return the distinct rows of a table, sorted, and how often each occurs.
+
+    Rows are sorted in blocks, so that memory does not grow with their number, but with that of the distinct ones.
+
+    Args:
+        table: Counts, shape (n, c).
+    """
+    blocks = [table[first : first + BLOCK_ROWS] for first in range(0, max(1, len(table)), BLOCK_ROWS)]
+    parts = [np.unique(block, axis=0, return_counts=True) for block in blocks]
+    if len(parts) == 1:
+        return parts[0]
+    rows, places = np.unique(np.concatenate([part for part, _ in parts]), axis=0, return_inverse=True)
+    counts = np.zeros(len(rows), np.int64)
+    np.add.at(counts, places.ravel(), np.concatenate([part_counts for _, part_counts in parts]))
+    return rows, counts
 
 
 @check_arguments
@@ -377,28 +408,9 @@ def evaluate_examples(scored: Sequence[ScoredExample]) -> Evaluation:
     Raises:
         InputError: There is no example, or an example has no reference.
     """
-    if not scored:
-        raise InputError("no examples to evaluate")
-    nearest = [example.nearest for example in scored]
-    exact = [example.exact for example in scored]
-    errors, lengths = [reference.errors for reference in nearest], [len(reference.reference) for reference in nearest]
-    references = [reference.reference for reference in nearest]
-    positions = _accuracy_by_position(
-        [example.output for example in scored], references, [not example.positional for example in scored]
-    )
-    right, total = sum(accuracy.right for accuracy in positions), sum(accuracy.total for accuracy in positions)
-    return Evaluation(
-        examples=len(scored),
-        exact_match=100 * sum(exact) / len(scored),
-        exact_match_ci95=wilson_interval(sum(exact), len(scored)).percent,
-        symbol_error_rate=100 * sum(errors) / max(1, sum(lengths)),
-        symbol_error_rate_ci95=bootstrap_ratio(errors, lengths).percent,
-        symbols=sum(lengths),
-        errors=sum(errors),
-        symbol_accuracy=100 * right / max(total, 1),
-        positions=positions,
-        lengths=_accuracy_by_length([example.source_length for example in scored], exact),
-    )
+    outcomes = OutcomeCounts()
+    outcomes.add(scored)
+    return outcomes.evaluation()
 
 
 @check_arguments
@@ -428,49 +440,183 @@ def worst_examples(scored: Sequence[ScoredExample], count: Count) -> list[int]:
     Raises:
         InputError: An example has no reference.
     """
-    nearest = [example.nearest for example in scored]
-    wrong = [index for index, reference in enumerate(nearest) if reference.errors]
-    rates = {index: nearest[index].errors / max(1, len(nearest[index].reference)) for index in wrong}
-    return sorted(wrong, key=lambda index: (-rates[index], -nearest[index].errors))[:count]
+    outcomes = OutcomeCounts()
+    outcomes.add(scored)
+    return outcomes.worst(count)
 
 
-def _accuracy_by_position(
-    outputs: Iterable[tuple[str, ...]], references: Sequence[tuple[str, ...]], ended: Sequence[bool]
-) -> list[GroupAccuracy]:
-    """Return the accuracy at each reference position.
+class OutcomeCounts:
+    """Counts of scored outputs, from which their metrics are computed without the outputs: 12 bytes for each.
 
-    A symbol is correct if the output has it at that position. EOS is correct if the output ends there as well.
+    Outputs are added in blocks; the counts do not depend on the sizes of the blocks.
+    """
+
+    def __init__(self) -> None:
+        """Begin without outputs."""
+        self._errors, self._lengths, self._source_lengths = array("i"), array("i"), array("i")
+        self._right_positions, self._positions = list[int](), list[int]()
+
+    def __len__(self) -> int:
+        """Return the number of outputs."""
+        return len(self._errors)
+
+    def add(self, scored: Iterable[ScoredExample]) -> None:
+        """Add outputs.
+
+        Args:
+            scored: Outputs with references.
+
+        Raises:
+            InputError: An output has no reference.
+        """
+        for example in scored:
+            errors, reference = example.nearest
+            self._errors.append(errors)
+            self._lengths.append(len(reference))
+            self._source_lengths.append(example.source_length)
+            self._count_positions(example.output, reference, not example.positional)
+
+    def extend(self, other: "OutcomeCounts") -> None:
+        """Add the outputs of other counts.
+
+        Args:
+            other: The counts.
+        """
+        self._errors.extend(other._errors)
+        self._lengths.extend(other._lengths)
+        self._source_lengths.extend(other._source_lengths)
+        self._reserve_positions(len(other._positions))
+        for position, (right, total) in enumerate(zip(other._right_positions, other._positions, strict=True)):
+            self._right_positions[position] += right
+            self._positions[position] += total
+
+    @property
+    def errors(self) -> Int[np.ndarray, " n"]:
+        """Number of errors of each output (`ScoredExample.errors`); 0 for a correct one."""
+        return np.asarray(self._errors)
+
+    @property
+    def exact(self) -> Bool[np.ndarray, " n"]:
+        """True for each output that equals a reference."""
+        exact: Bool[np.ndarray, " n"] = self.errors == 0
+        return exact
+
+    @property
+    def num_wrong(self) -> int:
+        """Number of wrong outputs."""
+        return int(np.count_nonzero(self.errors))
+
+    @property
+    def reference_lengths(self) -> Int[np.ndarray, " n"]:
+        """Number of symbols of the nearest reference of each output."""
+        return np.asarray(self._lengths)
+
+    @property
+    def table(self) -> Int[np.ndarray, "n 3"]:
+        """One row for each output: 1 if it is wrong, its errors, and the length of the nearest reference."""
+        return np.column_stack([self.errors > 0, self.errors, self.reference_lengths])
+
+    def worst(self, count: int) -> list[int]:
+        """Return the indices of the wrong outputs with the highest error rates, worst first (`worst_examples`).
+
+        Args:
+            count: Maximum number of them.
+        """
+        indices: list[int] = worst_errors(self.errors, self.reference_lengths)[:count].tolist()
+        return indices
+
+    def wrong_by_rate(self) -> Int[np.ndarray, " m"]:
+        """Return the wrong outputs in the order of `worst`, by their numbers among the wrong outputs, from 0."""
+        numbers = np.cumsum(~self.exact) - 1
+        by_rate: Int[np.ndarray, " m"] = numbers[worst_errors(self.errors, self.reference_lengths)]
+        return by_rate
+
+    def evaluation(self) -> Evaluation:
+        """Return exact match, error rates, and accuracy by position and by source length.
+
+        Raises:
+            InputError: There is no output.
+        """
+        if not self._errors:
+            raise InputError("no examples to evaluate")
+        errors, lengths, exact = self.errors, self.reference_lengths, self.exact
+        num_exact, num_errors, num_symbols = (int(values.sum()) for values in (exact, errors, lengths))
+        positions = [
+            _group_accuracy(str(position), *counts)
+            for position, counts in enumerate(zip(self._right_positions, self._positions, strict=True), start=1)
+        ]
+        right, total = sum(self._right_positions), sum(self._positions)
+        return Evaluation(
+            examples=len(exact),
+            exact_match=100 * num_exact / len(exact),
+            exact_match_ci95=wilson_interval(num_exact, len(exact)).percent,
+            symbol_error_rate=100 * num_errors / max(1, num_symbols),
+            symbol_error_rate_ci95=ratio_interval(np.column_stack([errors, lengths])).percent,
+            symbols=num_symbols,
+            errors=num_errors,
+            symbol_accuracy=100 * right / max(total, 1),
+            positions=positions,
+            lengths=_accuracy_by_length(np.asarray(self._source_lengths), exact),
+        )
+
+    def _count_positions(self, output: tuple[str, ...], reference: tuple[str, ...], counts_end: bool) -> None:
+        """Count the reference positions of an output, and those with the correct symbol.
+
+        A symbol is correct if the output has it at that position. EOS is correct if the output ends there as well.
+
+        Args:
+            output: Output.
+            reference: Nearest reference.
+            counts_end: Whether EOS counts, as the position after the last symbol.
+        """
+        end = len(reference)
+        self._reserve_positions(end + counts_end)
+        for position in range(end + counts_end):
+            self._positions[position] += 1
+        for position, (decoded, expected) in enumerate(zip(output, reference, strict=False)):
+            self._right_positions[position] += decoded == expected
+        if counts_end:
+            self._right_positions[end] += len(output) == end
+
+    def _reserve_positions(self, count: int) -> None:
+        """Extend the counts of positions to `count` positions."""
+        missing = [0] * (count - len(self._positions))
+        self._positions += missing
+        self._right_positions += missing
+
+
+def worst_errors(errors: Int[np.ndarray, " n"], lengths: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
+    """Return the indices of the wrong outputs, those with the highest error rates first (`worst_examples`).
 
     Args:
-        outputs: Outputs.
-        references: Nearest references.
-        ended: Whether EOS counts, as the position after the last symbol.
+        errors: Number of errors of each output.
+        lengths: Number of symbols of the nearest reference of each output.
     """
-    total = [0] * max(len(reference) + counts_end for reference, counts_end in zip(references, ended, strict=True))
-    right = [0] * len(total)
-    for output, reference, counts_end in zip(outputs, references, ended, strict=True):
-        end = len(reference)
-        for position in range(end + counts_end):
-            total[position] += 1
-        for position, (decoded, expected) in enumerate(zip(output, reference, strict=False)):
-            right[position] += decoded == expected
-        if counts_end:
-            right[end] += len(output) == end
-    return [
-        _group_accuracy(str(position), *counts)
-        for position, counts in enumerate(zip(right, total, strict=True), start=1)
-    ]
+    wrong = np.flatnonzero(errors)
+    rates = errors[wrong] / np.maximum(lengths[wrong], 1)
+    return wrong[np.lexsort((-errors[wrong], -rates))]
 
 
-def _accuracy_by_length(lengths: Sequence[int], exact: Sequence[bool]) -> list[GroupAccuracy]:
+def exclusively_right(errors: Int[np.ndarray, " n"], other_errors: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
+    """Return the indices of examples that are correct in one run and wrong in another, most errors first.
+
+    Args:
+        errors: Number of errors of each output of the first run.
+        other_errors: Those of the other run, on the same examples.
+    """
+    rows = np.flatnonzero((errors == 0) & (other_errors > 0))
+    return rows[np.argsort(-other_errors[rows], kind="stable")]
+
+
+def _accuracy_by_length(lengths: Int[np.ndarray, " n"], exact: Bool[np.ndarray, " n"]) -> list[GroupAccuracy]:
     """Return the exact match by source length, in at most `MAX_LENGTH_BINS` ranges of nearly equal numbers of examples.
 
     A length belongs to the range that contains the median of its examples when all are sorted by length.
     """
-    values, inverse, counts = np.unique(np.asarray(lengths), return_inverse=True, return_counts=True)
+    values, inverse, counts = np.unique(lengths, return_inverse=True, return_counts=True)
     middles = np.cumsum(counts) - counts / 2
     ranges = (MAX_LENGTH_BINS * middles / len(lengths)).astype(int)
-    right = np.bincount(inverse, weights=np.asarray(exact), minlength=len(values))
+    right = np.bincount(inverse, weights=exact, minlength=len(values))
     result = []
     for number in np.unique(ranges):
         inside = ranges == number

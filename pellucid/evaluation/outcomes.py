@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from pellucid.argument_checks import argument_error, check_arguments, check_not_empty
 from pellucid.config.settings import Seed
-from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, resample_sums
+from pellucid.evaluation.metrics import ConfidenceInterval, OutcomeCounts, ScoredExample, resample_sums
 from pellucid.shapes import Float, Int
 
 OutcomeTable = Annotated[Int[np.ndarray, "_ 3"], Meta(ge=0, le=2**31)]
@@ -58,8 +58,9 @@ def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
     Raises:
         InputError: An example has no reference.
     """
-    rows = [(not example.exact, *_error_counts(example)) for example in scored]
-    return np.array(rows, np.int64).reshape(-1, 3)
+    outcomes = OutcomeCounts()
+    outcomes.add(scored)
+    return outcomes.table
 
 
 @check_arguments
@@ -122,9 +123,3 @@ def macro_average(tables: Sequence[OutcomeTable], seed: Seed = 1) -> MeanRates:
     resamples = np.mean([rates_from_sums(resample_sums(table, generator), len(table)) for table in tables], axis=0)
     low, high = np.percentile(resamples, [2.5, 97.5], axis=0).tolist()
     return MeanRates(exact, ConfidenceInterval(low[0], high[0]), errors, ConfidenceInterval(low[1], high[1]))
-
-
-def _error_counts(example: ScoredExample) -> tuple[int, int]:
-    """Return the edit distance to the nearest reference, and the length of that reference."""
-    errors, reference = example.nearest
-    return errors, len(reference)

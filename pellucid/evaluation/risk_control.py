@@ -27,6 +27,7 @@ import numpy as np
 
 from pellucid.argument_checks import check_lengths
 from pellucid.decoding.confidence import WRONG_DECIMALS, ConfidenceModel
+from pellucid.shapes import Bool, Float
 
 MAX_ERRORS = (0.01, 0.02, 0.05)
 """Bounds α that `evaluate` reports."""
@@ -75,7 +76,10 @@ def conformal_threshold(model: ConfidenceModel, max_error: float) -> float | Non
 
 
 def accepted_outputs(
-    model: ConfidenceModel, confidences: Sequence[float], right: Sequence[bool], max_error: float
+    model: ConfidenceModel,
+    confidences: Sequence[float] | Float[np.ndarray, " n"],
+    right: Sequence[bool] | Bool[np.ndarray, " n"],
+    max_error: float,
 ) -> AcceptedOutputs:
     """Return how many outputs of a file are accepted under a bound, and how many of them are wrong.
 

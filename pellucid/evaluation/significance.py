@@ -13,7 +13,13 @@ import numpy as np
 from pellucid.argument_checks import check_arguments, check_not_empty
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError
-from pellucid.evaluation.metrics import Z95, ConfidenceInterval, resample_sums, student_quantile
+from pellucid.evaluation.metrics import (
+    Z95,
+    ConfidenceInterval,
+    count_distinct_rows,
+    resample_sums,
+    student_quantile,
+)
 from pellucid.evaluation.outcomes import OutcomeTable, check_tables, rates_from_sums
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, TaskMetrics
 from pellucid.shapes import Float, Int
@@ -125,7 +131,7 @@ def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed:
 
     Rows are resampled independently. If several rows have the same source, they have the same output, and their
     outcomes depend on each other: intervals and p-values are then approximate, and can be too small or too great. Merge
-    the targets of a source into one example (`merge_references`) to compare by source.
+    the targets of a source into one example with several references to compare by source.
 
     Args:
         a: Outcome tables of run A, one for each group.
@@ -338,7 +344,7 @@ def _permute_sums(pair: Int[np.ndarray, "n 6"], generator: np.random.Generator) 
     """
     differences = pair[:, :3] - pair[:, 3:]
     total = pair[:, :3].sum(axis=0) + pair[:, 3:].sum(axis=0)
-    values, counts = np.unique(differences[differences.any(axis=1)], axis=0, return_counts=True)
+    values, counts = count_distinct_rows(differences[differences.any(axis=1)])
     num_unchanged = generator.binomial(counts, 0.5, size=(NUM_PERMUTATIONS, len(counts)))
     signed = (2 * num_unchanged - counts) @ values.reshape(-1, 3)
     return np.hstack([(total + signed) // 2, (total - signed) // 2])

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pellucid.argument_checks import check_arguments
-from pellucid.decoding.trace import Trace
-from pellucid.evaluation.label_metrics import LabelMetrics
+from pellucid.evaluation.label_metrics import LabelCounter
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, ValidationMetric
 from pellucid.evaluation.outcomes import MeanRates
 
@@ -75,8 +74,8 @@ class TaskMetrics:
     """JSON keys and display names of the differences in comparison tables."""
     rates: RateFunction
     """Function that returns the rates of a group or of the macro average, most important first."""
-    labels: Callable[[Sequence[ScoredExample], Sequence[Trace]], LabelMetrics] | None = None
-    """Function that computes label metrics; None for tasks with error rates."""
+    labels: Callable[[], LabelCounter] | None = None
+    """Class that counts the outputs, and computes label metrics from the counts; None for tasks with error rates."""
     validation_scores: Callable[[Sequence[ScoredExample]], dict[str, float]] = lambda scored: {}
     """Function that computes further validation metrics, by their keys in the log."""
 

@@ -14,7 +14,7 @@ from pellucid.data.examples import Example
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.evaluation.assessment import score_traces
-from pellucid.evaluation.label_metrics import LabelMetrics
+from pellucid.evaluation.label_metrics import LabelMetrics, measure_labels
 from pellucid.evaluation.metrics import ConfidenceInterval, ScoredExample, ValidationMetric, worst_examples
 from pellucid.files import write_json, write_text
 from pellucid.model.device import use_threads
@@ -111,9 +111,9 @@ def predict_labels(predictor: Predictor, examples: Sequence[Example]) -> LabelPr
     use_threads(predictor.config.threads)
     traces = predictor.predict_examples(examples)
     scored = score_traces(traces, [(example.target,) for example in examples], predictor.tokenizers)
-    score_labels = get_task(predictor.config.task).metrics.labels
-    assert score_labels is not None
-    return LabelPredictions(examples, traces, scored, score_labels(scored, traces))
+    counter_class = get_task(predictor.config.task).metrics.labels
+    assert counter_class is not None
+    return LabelPredictions(examples, traces, scored, measure_labels(counter_class(), scored, traces))
 
 
 def score_predictions(

@@ -224,20 +224,9 @@ def comparison_tables(
         yield _agreement_table(runs, comparisons)
     for other, _ in comparisons:
         for one, opponent in ((runs[0], other), (other, runs[0])):
-            rows = exclusively_right(one, opponent)
+            rows = one.exclusively_right(opponent)
             if rows[:max_listed]:
                 yield _disagreement_table(one, opponent, rows, max_listed)
-
-
-def exclusively_right(one: Assessment, other: Assessment) -> list[int]:
-    """Return the indices of examples that are correct in one run and wrong in another, most errors first.
-
-    Args:
-        one: Assessment of the first run.
-        other: Assessment of the other run, on the same examples.
-    """
-    rows = [index for index, (a, b) in enumerate(zip(one.scored, other.scored, strict=True)) if a.exact and not b.exact]
-    return sorted(rows, key=lambda index: -other.scored[index].errors)
 
 
 def group_table(runs: Sequence[Assessment]) -> Table:
@@ -535,16 +524,16 @@ def _table_width(columns: Mapping[str, Sequence[str]]) -> int:
 
 def _place_headings(assessment: Assessment) -> list[str]:
     """Return the headings of the columns for the line and the id of an example; none if they are unknown."""
-    return [*(["line"] if assessment.decoded.lines else []), *(["id"] if assessment.decoded.ids else [])]
+    return [*(["line"] if assessment.has_lines else []), *(["id"] if assessment.has_ids else [])]
 
 
 def _place_cells(assessment: Assessment, index: int) -> list[str]:
     """Return the cells below `_place_headings`; with groups of files, the group precedes the line."""
-    decoded = assessment.decoded
-    group = f"{decoded.groups[index]} " if len(assessment.tables) > 1 else ""
+    output = assessment.outputs[index]
+    group = f"{output.group} " if len(assessment.tables) > 1 else ""
     return [
-        *([f"{group}{decoded.lines[index]}"] if decoded.lines else []),
-        *([decoded.ids[index]] if decoded.ids else []),
+        *([f"{group}{output.line}"] if assessment.has_lines else []),
+        *([output.id or ""] if assessment.has_ids else []),
     ]
 
 
@@ -756,9 +745,9 @@ def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int],
     for index in rows[:max_listed]:
         cells = (
             *_place_cells(one, index),
-            one.traces[index].text,
-            one.traces[index].output,
-            other.traces[index].output,
+            one.outputs[index].trace.text,
+            one.outputs[index].trace.output,
+            other.outputs[index].trace.output,
         )
         table.add_row(*(Text(visible_text(cell)) for cell in cells))
     return table

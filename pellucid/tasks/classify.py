@@ -5,7 +5,7 @@ import msgspec
 from pellucid.config.cell_types import cell_title
 from pellucid.config.settings import Config, DecoderConfig
 from pellucid.config.task_settings import CLASSIFY
-from pellucid.evaluation.label_metrics import score_labels
+from pellucid.evaluation.label_metrics import SymbolLabelCounter
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
 from pellucid.model.equations import EquationGroup, VocabularySizes, classifier_equations
@@ -32,7 +32,7 @@ class ClassificationTask(LabelingTask):
         validation_metrics=(ValidationMetric("exact_match", "accuracy"),),
         compared_rates=(("accuracy", "accuracy"),),
         rates=accuracy_rates,
-        labels=score_labels,
+        labels=SymbolLabelCounter,
     )
 
     def build_network(self, parts: NetworkParts) -> Network:

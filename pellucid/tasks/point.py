@@ -12,7 +12,7 @@ from pellucid.data.target_vocabularies import learn_position_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabularies
 from pellucid.errors import quote
-from pellucid.evaluation.label_metrics import score_positions
+from pellucid.evaluation.label_metrics import PositionCounter
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, accuracy_rates
 from pellucid.model.attention import build_attention
@@ -43,7 +43,7 @@ class PointingTask(LabelingTask):
         validation_metrics=(ValidationMetric("exact_match", "accuracy"),),
         compared_rates=(("accuracy", "accuracy"),),
         rates=accuracy_rates,
-        labels=score_positions,
+        labels=PositionCounter,
     )
 
     def learn_vocabularies(self, examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> Vocabularies:

@@ -2,7 +2,7 @@
 
 from pellucid.config.settings import Config
 from pellucid.config.task_settings import TAG
-from pellucid.evaluation.label_metrics import chunk_metrics_for_log, score_labels
+from pellucid.evaluation.label_metrics import SymbolLabelCounter, chunk_metrics_for_log
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, tag_rates
 from pellucid.model.equations import EquationGroup, VocabularySizes, tagger_equations
@@ -33,7 +33,7 @@ class TaggingTask(LabelingTask):
         summary_key="symbol_accuracy",
         compared_rates=(("accuracy", "tag accuracy"), ("exact_match", "sequence accuracy")),
         rates=tag_rates,
-        labels=score_labels,
+        labels=SymbolLabelCounter,
         validation_scores=chunk_metrics_for_log,
     )
 

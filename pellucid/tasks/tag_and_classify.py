@@ -13,7 +13,7 @@ from pellucid.data.examples import Example
 from pellucid.data.target_vocabularies import learn_class_and_tag_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.evaluation.label_metrics import class_and_tag_metrics_for_log, score_class_and_tags
+from pellucid.evaluation.label_metrics import ClassAndTagCounter, class_and_tag_metrics_for_log
 from pellucid.evaluation.metrics import ValidationMetric
 from pellucid.evaluation.task_metrics import TaskMetrics, class_and_tag_rates
 from pellucid.model.attention import build_attention
@@ -54,7 +54,7 @@ class TaggingAndClassificationTask(LabelingTask):
         summary_key="symbol_accuracy",
         compared_rates=(("accuracy", "label accuracy"), ("exact_match", "sequence accuracy")),
         rates=class_and_tag_rates,
-        labels=score_class_and_tags,
+        labels=ClassAndTagCounter,
         validation_scores=class_and_tag_metrics_for_log,
     )
 

@@ -395,13 +395,13 @@ def example_output(assessment: Assessment, index: int) -> ExampleOutput:
         assessment: The assessment.
         index: Index of the example, from 0.
     """
-    decoded = assessment.decoded
+    output = assessment.outputs[index]
     return ExampleOutput(
-        trace=assessment.traces[index],
-        references=decoded.references[index],
-        scored=assessment.scored[index],
-        others=decoded.outputs[index][1:],
-        group=decoded.groups[index],
+        trace=output.trace,
+        references=output.references,
+        scored=output.scored,
+        others=output.traces[1:],
+        group=output.group,
         ignored_tag=assessment.ignored_tag,
     )
 

@@ -29,7 +29,6 @@ from pellucid.model.network import parameter_count
 from pellucid.reporting.tables import (
     SEED_INTERVAL_NOTE,
     count_label,
-    exclusively_right,
     format_p_value,
     format_symbol,
     named_differences,
@@ -264,8 +263,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
         max_errors: Maximum number of listed errors, worst first.
     """
     evaluation = assessment.evaluation
-    wrong = assessment.worst_examples(len(assessment.scored))
-    errors = [example_output(assessment, index) for index in wrong[:max_errors]]
+    errors = [example_output(assessment, index) for index in assessment.worst_examples(max_errors)]
     return Report(
         title=f"{assessment.name} on {file.rsplit('/', 1)[-1]}",
         introduction=f"{evaluation.examples:,} examples of {file}, decoded and scored.",
@@ -275,7 +273,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
             *accuracy_charts(evaluation.positions, evaluation.lengths),
             *_confusion_parts(assessment.confusions),
             calibration_charts([assessment]),
-            *error_parts(errors, len(wrong) - len(errors)),
+            *error_parts(errors, assessment.counts.best.num_wrong - len(errors)),
         ],
     )
 
@@ -506,5 +504,5 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
 
 def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
     """Return the examples that are correct in one run only."""
-    indices = exclusively_right(correct, wrong)
+    indices = correct.exclusively_right(wrong)
     return disagreement_parts(correct, wrong, indices[:max_examples], max(0, len(indices) - max_examples))

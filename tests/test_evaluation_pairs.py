@@ -1,0 +1,117 @@
+"""Pairs of an evaluation: their order, merged references, ids, and files of records."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from pellucid import record_file
+from pellucid.data.examples import Example, ExampleFile
+from pellucid.errors import RunError
+from pellucid.evaluation.evaluation_pairs import EvaluationPairs, RowIds
+from pellucid.record_file import RecordFile
+
+
+def ignore(note: str) -> None:
+    """Ignore a note."""
+
+
+def read_pairs(
+    pairs: Sequence[tuple[str, ...]],
+    groups: Sequence[str] | None = None,
+    multi_reference: bool = False,
+    block_size: int = 1000,
+    report: Callable[[str], None] = ignore,
+) -> list[tuple[Example, tuple[str, ...], str, int]]:
+    """Return the examples of pairs that are read in blocks, with references, groups and lines."""
+    read, examples = EvaluationPairs(multi_reference, "pairs"), [Example(*pair) for pair in pairs]
+    all_groups = [""] * len(pairs) if groups is None else groups
+    for first in range(0, len(pairs), block_size):
+        block = examples[first : first + block_size]
+        lines = list(range(first + 1, first + 1 + len(block)))
+        read.add(ExampleFile(block, lines, [], 0), all_groups[first : first + block_size])
+    read.arrange(report, str)
+    rows = list[tuple[Example, tuple[str, ...], str, int]]()
+    for chunk in read.chunks():
+        assert chunk.outputs == [] and chunk.ids == ()
+        rows += zip(chunk.examples, chunk.references, chunk.groups, chunk.lines, strict=True)
+    return rows
+
+
+PAIRS = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "1"), ("b", "2"), ("c", "1")]
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 1000])
+def test_references_of_one_source_are_merged_in_order_without_duplicates(block_size: int) -> None:
+    assert read_pairs(PAIRS, multi_reference=True, block_size=block_size) == [
+        (Example("a", "1"), ("1", "3"), "", 1),
+        (Example("b", "2"), ("2",), "", 2),
+        (Example("c", "1"), ("1",), "", 6),
+    ]
+
+
+def test_sources_with_different_features_stay_separate() -> None:
+    rows = read_pairs([("a", "1", "x"), ("a", "2", "y"), ("a", "3", "x")], multi_reference=True)
+    assert [(references, line) for _, references, _, line in rows] == [(("1", "3"), 1), (("2",), 2)]
+
+
+def test_groups_have_the_order_of_their_first_pairs() -> None:
+    groups = ["q", "p", "q", "p", "p", "q"]
+    rows = read_pairs(PAIRS, groups, block_size=4)
+    assert [(group, line) for _, _, group, line in rows] == [("q", 1), ("q", 3), ("q", 6), ("p", 2), ("p", 4), ("p", 5)]
+    merged = read_pairs(PAIRS, groups, multi_reference=True)
+    assert [(group, line, references) for _, references, group, line in merged] == [
+        ("q", 1, ("1", "3")),
+        ("q", 6, ("1",)),
+        ("p", 2, ("2",)),
+        ("p", 4, ("1",)),
+    ]
+
+
+def test_sources_with_several_targets_are_noted() -> None:
+    notes = list[str]()
+    read_pairs(PAIRS, report=notes.append, block_size=2)
+    (note,) = notes
+    assert note.startswith("note: 1 further targets repeat the source of an earlier pair")
+    read_pairs(PAIRS, report=notes.append, multi_reference=True)
+    assert len(notes) == 1
+
+
+def test_ids_are_found_by_line_also_where_rows_lack_one() -> None:
+    ids = RowIds(iter([(2, "x"), (3, "y"), (7, "z")]))
+    assert [ids.find(line) for line in (2, 4, 6, 7, 9)] == ["x", "", "", "z", ""]
+
+
+def test_many_targets_of_a_source_take_linear_time() -> None:
+    pairs = [("a", str(number)) for number in range(60_000)]
+    start = time.process_time()
+    [(_, targets, _, _)] = read_pairs([*pairs, *pairs], multi_reference=True)
+    assert len(targets) == 60_000 and time.process_time() - start < 15.0
+
+
+def test_records_beyond_the_memory_are_in_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_file, "MAX_BYTES_IN_MEMORY", 20)
+    records = RecordFile(Example)
+    written = [Example("ä" * number, str(number)) for number in range(50)]
+    for record in written:
+        records.append(record)
+    assert list(records) == written and records[7] == written[7] and len(records) == 50
+
+
+def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = RecordFile[str](str)
+
+    def fail(content: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(records._file, "write", fail)
+    with pytest.raises(
+        RunError, match=rf"^cannot write a temporary file in {tempfile.gettempdir()}: no space left on device$"
+    ):
+        records.append("text")
+
+
+def test_examples_without_groups_keep_their_order_in_chunks() -> None:
+    rows = read_pairs([(f"{number}", "x") for number in range(3000)], block_size=700)
+    assert [int(example.source) for example, _, _, _ in rows] == list(range(3000))
