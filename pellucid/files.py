@@ -35,6 +35,10 @@ MAX_GROWTH = 2**20
 """Maximum number of bytes by which a file may grow between the checks of its size and its content."""
 HASH_BLOCK = 2**18
 """Number of bytes that are hashed at once."""
+NEW_FILE_MODE = 0o666
+"""Mode of a new file, without the bits of the umask."""
+PRIVATE_MODE = 0o600
+"""Mode of a temporary file before it gets that of the file that it replaces."""
 BUSY_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between the attempts to replace or remove a file, 1.88 in all. Windows refuses both while another process has
 the file open, which a viewer, a virus scanner or an indexer does for a moment."""
@@ -221,7 +225,7 @@ def check_writable(path: Path) -> None:
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         temporary = temporary_path(path)
         try:
-            _open_temporary(temporary).close()
+            _create_file(temporary, PRIVATE_MODE).close()
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -267,10 +271,13 @@ def open_atomic(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
     with wrap_os_errors("write", path):
         temporary = temporary_path(path)  # known before the file exists: an interrupted creation is undone as well
         try:
-            with _open_temporary(temporary) as file:
+            mode = _file_mode(path)
+            # The system applies the umask to a new file. To read the umask, one sets it, and threads would disturb it.
+            with _create_file(temporary, NEW_FILE_MODE if mode is None else PRIVATE_MODE) as file:
                 yield file
                 file.flush()
-                os.chmod(temporary, _file_mode(path))
+                if mode is not None:
+                    os.chmod(temporary, _file_mode(path) or mode)
                 if durable:
                     os.fsync(file.fileno())
             check_folder(path)
@@ -861,22 +868,15 @@ def temporary_path(path: Path) -> Path:
             return temporary
 
 
-def _open_temporary(path: Path) -> BinaryIO:
-    """Create a temporary file, which only the user may read, and open it for writing."""
-    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
+def _create_file(path: Path, mode: int) -> BinaryIO:
+    """Create a file with a mode, to which the system applies the umask of the process, and open it for writing."""
+    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))
 
 
-def _file_mode(path: Path) -> int:
-    """Return the mode for a new content: that of the present file, or else the mode of a new file."""
+def _file_mode(path: Path) -> int | None:
+    """Return the mode of a regular file; None if there is none."""
     with suppress(FileNotFoundError):
         status = path.lstat()
         if stat.S_ISREG(status.st_mode):
             return stat.S_IMODE(status.st_mode)
-    return 0o666 & ~_umask()
-
-
-def _umask() -> int:
-    """Return the file mode mask of the process, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    return None
