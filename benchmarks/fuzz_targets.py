@@ -784,7 +784,7 @@ def check_training_state(content: bytes, folder: Path) -> str:
         return describe_refusal(error, path.name)
     expect(all(bool(value.isfinite().all()) for value in state.predictor.network.state_dict().values()), "not finite")
     progress, state.progress = state.progress, before
-    return f"read {progress.update == 0} {progress.best is None} {progress.finished[:20]}"
+    return f"read {progress.update == 0} {progress.best_rank is None} {progress.stop_cause}"
 
 
 @cache
@@ -1017,9 +1017,9 @@ def check_folder(content: bytes, folder: Path) -> str:
 @cache
 def seed_model() -> Any:  # noqa: ANN401 (PyTorch is imported by few targets)
     """Return the model of the small run."""
-    from pellucid.run_folder.predictor_loader import load_unwarned
+    from pellucid.run_folder.predictor_loader import load_without_warnings
 
-    return load_unwarned(SeedRun.folder)
+    return load_without_warnings(SeedRun.folder)
 
 
 @cache

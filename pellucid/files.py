@@ -81,14 +81,14 @@ def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -
     try:
         yield
     except OSError as error:
-        if closed := closed_folder(error, path):
-            raise kind(f"cannot enter the folder {closed}: {os_error_text(error)}") from error
+        if folder := inaccessible_folder(error, path):
+            raise kind(f"cannot enter the folder {folder}: {os_error_text(error)}") from error
         is_in_the_way = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
         advice = "; rename or remove what is there" if is_in_the_way and action in CHANGES else ""
         raise kind(f"cannot {action} {path}: {os_error_text(error)}{advice}") from error
 
 
-def closed_folder(error: OSError, path: Path) -> Path | None:
+def inaccessible_folder(error: OSError, path: Path) -> Path | None:
     """Return the outermost folder above a path that this process may not enter, so that the path may not exist.
 
     Args:
@@ -660,11 +660,11 @@ class StatedFormat(msgspec.Struct, frozen=True):
     version: Annotated[int, Meta(ge=0, le=2**31)] = 0
 
 
-def check_json_format(shown: str, content: bytes, newest: int) -> None:
+def check_json_format(path_text: str, content: bytes, newest: int) -> None:
     """Check that a JSON file is of no newer format, which it states in its field `format` or `version`.
 
     Args:
-        shown: Path of the file, for the message.
+        path_text: Path of the file, for the message.
         content: Content of the file; one that is no JSON object passes, and is reported when it is decoded.
         newest: Newest format version that this version of Pellucid reads.
 
@@ -677,7 +677,7 @@ def check_json_format(shown: str, content: bytes, newest: int) -> None:
         stated = msgspec.json.decode(content, type=StatedFormat)
         version = max(stated.format, stated.version)
     if version > newest:
-        raise RunError(f"{shown} {newer_format_text(version, newest)}")
+        raise RunError(f"{path_text} {newer_format_text(version, newest)}")
 
 
 def file_exists(path: Path) -> bool:
@@ -728,15 +728,15 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
         ValueError: The text is malformed or does not match the struct (the message names the field), or as in
             `parse_json`.
     """
-    repeated = _json_error(content)  # first: its values are released before those of the struct take memory
+    strict_error = _json_error(content)  # first: its values are released before those of the struct take memory
     try:
         decoded = msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise ValueError(abbreviate_reason(error)) from None
     except RecursionError:
         raise ValueError(NESTING_ERROR) from None
-    if repeated is not None:  # msgspec silently takes the last value of a repeated key
-        raise repeated
+    if strict_error is not None:  # msgspec accepts repeated keys, and long whole numbers
+        raise strict_error
     return decoded
 
 

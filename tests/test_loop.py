@@ -40,6 +40,7 @@ from pellucid.training.loop import (
     fit,
     is_out_of_epochs,
     max_updates,
+    stop_reason,
     validation_rank,
 )
 from pellucid.training.optimizer import build_optimizer
@@ -91,10 +92,11 @@ def test_updates_and_validations_follow_epochs_and_interval(
 ) -> None:
     """20 examples in batches of 8 are 3 updates per epoch."""
     events = list(fit(build_session(make_small_config({"epochs": epochs, "eval_interval": eval_interval}))))
-    assert isinstance(events[0], TrainingStarted) and events[0].updates == math.ceil(3 * epochs)
+    assert isinstance(events[0], TrainingStarted) and events[0].max_updates == math.ceil(3 * epochs)
     assert (
         isinstance(events[-1], TrainingStopped)
-        and events[-1].progress.finished == "all its passes over the data are done"
+        and events[-1].progress.stop_cause == "epochs"
+        and events[-1].reason == "the maximum number of epochs is reached"
     )
     assert [e.progress.update for e in events if isinstance(e, UpdateCompleted)] == list(
         range(1, validated_updates[-1] + 1)
@@ -131,7 +133,7 @@ def test_training_ends_if_rounding_skips_the_last_validation() -> None:
     session.progress = Progress(epoch=999_999, batch=2, update=2_999_999, validations=1)
     events = list(islice(fit(session), 9))
     assert [type(event) for event in events] == [TrainingStarted, UpdateCompleted, ValidationCompleted, TrainingStopped]
-    assert events[-1].progress.finished
+    assert events[-1].progress.is_finished
 
 
 class FakeClock:
@@ -165,14 +167,15 @@ def test_a_time_limit_ends_the_training_and_its_learning_rate(monkeypatch: pytes
     assert [event.progress.update for event in select_validations(iter(events))] == [24, 35]
     assert isinstance(events[0], TrainingStarted) and events[0].seconds_left == 40
     progress = events[-1].progress
-    assert progress.finished == "its time limit of 40s is reached" and progress.seconds == 37
+    assert progress.stop_cause == "time_limit" and progress.seconds == 37
+    assert stop_reason(progress, session.config.training) == "its time limit of 40s is reached"
 
 
 def test_the_schedule_begins_at_the_first_update_whatever_time_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a limit of 80 seconds, 40 pass before the first update: the other 40 have a complete schedule."""
     monkeypatch.setattr(loop, "time", FakeClock(1.0))
     session = build_session(make_small_config({"epochs": 1000.0, "time_limit": "80s", "eval_interval": 8.0}))
-    session.progress = Progress(other_seconds=40.0, preparation_seconds=40.0)
+    session.progress = Progress(overhead_seconds=40.0, preparation_seconds=40.0)
     events = list(fit(session))
     updates = [event for event in events if isinstance(event, UpdateCompleted)]
     assert updates[0].progress_fraction < 0.001 and 0.9 < updates[-1].progress_fraction <= 1
@@ -213,7 +216,7 @@ def test_a_time_limit_that_is_over_at_the_start_leaves_one_update(
 ) -> None:
     monkeypatch.setattr(loop, "time", FakeClock(1.0))
     session = build_session(make_small_config({"epochs": 2.0, "time_limit": "1s"}))
-    session.progress = Progress(other_seconds=seconds)
+    session.progress = Progress(overhead_seconds=seconds)
     events = list(fit(session))
     assert [type(event) for event in events] == [TrainingStarted, UpdateCompleted, ValidationCompleted, TrainingStopped]
     save_training_state(tmp_path / "state", session, "data")
@@ -236,11 +239,11 @@ def test_a_training_with_a_time_limit_resumes_after_any_event(limit: int, interv
             save_training_state(path, session, "data")
             session = build_session(config)
             restore_training_state(path, session, "data")
-            if session.progress.finished:
+            if session.progress.is_finished:
                 break
-            later = session.progress.other_seconds + 2.0
-            session.progress = msgspec.structs.replace(session.progress, other_seconds=later)
-        assert session.progress.finished and session.progress.validations
+            later = session.progress.overhead_seconds + 2.0
+            session.progress = msgspec.structs.replace(session.progress, overhead_seconds=later)
+        assert session.progress.is_finished and session.progress.validations
 
 
 def test_time_that_passes_after_a_validation_ends_the_resumed_training(
@@ -253,14 +256,14 @@ def test_time_that_passes_after_a_validation_ends_the_resumed_training(
     for event in fit(session):
         if isinstance(event, ValidationCompleted):
             break
-    session.progress = msgspec.structs.replace(session.progress, other_seconds=70.0)
+    session.progress = msgspec.structs.replace(session.progress, overhead_seconds=70.0)
     for _ in range(2):
         save_training_state(tmp_path / "state", session, "data")
         session = build_session(config)
         restore_training_state(tmp_path / "state", session, "data")
         events = list(fit(session))
         session.progress = events[-1].progress
-    assert session.progress.finished == "its time limit of 60s is reached"
+    assert session.progress.stop_cause == "time_limit"
 
 
 @pytest.mark.parametrize("settings", [{"epochs": 9.0}, {"epochs": 100.0, "time_limit": "37s"}])
@@ -276,7 +279,7 @@ def test_a_perfect_training_resumes_between_the_validations_around_its_half(
         save_training_state(tmp_path / "state", session, "data")
         restore_training_state(tmp_path / "state", restored, "data")
         assert restored.progress == session.progress
-    assert session.progress.finished.startswith("exact_match is perfect") and session.progress.validations == 5
+    assert session.progress.stop_cause == "perfect" and session.progress.validations == 5
 
 
 def test_a_perfect_training_resumes_if_its_half_passes_after_a_validation(
@@ -288,10 +291,10 @@ def test_a_perfect_training_resumes_if_its_half_passes_after_a_validation(
     config = make_small_config({"epochs": 100.0, "time_limit": "60s", "perfect_patience": 1, "eval_interval": 1})
     session, restored = build_session(config), build_session(config)
     for event in fit(session):
-        if isinstance(event, ValidationCompleted) and event.progress.stale == 1:
+        if isinstance(event, ValidationCompleted) and event.progress.validations_since_best == 1:
             break
-    assert not session.progress.finished
-    session.progress = msgspec.structs.replace(session.progress, other_seconds=40.0)
+    assert not session.progress.is_finished
+    session.progress = msgspec.structs.replace(session.progress, overhead_seconds=40.0)
     save_training_state(tmp_path / "state", session, "data")
     restore_training_state(tmp_path / "state", restored, "data")
     assert restored.progress == session.progress
@@ -300,7 +303,7 @@ def test_a_perfect_training_resumes_if_its_half_passes_after_a_validation(
 def test_without_a_time_limit_the_progress_has_no_other_times() -> None:
     session = build_session(make_small_config({"epochs": 1.0}))
     progress = list(fit(session))[-1].progress
-    assert (progress.other_seconds, progress.validation_seconds) == (0.0, 0.0)
+    assert (progress.overhead_seconds, progress.validation_seconds) == (0.0, 0.0)
 
 
 def extreme_values(kind: type) -> st.SearchStrategy[Any]:
@@ -368,7 +371,7 @@ def test_the_best_validation_has_the_best_chosen_metric(
 ) -> None:
     script_validations(monkeypatch, losses=[2.0, 1.0, 1.0, 3.0], exact=[10.0, 5.0, 10.0, 20.0])
     events = list(fit(build_session(make_small_config({"epochs": 4, "metric": metric}))))
-    assert [event.best for event in select_validations(iter(events))] == best
+    assert [event.is_best for event in select_validations(iter(events))] == best
     assert events[-1].progress.best_update == 3 * (1 + max(index for index, is_best in enumerate(best) if is_best))
 
 
@@ -403,7 +406,7 @@ def test_a_small_validation_set_selects_from_the_last_part_of_the_time(monkeypat
     script_validations(monkeypatch, losses=[2.0] * 99, exact=[50.0, *[10.0] * 98])
     session = build_session(make_small_config({"epochs": 1000.0, "time_limit": "200s"}))
     list(fit(session))
-    assert session.progress.finished.startswith("its time limit") and session.progress.is_best_of_last_part
+    assert session.progress.stop_cause == "time_limit" and session.progress.is_best_of_last_part
     assert session.progress.best_update > 0.6 * session.progress.update
 
 
@@ -413,11 +416,11 @@ def test_the_last_part_begins_once_with_batches_of_tokens(monkeypatch: pytest.Mo
     script_validations(monkeypatch, losses=[2.0] * 20, exact=[*[0.0] * 15, 50.0, *[10.0] * 4])
     config = make_small_config({"epochs": 20, "batch_type": "tokens", "batch_size": 30, "eval_interval": 1})
     validations = select_validations(fit(build_session(config)))
-    assert [index for index, event in enumerate(validations) if event.best] == [0, 15]
+    assert [index for index, event in enumerate(validations) if event.is_best] == [0, 15]
 
 
 def test_a_large_validation_set_selects_from_all_validations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "SMALL_VALIDATION_SET", len(VALIDATION_EXAMPLES))
+    monkeypatch.setattr(loop, "MIN_SELECTION_EXAMPLES", len(VALIDATION_EXAMPLES))
     script_validations(monkeypatch, losses=[1.0] * 10, exact=[0.0, 50.0, *[10.0] * 8])
     session = build_session(make_small_config({"epochs": 10}))
     list(fit(session))
@@ -428,12 +431,13 @@ def test_patience_ends_training_with_its_reason(monkeypatch: pytest.MonkeyPatch)
     script_validations(monkeypatch, losses=[3.0, 2.0, 2.0, 2.5, 1.0])
     events = list(fit(build_session(make_small_config({"epochs": 9, "metric": "loss", "patience": 2}))))
     assert events[-1].progress.update == 4 * 3
-    assert events[-1].progress.finished == "loss did not improve in 2 validations"
+    assert events[-1].progress.stop_cause == "patience"
+    assert isinstance(events[-1], TrainingStopped) and events[-1].reason == "loss did not improve in 2 validations"
     assert events[-1].progress.best_update == 2 * 3
 
 
 PERFECT = "exact_match is perfect, and the loss did not improve in {} validations"
-WHOLE = "all its passes over the data are done"
+WHOLE = "the maximum number of epochs is reached"
 
 
 @pytest.mark.parametrize(
@@ -457,7 +461,7 @@ def test_training_ends_when_the_metric_is_perfect_and_the_loss_is_not_better(
     script_validations(monkeypatch, losses=[3.0, 2.0, 2.5, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6, 2.7], exact=exact)
     config = make_small_config({"epochs": 10, "perfect_patience": 2, **settings})
     events = list(fit(build_session(config)))
-    assert events[-1].progress.finished == reason
+    assert isinstance(events[-1], TrainingStopped) and events[-1].reason == reason
     assert events[-1].progress.update == epochs * 3
 
 
@@ -466,7 +470,7 @@ def test_validations_within_an_epoch_do_not_end_a_perfect_training_early(monkeyp
     script_validations(monkeypatch, losses=[1.0] * 12, exact=[100.0] * 12)
     config = make_small_config({"epochs": 4, "perfect_patience": 3, "eval_interval": 1 / 3})
     events = list(fit(build_session(config)))
-    assert events[-1].progress.update == 1 + 3 * 3 and events[-1].progress.stale == 9
+    assert events[-1].progress.update == 1 + 3 * 3 and events[-1].progress.validations_since_best == 9
 
 
 def test_a_plateau_halves_the_rate_after_three_stale_validations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -594,7 +598,7 @@ def remove_times(events: list[Event]) -> list[tuple[object, ...]]:
         )
         progress = event.progress
         results.append(
-            (type(event), progress.epoch, progress.update, progress.best, progress.finished, fields, outputs)
+            (type(event), progress.epoch, progress.update, progress.best_rank, progress.stop_cause, fields, outputs)
         )
     return results
 

@@ -57,7 +57,7 @@ def test_the_card_describes_the_model_and_its_data() -> None:
     )
     assert "Source: 16 symbols ('characters'), longest 17." in read_card()
     assert "Target: 10 symbols ('characters'), longest 3." in read_card()
-    assert "Stopped because all its passes over the data are done." in read_card()
+    assert "Stopped because the maximum number of epochs is reached." in read_card()
 
 
 def test_the_card_states_what_a_paper_needs() -> None:

@@ -29,11 +29,12 @@ from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import PAD
 from pellucid.decoding.predictor import Predictor
+from pellucid.decoding.trace import Trace
 from pellucid.errors import ConfigError, DivergenceError, NotFiniteError, count_noun, quote
 from pellucid.evaluation.assessment import score_traces
 from pellucid.evaluation.custom_metrics import compute_metric, evaluated_examples
 from pellucid.evaluation.metrics import evaluate_examples, metrics_for_log
-from pellucid.run_folder.progress import LOSS_WINDOW, TIME_LIMIT_REASON, Progress
+from pellucid.run_folder.progress import LOSS_WINDOW, Progress, StopCause
 from pellucid.shapes import Int
 from pellucid.tasks.registry import encode_for_task, get_task
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
@@ -48,14 +49,18 @@ MIX_IN_STREAM = 0x6D697800
 """Random stream of the earlier pairs that are drawn for an epoch."""
 ACCURACY_METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy")
 """Metrics that count correct outputs or symbols."""
-LAST_PART = 0.8
-"""Share of the training length after which the last part of a training begins."""
-SMALL_VALIDATION_SET = 400
+LAST_PART_START = 0.8
+"""Fraction of the training length at which the last part of a training begins."""
+MIN_SELECTION_EXAMPLES = 400
 """Number of validation examples from which the best of all validations decides."""
 MIN_EVAL_INTERVAL = 1e-6
 """Minimum number of epochs between validations, which bounds their number; it is less than an update."""
 EPOCH_TOLERANCE = 1e-9
 """Number of epochs by which a training may be shorter than its maximum, for the rounding of fractions of an epoch."""
+VALIDATION_TOLERANCE = 1e-9
+"""Number of intervals by which a validation may be early, for the rounding of the number of epochs."""
+FRACTION_TOLERANCE = 1e-9
+"""Fraction of the training length by which its last part may begin early, for the rounding of fractions."""
 MIN_VALIDATIONS = 8
 """Minimum number of validations of a training of at least as many epochs, if their interval is derived."""
 EXAMPLES_PER_VALIDATION = 20
@@ -109,7 +114,7 @@ class TrainingState:
     whether the settings ask for one."""
 
     def __post_init__(self) -> None:
-        """Create the gradient computer, the greedy predictor and the weight average."""
+        """Derive the other fields from the configuration and the predictor."""
         self.gradient_computer = GradientComputer(self.predictor.network, self.config)
         search = msgspec.structs.replace(self.config.search, beam_size=1)
         self.greedy_predictor = replace(self.predictor, config=msgspec.structs.replace(self.config, search=search))
@@ -136,7 +141,7 @@ class TrainingState:
         return encode_for_task(self.validation_examples, predictor.tokenizers, predictor.vocabularies, self.config)
 
     @property
-    def epochs(self) -> float:
+    def max_epochs(self) -> float:
         """Maximum number of epochs, which may be a fraction: from the settings, or else from `derived_epochs`."""
         return self.config.training.epochs or derived_epochs(self.examples_per_epoch)
 
@@ -153,7 +158,7 @@ class TrainingState:
             return max(training.eval_interval, MIN_EVAL_INTERVAL)
         if training.patience or training.lr_schedule == "plateau" or training.weight_averaging == "last":
             return 1.0  # these count validations
-        return derived_eval_interval(self.examples_per_epoch, len(self.validation_examples), self.epochs)
+        return derived_eval_interval(self.examples_per_epoch, len(self.validation_examples), self.max_epochs)
 
     @property
     def num_new_examples(self) -> int:
@@ -307,15 +312,15 @@ def fit(state: TrainingState) -> Generator[Event]:
     """
     plan = state.plan_batches(state.progress.epoch)
     num_batches = len(plan)
-    seconds_left = state.time_limit - state.progress.other_seconds - state.progress.seconds
+    seconds_left = state.time_limit - state.progress.overhead_seconds - state.progress.seconds
     yield TrainingStarted(
         state.progress,
-        state.epochs,
-        max_updates(state.epochs, float(num_batches)),
+        state.max_epochs,
+        max_updates(state.max_epochs, float(num_batches)),
         None if math.isinf(seconds_left) else max(0.0, seconds_left),
     )
     with closing(state.batch_loader(plan)) as loader:
-        while not state.progress.finished:
+        while not state.progress.is_finished:
             num_due = validations_due(state, state.progress, num_batches)
             if state.progress.validations < num_due:
                 yield _validate(state, num_due, num_batches)
@@ -324,8 +329,8 @@ def fit(state: TrainingState) -> Generator[Event]:
                 state.progress = msgspec.structs.replace(state.progress, epoch=state.progress.epoch + 1, batch=0)
             start_time, loaded = time.perf_counter(), next(loader)
             num_batches = loaded.num_batches
-            yield _do_update(state, loaded, start_time)
-    yield TrainingStopped(state.progress)
+            yield _train_step(state, loaded, start_time)
+    yield TrainingStopped(state.progress, stop_reason(state.progress, state.config.training))
 
 
 def validation_rank(metrics: dict[str, float], metric: MetricName) -> tuple[float, float, float]:
@@ -346,7 +351,7 @@ def _epochs_done(progress: Progress, num_batches: int) -> float:
     return progress.epoch + progress.batch / num_batches
 
 
-def time_passed(state: TrainingState, progress: Progress) -> float:
+def time_fraction(state: TrainingState, progress: Progress) -> float:
     """Return the fraction of the time limit that has passed; 0 without a limit, 1 or more when the training must end.
 
     After t seconds of a limit of L it is t / (L - r). The reserve r is the estimated time of the last validation, the
@@ -356,13 +361,13 @@ def time_passed(state: TrainingState, progress: Progress) -> float:
         state: Training state, for its settings.
         progress: Progress of the training, which may differ from that of the state.
     """
-    return (progress.seconds + progress.other_seconds) / _seconds_for_training(state, progress)
+    return (progress.seconds + progress.overhead_seconds) / _seconds_for_training(state, progress)
 
 
-def schedule_time_passed(state: TrainingState, progress: Progress) -> float:
+def schedule_time_fraction(state: TrainingState, progress: Progress) -> float:
     """Return the fraction that has passed of the time from the first update to the time limit; 0 without a limit.
 
-    If the first update began after p seconds, it is (t - p) / (L - r - p), with the symbols of `time_passed`. The
+    If the first update began after p seconds, it is (t - p) / (L - r - p), with the symbols of `time_fraction`. The
     learning rate follows it, so that the time before the first update does not shorten the warmup.
 
     Args:
@@ -370,7 +375,7 @@ def schedule_time_passed(state: TrainingState, progress: Progress) -> float:
         progress: Progress of the training, which may differ from that of the state.
     """
     seconds = _seconds_for_training(state, progress) - progress.preparation_seconds
-    passed = progress.seconds + progress.other_seconds - progress.preparation_seconds
+    passed = progress.seconds + progress.overhead_seconds - progress.preparation_seconds
     return passed / seconds if seconds > 0 else 1.0
 
 
@@ -383,10 +388,10 @@ def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
     if math.isinf(limit):
         return limit
     num_sources = max(1, len(state.validation_examples))
-    num_reserved = RESERVED_VALIDATIONS + RESERVED_CONFIDENCE * min(1.0, MAX_CONFIDENCE_PAIRS / num_sources)
+    reserve_factor = RESERVED_VALIDATIONS + RESERVED_CONFIDENCE * min(1.0, MAX_CONFIDENCE_PAIRS / num_sources)
     if state.has_pair_ngram:
-        num_reserved += RESERVED_WEIGHTING * min(1.0, MAX_WEIGHTING_SOURCES / num_sources)
-    reserve = num_reserved * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
+        reserve_factor += RESERVED_WEIGHTING * min(1.0, MAX_WEIGHTING_SOURCES / num_sources)
+    reserve = reserve_factor * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
     return limit - min(reserve, MAX_RESERVE * limit)
 
 
@@ -398,7 +403,7 @@ def is_out_of_epochs(state: TrainingState, progress: Progress, num_batches: int)
         progress: Progress of the training, which may differ from that of the state.
         num_batches: Number of batches in the current epoch.
     """
-    return progress.update > 0 and _epochs_done(progress, num_batches) >= state.epochs - EPOCH_TOLERANCE
+    return progress.update > 0 and _epochs_done(progress, num_batches) >= state.max_epochs - EPOCH_TOLERANCE
 
 
 def is_out_of_time(state: TrainingState, progress: Progress) -> bool:
@@ -408,7 +413,7 @@ def is_out_of_time(state: TrainingState, progress: Progress) -> bool:
         state: Training state, for its time limit.
         progress: Progress of the training, which may differ from that of the state.
     """
-    return progress.update > 0 and time_passed(state, progress) >= 1
+    return progress.update > 0 and time_fraction(state, progress) >= 1
 
 
 def validations_due(state: TrainingState, progress: Progress, num_batches: int) -> int:
@@ -423,9 +428,9 @@ def validations_due(state: TrainingState, progress: Progress, num_batches: int) 
         num_batches: Number of batches in the current epoch.
     """
     first = int(bool(state.config.training.initial_run))
-    num_due = first + math.floor(_epochs_done(progress, num_batches) / state.eval_interval + 1e-9)
+    num_due = first + math.floor(_epochs_done(progress, num_batches) / state.eval_interval + VALIDATION_TOLERANCE)
     if is_out_of_epochs(state, progress, num_batches):
-        total = first + math.ceil(state.epochs / state.eval_interval - 1e-9)
+        total = first + math.ceil(state.max_epochs / state.eval_interval - VALIDATION_TOLERANCE)
         return max(total, progress.validations + 1)
     return max(num_due, progress.validations + 1) if is_out_of_time(state, progress) else num_due
 
@@ -434,7 +439,7 @@ def selects_from_last_part(state: TrainingState) -> bool:
     """Return whether a training saves the best parameters of its last part, and not of all validations.
 
     On a small validation set, the best of all validations is often an early one that is best by chance
-    (docs/ablations.md). So this holds with fewer than `SMALL_VALIDATION_SET` validation examples, unless another
+    (docs/ablations.md). So this holds with fewer than `MIN_SELECTION_EXAMPLES` validation examples, unless another
     schedule than the cosine, patience, an initial run, or another metric than correct outputs or symbols is given.
 
     Args:
@@ -442,7 +447,7 @@ def selects_from_last_part(state: TrainingState) -> bool:
     """
     training = state.config.training
     return (
-        len(state.validation_examples) < SMALL_VALIDATION_SET
+        len(state.validation_examples) < MIN_SELECTION_EXAMPLES
         and training.lr_schedule == "cosine"
         and not training.patience
         and not training.initial_run
@@ -453,30 +458,34 @@ def selects_from_last_part(state: TrainingState) -> bool:
 def starts_last_part(state: TrainingState, progress: Progress, num_batches: int) -> bool:
     """Return whether a validation is the first one of the last part, from which on earlier validations do not count.
 
-    The last part begins after `LAST_PART` of the training length, in epochs or in time, where the learning rate is near
-    zero. If all outputs were correct before, no part begins: earlier validations count.
+    The last part begins after `LAST_PART_START` of the training length, in epochs or in time, where the learning rate
+    is near zero. If all outputs were correct before, no part begins: earlier validations count.
 
     Args:
         state: Training state, for its settings, its maximum number of epochs and its time limit.
         progress: Progress of the training before the validation.
         num_batches: Number of batches in the current epoch.
     """
-    if progress.is_best_of_last_part or progress.best is None or not selects_from_last_part(state):
+    if progress.is_best_of_last_part or progress.best_rank is None or not selects_from_last_part(state):
         return False
-    epochs_passed = _epochs_done(progress, num_batches) / state.epochs
-    is_last_part = max(epochs_passed, schedule_time_passed(state, progress)) >= LAST_PART - 1e-9
-    return is_last_part and not _is_perfect(progress.best, state.config.training.metric)
+    epoch_fraction = _epochs_done(progress, num_batches) / state.max_epochs
+    is_last_part = max(epoch_fraction, schedule_time_fraction(state, progress)) >= LAST_PART_START - FRACTION_TOLERANCE
+    return is_last_part and not _is_perfect(progress.best_rank, state.config.training.metric)
 
 
-def lowers_rate(config: TrainingConfig, stale: int) -> bool:
+def lowers_rate(config: TrainingConfig, validations_since_best: int) -> bool:
     """Return whether the plateau schedule reduces the learning rate at this validation: at every `PLATEAU_PATIENCE`-th
     validation without improvement; never in other schedules.
 
     Args:
         config: Training settings.
-        stale: Number of validations since the best one, this one included; 0 if this is the best.
+        validations_since_best: Number of validations since the best one, this one included; 0 if this is the best.
     """
-    return config.lr_schedule == "plateau" and stale > 0 and stale % PLATEAU_PATIENCE == 0
+    return (
+        config.lr_schedule == "plateau"
+        and validations_since_best > 0
+        and validations_since_best % PLATEAU_PATIENCE == 0
+    )
 
 
 def is_halfway(state: TrainingState, progress: Progress, num_batches: int) -> bool:
@@ -488,46 +497,72 @@ def is_halfway(state: TrainingState, progress: Progress, num_batches: int) -> bo
         num_batches: Number of batches in the current epoch.
     """
     return (
-        _epochs_done(progress, num_batches) >= state.epochs / 2 - 1e-9 or schedule_time_passed(state, progress) >= 0.5
+        _epochs_done(progress, num_batches) >= state.max_epochs / 2 - EPOCH_TOLERANCE
+        or schedule_time_fraction(state, progress) >= 0.5
     )
 
 
 class ValidationOutcome(NamedTuple):
     """Facts at a validation that decide whether the training ends."""
 
-    best: tuple[float, float, float] | None
+    best_rank: tuple[float, float, float] | None
     """Rank of the best validation so far (`validation_rank`); None before the first one."""
-    stale: int
+    validations_since_best: int
     """Number of validations since the best one."""
     eval_interval: float
     """Number of epochs between validations."""
-    halfway: bool
+    is_halfway: bool
     """Whether half of the maximum training length is reached."""
-    out_of_epochs: bool
+    is_out_of_epochs: bool
     """Whether the maximum number of epochs is reached."""
-    out_of_time: bool = False
+    is_out_of_time: bool = False
     """Whether the time limit is reached."""
 
 
-def stop_reason(config: TrainingConfig, outcome: ValidationOutcome) -> str:
-    """Return the reason to end the training at a validation; empty if it continues.
+def stop_cause(config: TrainingConfig, outcome: ValidationOutcome) -> StopCause:
+    """Return the cause that ends the training at a validation; empty if it continues.
 
     Args:
         config: Training settings; patience 0 and perfect_patience 0 turn early stopping off.
         outcome: Best validation, validations since then and their interval, and the training length.
     """
-    stale, patience = outcome.stale, config.perfect_patience
-    if config.patience and stale >= config.patience:
-        return f"{config.metric} did not improve in {count_noun(stale, 'validation')}"
-    if outcome.out_of_epochs:
-        return "all its passes over the data are done"
-    if outcome.out_of_time:
-        return f"{TIME_LIMIT_REASON}{config.time_limit} is reached"
+    num_validations = outcome.validations_since_best
+    if config.patience and num_validations >= config.patience:
+        return "patience"
+    if outcome.is_out_of_epochs:
+        return "epochs"
+    if outcome.is_out_of_time:
+        return "time_limit"
+    # `perfect_patience` counts validations, and at least as many epochs.
+    num_epochs = num_validations * outcome.eval_interval + EPOCH_TOLERANCE
+    is_patience_over = config.perfect_patience > 0 and min(num_validations, num_epochs) >= config.perfect_patience
     # A small validation set may be all correct by chance while the learning rate is high: hence the minimum length.
-    is_stale = patience > 0 and min(stale, stale * outcome.eval_interval + 1e-9) >= patience and outcome.halfway
-    if is_stale and outcome.best is not None and _is_perfect(outcome.best, config.metric):
-        return f"{config.metric} is perfect, and the loss did not improve in {count_noun(stale, 'validation')}"
+    if (
+        is_patience_over
+        and outcome.is_halfway
+        and outcome.best_rank is not None
+        and _is_perfect(outcome.best_rank, config.metric)
+    ):
+        return "perfect"
     return ""
+
+
+def stop_reason(progress: Progress, config: TrainingConfig) -> str:
+    """Return the reason of the end of a training, as a clause for messages; empty if it has not ended.
+
+    Args:
+        progress: Progress of the training.
+        config: Training settings.
+    """
+    validations = count_noun(progress.validations_since_best, "validation")
+    reasons: dict[StopCause, str] = {
+        "": "",
+        "epochs": "the maximum number of epochs is reached",
+        "patience": f"{config.metric} did not improve in {validations}",
+        "perfect": f"{config.metric} is perfect, and the loss did not improve in {validations}",
+        "time_limit": f"its time limit of {config.time_limit} is reached",
+    }
+    return reasons[progress.stop_cause]
 
 
 def _is_perfect(rank: tuple[float, float, float], metric: MetricName) -> bool:
@@ -535,11 +570,11 @@ def _is_perfect(rank: tuple[float, float, float], metric: MetricName) -> bool:
     return rank[0] >= best_rank(metric)
 
 
-def _do_update(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
+def _train_step(state: TrainingState, loaded: LoadedBatch, start_time: float) -> UpdateCompleted:
     """Do one update (forward, backward, clip, step), and return its event."""
     progress, config, num_batches = state.progress, state.config.training, loaded.num_batches
-    epochs_passed = (_epochs_done(progress, num_batches) + 0.5 / num_batches) / state.epochs
-    progress_fraction = min(1.0, max(epochs_passed, schedule_time_passed(state, progress)))
+    epoch_fraction = (_epochs_done(progress, num_batches) + 0.5 / num_batches) / state.max_epochs
+    progress_fraction = min(1.0, max(epoch_fraction, schedule_time_fraction(state, progress)))
     rate = scheduled_learning_rate(config, progress_fraction, progress.plateau_factor)
     with update_random_numbers(state.config.seed, progress.update, 0, state.gradient_computer.device):
         loss, norm = _update_parameters(
@@ -576,12 +611,22 @@ def _update_parameters(
 
 def _validate(state: TrainingState, num_due: int, num_batches: int) -> ValidationCompleted:
     """Decode the validation set greedily, evaluate it, update the progress, and return the event."""
-    start_time, progress, config = time.perf_counter(), state.progress, state.config.training
-    predictor = state.predictor
+    start_time = time.perf_counter()
     if state.workers is not None:
-        compare_parameters(predictor.network, state.workers)
+        compare_parameters(state.predictor.network, state.workers)
     if state.average is not None:
         state.average.record_validation()
+    metrics, traces = _validation_metrics(state)
+    seconds = time.perf_counter() - start_time
+    state.progress = _progress_after_validation(state, metrics, seconds, num_due, num_batches)
+    is_best = state.progress.validations_since_best == 0
+    epochs = _epochs_done(state.progress, num_batches)
+    return ValidationCompleted(state.progress, metrics, is_best, traces, state.config.task, epochs)
+
+
+def _validation_metrics(state: TrainingState) -> tuple[dict[str, float], list[Trace]]:
+    """Return the metrics of the validation set by their keys in the log, with the loss, and the greedy outputs."""
+    config = state.config.training
     with averaged_weights(state.average):
         try:
             traces = state.greedy_predictor.predict_examples(state.validation_examples)
@@ -589,7 +634,7 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
             raise divergence_error(state, "the outputs for the validation set are not finite") from error
         loss = _validation_loss(state)
     references = [(example.target,) for example in state.validation_examples]
-    scored = score_traces(traces, references, predictor.tokenizers)
+    scored = score_traces(traces, references, state.predictor.tokenizers)
     task = get_task(state.config.task)
     metrics = {**metrics_for_log(evaluate_examples(scored)), **task.metrics.validation_scores(scored), "loss": loss}
     if is_custom_metric(config.metric):
@@ -601,37 +646,45 @@ def _validate(state: TrainingState, num_due: int, num_batches: int) -> Validatio
         metrics[config.metric] = compute_metric(config.metric, evaluated_examples(traces, references, scored))
     if not math.isfinite(metrics["loss"]):
         raise divergence_error(state, "the loss on the validation set is not finite")
-    starts_part = starts_last_part(state, progress, num_batches)
-    rank, previous_best = validation_rank(metrics, config.metric), None if starts_part else progress.best
-    improved = previous_best is None or rank > previous_best
-    stale, best = (0, rank) if improved else (progress.stale + 1, previous_best)
-    seconds = time.perf_counter() - start_time
-    was_out_of_time = is_out_of_time(state, progress)
+    return metrics, traces
+
+
+def _progress_after_validation(
+    state: TrainingState, metrics: dict[str, float], seconds: float, num_due: int, num_batches: int
+) -> Progress:
+    """Return the progress after a validation that took some seconds."""
+    before = state.progress
+    config = state.config.training
+    starts_part = starts_last_part(state, before, num_batches)
+    rank = validation_rank(metrics, config.metric)
+    previous_best = None if starts_part else before.best_rank
+    is_best = previous_best is None or rank > previous_best
+    best_rank = rank if is_best else previous_best
+    validations_since_best = 0 if is_best else before.validations_since_best + 1
     progress = msgspec.structs.replace(
-        progress,
+        before,
         validations=num_due,
-        seconds=progress.seconds + seconds,
+        seconds=before.seconds + seconds,
         validation_seconds=0.0 if math.isinf(state.time_limit) else seconds,
     )
     outcome = ValidationOutcome(
-        best,
-        stale,
+        best_rank,
+        validations_since_best,
         state.eval_interval,
         is_halfway(state, progress, num_batches),
         is_out_of_epochs(state, progress, num_batches),
-        was_out_of_time or is_out_of_time(state, progress),
+        is_out_of_time(state, before) or is_out_of_time(state, progress),
     )
-    state.progress = msgspec.structs.replace(
+    lowers = lowers_rate(config, validations_since_best)
+    return msgspec.structs.replace(
         progress,
-        best=best,
-        best_update=progress.update if improved else progress.best_update,
-        stale=stale,
-        is_best_of_last_part=progress.is_best_of_last_part or starts_part,
-        plateau_factor=progress.plateau_factor * (PLATEAU_FACTOR if lowers_rate(config, stale) else 1.0),
-        finished=stop_reason(config, outcome),
+        best_rank=best_rank,
+        best_update=before.update if is_best else before.best_update,
+        validations_since_best=validations_since_best,
+        is_best_of_last_part=before.is_best_of_last_part or starts_part,
+        plateau_factor=before.plateau_factor * (PLATEAU_FACTOR if lowers else 1.0),
+        stop_cause=stop_cause(config, outcome),
     )
-    epochs = _epochs_done(progress, num_batches)
-    return ValidationCompleted(state.progress, metrics, improved, traces, state.config.task, epochs)
 
 
 def divergence_error(state: TrainingState, reason: str) -> DivergenceError:

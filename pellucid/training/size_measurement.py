@@ -75,7 +75,7 @@ class SizedConfig(NamedTuple):
     """None if no speed was measured: the run was started before, or its training file cannot be read twice."""
 
 
-def config_within_time(
+def choose_config_for_time_limit(
     folder: Path,
     files: TrainingInputs,
     build_config: Callable[[Size], Config],
@@ -120,12 +120,12 @@ def config_within_time(
         report(SizeMeasurementSkipped(config.size, stream))
         return SizedConfig(config, None)
     with one_training_thread():
-        chosen = size_within_time(files, build_config, report)._replace(has_one_process=has_one_process)
+        chosen = measure_and_choose_size(files, build_config, report)._replace(has_one_process=has_one_process)
     report(chosen)
     return SizedConfig(build_config(chosen.size), chosen)
 
 
-def size_within_time(
+def measure_and_choose_size(
     files: TrainingInputs,
     build_config: Callable[[Size], Config],
     report: Callable[[SizeMeasurementStarted], None] = lambda event: None,
@@ -142,7 +142,7 @@ def size_within_time(
         ConfigError: A setting is invalid, or memory does not suffice.
     """
     started_at, config = time.monotonic(), build_config(default_size())
-    measured = _read_measured_data(files, config)
+    measured = _read_measurement_data(files, config)
     reading_seconds = time.monotonic() - started_at
     time_limit, length = config.training.time_limit, _training_length(measured, config)
     limit = parse_duration("training.time_limit", time_limit)
@@ -206,12 +206,12 @@ class SizeSpeed(NamedTuple):
     size: Size
     examples_per_second: float
     """Number of training examples per second."""
-    seconds: float
+    seconds_left: float
     """Seconds of the time limit that are left for updates; negative if it has passed."""
 
 
-class SizeChoice(NamedTuple):
-    """A chosen size."""
+class MeasuredSize(NamedTuple):
+    """Size for whose training the time suffices, by its measured speed."""
 
     size: Size
     epochs: float
@@ -227,10 +227,10 @@ def estimate_epochs(speed: SizeSpeed, length: TrainingLength) -> float:
         speed: Speed of a size, and the seconds that are left.
         length: Length of the training without a time limit.
     """
-    return max(0.0, speed.seconds) * speed.examples_per_second / length.examples_per_epoch
+    return max(0.0, speed.seconds_left) * speed.examples_per_second / length.examples_per_epoch
 
 
-def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> SizeChoice:
+def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> MeasuredSize:
     """Return the first size for which the time suffices, else the last.
 
     The time suffices if it allows at least `length.needed_epochs` (`estimate_epochs`).
@@ -240,27 +240,29 @@ def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> SizeChoi
             measured, once the time suffices for a size.
         length: Length of the training without a time limit.
     """
-    choice: SizeChoice | None = None
+    choice: MeasuredSize | None = None
     for speed in speeds:
         epochs = estimate_epochs(speed, length)
-        choice = SizeChoice(speed.size, epochs, None if choice is None else choice.size)
+        choice = MeasuredSize(speed.size, epochs, None if choice is None else choice.size)
         if epochs >= length.needed_epochs:
             break
     assert choice is not None, "expected at least one size"
     return choice
 
 
-class MeasuredData(NamedTuple):
-    """Number of all training examples, and evenly spaced ones in ids: a file may be sorted."""
+class MeasurementData(NamedTuple):
+    """Data of the measurement: a sample of the training examples, evenly spaced because a file may be sorted."""
 
     num_examples: int
+    """Number of all training examples, not of the sample."""
     vocabularies: Vocabularies
     encoded: EncodedExamples
+    """Training examples of the sample in ids."""
     validation_examples: Sequence[Example]
     """One example, since `fit` needs a validation set; it is never decoded."""
 
 
-def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
+def _read_measurement_data(files: TrainingInputs, config: Config) -> MeasurementData:
     """Return the data of the measurement, from files of pairs, tables in memory or prepared data."""
     prepared = prepared_folder(files)
     if prepared is None:
@@ -272,7 +274,7 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
         has_subwords = "subwords" in (config.data.source_symbols, config.data.target_symbols)
         tokenizers, vocabularies = learn_symbols(measured if has_subwords else examples, config)
         encoded = encode_for_task(measured, tokenizers, vocabularies, config)
-        return MeasuredData(len(examples), vocabularies, encoded, examples[:1])
+        return MeasurementData(len(examples), vocabularies, encoded, examples[:1])
     resolved = resolve_auto_settings(files, config.data)
     data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
     assert data.corpus is not None
@@ -280,10 +282,10 @@ def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
     count = encoded.source.num_sequences
     rows = np.array(sample_evenly(range(count), MEASURED_EXAMPLES))
     chosen = EncodedExamples(encoded.source.take(rows), encoded.target.take(rows))
-    return MeasuredData(count, data.corpus.vocabularies, chosen, data.validation_examples[:1])
+    return MeasurementData(count, data.corpus.vocabularies, chosen, data.validation_examples[:1])
 
 
-def _training_length(measured: MeasuredData, config: Config) -> TrainingLength:
+def _training_length(measured: MeasurementData, config: Config) -> TrainingLength:
     """Return the length of a training without a time limit; its updates are counted by the batches of the measured
     examples."""
     training, encoded, count = config.training, measured.encoded, measured.num_examples
@@ -300,7 +302,7 @@ def _batch_size(config: Config, count: int) -> int:
     return config.training.batch_size or derived_batch_size(count)
 
 
-def measure_speed(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
+def measure_speed(measured: MeasurementData, config: Config, count: int, seconds: float) -> float:
     """Return the number of training examples per second, from a few updates of a new network.
 
     If the seconds do not suffice for all of these updates, the speed is that of those until then, at least one. The
