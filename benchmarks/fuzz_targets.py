@@ -801,8 +801,8 @@ def training_state() -> Any:  # noqa: ANN401 (PyTorch is imported by few targets
     from pellucid.data.tokenizers import build_tokenizers
     from pellucid.decoding.transducer import Transducer
     from pellucid.tasks.registry import build_network
-    from pellucid.training.loop import TrainingState
     from pellucid.training.optimizer import build_optimizer
+    from pellucid.training.training_state import TrainingState
 
     config = load_run_config(SeedRun.folder)
     vocabularies = read_run_vocabularies(SeedRun.folder, config)

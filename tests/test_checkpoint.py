@@ -26,8 +26,9 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import restore_training_state, save_training_state
-from pellucid.training.loop import TrainingState, fit
+from pellucid.training.loop import fit
 from pellucid.training.optimizer import build_optimizer
+from pellucid.training.training_state import TrainingState
 
 EXAMPLES = make_copy_examples(12, seed=1)
 

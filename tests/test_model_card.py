@@ -25,9 +25,9 @@ from pellucid.run_folder.log import read_log
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.tasks.registry import BUILT_IN_TASKS, get_task
 from pellucid.training.events import TrainingStarted
-from pellucid.training.loop import derived_batch_size, derived_epochs
 from pellucid.training.model_card import _scores
 from pellucid.training.session import train_run
+from pellucid.training.training_length import derived_batch_size, derived_epochs
 from pellucid.version import __version__
 
 

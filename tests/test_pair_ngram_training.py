@@ -54,9 +54,9 @@ from pellucid.training.events import (
     TrainingStopped,
     ValidationCompleted,
 )
-from pellucid.training.loop import TrainingState
 from pellucid.training.pair_ngram_training import PairNgramWithWeight, choose_pair_ngram_weight
 from pellucid.training.session import train_run
+from pellucid.training.training_state import TrainingState
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
 

@@ -21,7 +21,7 @@ from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
 from pellucid.training.events import Event, SizeChosen, SizeMeasurementSkipped, UpdateCompleted
-from pellucid.training.loop import TrainingState, fit
+from pellucid.training.loop import fit
 from pellucid.training.preparation import prepare_data
 from pellucid.training.size_measurement import (
     SIZES,
@@ -35,6 +35,7 @@ from pellucid.training.size_measurement import (
     measure_speed,
 )
 from pellucid.training.training_data import TrainingFiles, encode_texts, read_files
+from pellucid.training.training_state import TrainingState
 
 
 def config_builder(settings: Mapping[str, Any], time_limit: str = "200s", epochs: float = 0) -> Any:  # noqa: ANN401

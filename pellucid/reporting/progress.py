@@ -45,7 +45,7 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.loop import max_updates
+from pellucid.training.training_length import max_updates
 
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""

@@ -58,7 +58,7 @@ class Progress(msgspec.Struct, frozen=True):
     validation_seconds: Seconds = 0.0
     """Seconds of the last validation; recorded only with a time limit."""
     stop_cause: StopCause = ""
-    """Cause of the end of the training; empty until it has ended. `training.loop.stop_reason` describes it."""
+    """Cause of the end of the training; empty until it has ended. `training.schedule.stop_reason` describes it."""
 
     @property
     def is_finished(self) -> bool:

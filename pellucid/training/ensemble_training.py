@@ -101,14 +101,14 @@ def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
     """
     seconds_spent = 0.0 if file_exists(job.folder / CHECKPOINT) else job.seconds_spent
     events = train_run(job.files, job.folder, job.config, time.monotonic() - seconds_spent, job.size_chosen)
-    for event, reported in throttle(events):
+    for event, reported_event in throttle(events):
         try:
             check_read_files(event, job.digests)  # a new training has not written anything yet
         except RunError:
             events.close()
             raise
-        if reported is not None:
-            channel.send_progress(reported)
+        if reported_event is not None:
+            channel.send_progress(reported_event)
         is_stopped = channel.stop_requested and not isinstance(event, TrainingStopped)
         if is_stopped or isinstance(event, CallbackInterrupted):
             events.close()

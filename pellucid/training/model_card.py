@@ -18,8 +18,9 @@ from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training.fine_tuning import initial_run_sentence
-from pellucid.training.loop import TrainingState, stop_reason
 from pellucid.training.optimizer import BETA_1, BETA_2, EPSILON
+from pellucid.training.schedule import stop_reason
+from pellucid.training.training_state import TrainingState
 from pellucid.version import __version__
 
 LICENSE = "Apache-2.0"

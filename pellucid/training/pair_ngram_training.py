@@ -32,7 +32,7 @@ from pellucid.pair_ngram.predictor import (
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
-from pellucid.training.loop import TrainingState
+from pellucid.training.training_state import TrainingState
 from pellucid.training.validation_sample import MAX_WEIGHTING_SOURCES, decode_in_time, shuffled_sample
 
 FITTING_SHARE, SCORING_SHARE = 0.1, 0.02

@@ -9,11 +9,9 @@ from pellucid.config.settings import MetricName
 from pellucid.config.training_types import is_custom_metric
 from pellucid.errors import quote
 from pellucid.run_folder.progress import Progress
-from pellucid.training.loop import (
-    EPOCH_TOLERANCE,
+from pellucid.training.schedule import (
     PLATEAU_FACTOR,
     PLATEAU_PATIENCE,
-    TrainingState,
     ValidationOutcome,
     is_halfway,
     is_out_of_epochs,
@@ -21,6 +19,8 @@ from pellucid.training.loop import (
     stop_cause,
     validations_due,
 )
+from pellucid.training.training_length import EPOCH_TOLERANCE
+from pellucid.training.training_state import TrainingState
 
 RANK_TOLERANCE = 1e-9
 """Amount by which the first number of a rank may exceed its maximum, for the rounding of rates."""

@@ -32,11 +32,12 @@ from pellucid.training.events import (
     PairNgramWeighted,
     ValidationCompleted,
 )
-from pellucid.training.loop import TrainingState, stop_reason
 from pellucid.training.model_card import build_model_card
 from pellucid.training.optimizer import averaged_weights
 from pellucid.training.pair_ngram_training import fit_training_pair_ngram, read_pair_ngram, weight_pair_ngram
+from pellucid.training.schedule import stop_reason
 from pellucid.training.training_records import log_record, progress_fields
+from pellucid.training.training_state import TrainingState
 
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and at least this often between validations."""

@@ -71,7 +71,7 @@ from pellucid.training.events import (
     TrainingStopped,
 )
 from pellucid.training.fine_tuning import freeze_parts, frozen_part_warnings, initialize_network
-from pellucid.training.loop import TrainingState, fit, stop_reason
+from pellucid.training.loop import fit
 from pellucid.training.mix_in import mix_in_pairs
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import build_optimizer
@@ -83,6 +83,7 @@ from pellucid.training.run_folder_writer import (
     finish_run_folder,
     fit_or_read_pair_ngram,
 )
+from pellucid.training.schedule import stop_reason
 from pellucid.training.training_data import (
     PairCounts,
     TrainingData,
@@ -96,6 +97,7 @@ from pellucid.training.training_data import (
 )
 from pellucid.training.training_lock import one_training_thread
 from pellucid.training.training_records import LoggedOnce, changed_files, log_record_before_training, size_record
+from pellucid.training.training_state import TrainingState
 from pellucid.training.worker_group import WorkerGroup, connected_workers
 
 HASH_BLOCK = 1 << 20
@@ -326,7 +328,7 @@ def _encode_contents(
 ) -> TrainingContents:
     """Return the data of a training with its training examples in ids."""
     return TrainingContents(
-        encode_training_data(data, config, _known_vocabularies(folder, config, initial)),
+        encode_training_data(data, config, _initial_vocabularies(folder, config, initial)),
         data.validation_examples,
         data.validation_lines,
         data.num_mixed_in,
@@ -342,7 +344,7 @@ def _load_initial_run(config: Config, folder: Path) -> InitialRun | None:
     return load_initial_run(config)
 
 
-def _known_vocabularies(folder: Path, config: Config, initial: InitialRun | None) -> Vocabularies | None:
+def _initial_vocabularies(folder: Path, config: Config, initial: InitialRun | None) -> Vocabularies | None:
     """Return the vocabularies that those of a fine-tuning extend: of its initial run, or of the run that is resumed."""
     if initial is not None:
         return initial.predictor.vocabularies

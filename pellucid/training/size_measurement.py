@@ -32,7 +32,7 @@ from pellucid.run_folder.run_files import saved_size
 from pellucid.tasks.registry import encode_for_task
 from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
 from pellucid.training.events import SizeChosen, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
-from pellucid.training.loop import derived_batch_size, derived_epochs, examples_per_epoch, fit, max_updates
+from pellucid.training.loop import fit
 from pellucid.training.session import build_checked_network, build_state
 from pellucid.training.training_data import (
     TrainingInputs,
@@ -45,6 +45,7 @@ from pellucid.training.training_data import (
     resolve_auto_settings,
     split_checked_examples,
 )
+from pellucid.training.training_length import derived_batch_size, derived_epochs, examples_per_epoch, max_updates
 from pellucid.training.training_lock import one_training_thread
 from pellucid.training.validation_sample import sample_evenly
 
@@ -142,14 +143,14 @@ def measure_and_choose_size(
         ConfigError: A setting is invalid, or memory does not suffice.
     """
     started_at, config = time.monotonic(), build_config(default_size())
-    measured = _read_measurement_data(files, config)
+    data = _read_measurement_data(files, config)
     reading_seconds = time.monotonic() - started_at
-    time_limit, length = config.training.time_limit, _training_length(measured, config)
+    time_limit, length = config.training.time_limit, _training_length(data, config)
     limit = parse_duration("training.time_limit", time_limit)
     use_threads(config.threads)
     use_determinism(config)
     uses_cpu = find_device(config.device).type == "cpu"
-    report(SizeMeasurementStarted(time_limit, measured.num_examples, uses_cpu and will_compile()))
+    report(SizeMeasurementStarted(time_limit, data.num_examples, uses_cpu and will_compile()))
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
 
@@ -160,7 +161,7 @@ def measure_and_choose_size(
 
     def measure_speeds() -> Iterator[SizeSpeed]:
         for size in reversed(SIZES[: SIZES.index(largest) + 1]):
-            rate = measure_speed(measured, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
+            rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
             # The training will read the files again.
             speed = SizeSpeed(size, rate, (1 - RESERVED_SHARE) * limit - elapsed - reading_seconds)
@@ -268,12 +269,12 @@ def _read_measurement_data(files: TrainingInputs, config: Config) -> Measurement
     if prepared is None:
         reading, groups = read_training_examples(files, config.data)
         examples = split_checked_examples(files, reading.examples, groups, config.data)
-        measured = sample_evenly(examples, MEASURED_EXAMPLES)
+        sample = sample_evenly(examples, MEASURED_EXAMPLES)
         # The speed depends on the vocabulary sizes. Subword vocabularies have a configured size and are slow to learn,
         # so a sample suffices.
         has_subwords = "subwords" in (config.data.source_symbols, config.data.target_symbols)
-        tokenizers, vocabularies = learn_symbols(measured if has_subwords else examples, config)
-        encoded = encode_for_task(measured, tokenizers, vocabularies, config)
+        tokenizers, vocabularies = learn_symbols(sample if has_subwords else examples, config)
+        encoded = encode_for_task(sample, tokenizers, vocabularies, config)
         return MeasurementData(len(examples), vocabularies, encoded, examples[:1])
     resolved = resolve_auto_settings(files, config.data)
     data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
@@ -281,14 +282,14 @@ def _read_measurement_data(files: TrainingInputs, config: Config) -> Measurement
     encoded = data.corpus.encoded
     count = encoded.source.num_sequences
     rows = np.array(sample_evenly(range(count), MEASURED_EXAMPLES))
-    chosen = EncodedExamples(encoded.source.take(rows), encoded.target.take(rows))
-    return MeasurementData(count, data.corpus.vocabularies, chosen, data.validation_examples[:1])
+    sampled = EncodedExamples(encoded.source.take(rows), encoded.target.take(rows))
+    return MeasurementData(count, data.corpus.vocabularies, sampled, data.validation_examples[:1])
 
 
-def _training_length(measured: MeasurementData, config: Config) -> TrainingLength:
+def _training_length(data: MeasurementData, config: Config) -> TrainingLength:
     """Return the length of a training without a time limit; its updates are counted by the batches of the measured
     examples."""
-    training, encoded, count = config.training, measured.encoded, measured.num_examples
+    training, encoded, count = config.training, data.encoded, data.num_examples
     if training.augmentation != "none":
         count += round(count * training.augmentation_ratio)
     count = examples_per_epoch(count, training)
@@ -302,14 +303,14 @@ def _batch_size(config: Config, count: int) -> int:
     return config.training.batch_size or derived_batch_size(count)
 
 
-def measure_speed(measured: MeasurementData, config: Config, count: int, seconds: float) -> float:
+def measure_speed(data: MeasurementData, config: Config, count: int, seconds: float) -> float:
     """Return the number of training examples per second, from a few updates of a new network.
 
     If the seconds do not suffice for all of these updates, the speed is that of those until then, at least one. The
     first updates are slower, so the measured speed may be too low, never too high.
 
     Args:
-        measured: Training examples in ids.
+        data: Training examples in ids.
         config: Configuration. Its time limit, length and validations have no effect.
         count: Number of training examples of an epoch, from which the batch size is derived.
         seconds: Time after which no further update begins.
@@ -326,7 +327,7 @@ def measure_speed(measured: MeasurementData, config: Config, count: int, seconds
         eval_interval=1e6,
     )
     config = msgspec.structs.replace(config, training=training)
-    _, vocabularies, encoded, validation_examples = measured
+    _, vocabularies, encoded, validation_examples = data
     network = build_checked_network(config, vocabularies)
     state = build_state(network, config, vocabularies, encoded, validation_examples, "")
     with closing(fit(state)) as events:

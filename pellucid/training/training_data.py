@@ -595,14 +595,16 @@ def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConf
     return msgspec.structs.replace(config, input_format=format, header=has_header(config))
 
 
-def encode_training_data(data: TrainingData, config: Config, known: Vocabularies | None = None) -> EncodedCorpus:
+def encode_training_data(
+    data: TrainingData, config: Config, initial_vocabularies: Vocabularies | None = None
+) -> EncodedCorpus:
     """Return the training examples as ids: the saved corpus, or the texts with vocabularies learned from them now.
 
     Args:
         data: Training data.
         config: Configuration.
-        known: Vocabularies that those of the texts extend: of an initial run, or of the run that is resumed. None, the
-            default, for none.
+        initial_vocabularies: Vocabularies that those of the texts extend: of an initial run, or of the run that is
+            resumed. None, the default, for none.
 
     Raises:
         DataError: A symbol has a reserved name or is too long.
@@ -610,55 +612,55 @@ def encode_training_data(data: TrainingData, config: Config, known: Vocabularies
     """
     if data.corpus is not None:
         return data.corpus
-    vocabularies, encoded = encode_texts(data.training_examples, config, known)
+    vocabularies, encoded = encode_texts(data.training_examples, config, initial_vocabularies)
     vocabularies = msgspec.structs.replace(vocabularies, columns=data.columns)
     return EncodedCorpus(data.key, data.report, vocabularies, encoded)
 
 
 def encode_texts(
-    examples: Sequence[Example], config: Config, known: Vocabularies | None = None
+    examples: Sequence[Example], config: Config, initial_vocabularies: Vocabularies | None = None
 ) -> tuple[Vocabularies, EncodedExamples]:
     """Return vocabularies learned from examples, and the examples as ids.
 
     Args:
         examples: Training examples.
         config: Configuration.
-        known: Vocabularies that those of the examples extend, and whose subword models are used; None, the default, for
-            none.
+        initial_vocabularies: Vocabularies that those of the examples extend, and whose subword models are used; None,
+            the default, for none.
 
     Raises:
         DataError: A symbol has a reserved name or is too long.
         ConfigError: A setting defines no tokenizer, or the tokenizers library is not installed.
     """
-    tokenizers, vocabularies = learn_symbols(examples, config, known)
+    tokenizers, vocabularies = learn_symbols(examples, config, initial_vocabularies)
     return vocabularies, encode_for_task(examples, tokenizers, vocabularies, config)
 
 
 def learn_symbols(
-    examples: Sequence[Example], config: Config, known: Vocabularies | None = None
+    examples: Sequence[Example], config: Config, initial_vocabularies: Vocabularies | None = None
 ) -> tuple[Tokenizers, Vocabularies]:
     """Return tokenizers and vocabularies learned from examples.
 
     Args:
         examples: Training examples.
         config: Configuration.
-        known: Vocabularies that those of the examples extend; None, the default, for none.
+        initial_vocabularies: Vocabularies that those of the examples extend; None, the default, for none.
 
     Raises:
         DataError: As in `encode_texts`.
         ConfigError: As in `encode_texts`.
     """
     task = get_task(config.task)
-    if known is None:
+    if initial_vocabularies is None:
         tokenizers = learn_tokenizers(examples, config.data)
     else:
-        tokenizers = build_tokenizers(config.data, known.pieces)
+        tokenizers = build_tokenizers(config.data, initial_vocabularies.pieces)
     vocabularies = task.learn_vocabularies(examples, tokenizers, config)
     if has_characters(config):
         characters = learn_characters(examples, tokenizers.source)
         vocabularies = msgspec.structs.replace(vocabularies, characters=characters)
-    if known is not None:
-        vocabularies = extend_vocabularies(known, vocabularies, config)
+    if initial_vocabularies is not None:
+        vocabularies = extend_vocabularies(initial_vocabularies, vocabularies, config)
     return tokenizers, vocabularies
 
 

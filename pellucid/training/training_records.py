@@ -24,7 +24,7 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.loop import TrainingState
+from pellucid.training.training_state import TrainingState
 
 LoggedOnce = FileRead | DataAugmented | PairsMixedIn | NetworkInitialized
 """Events whose records a log has once, before the first update."""

@@ -44,7 +44,6 @@ from pellucid.run_folder.run_files import CHECKPOINT, CORPUS, LOCK, MODEL, SNAPS
 from pellucid.training.data_file_check import DataFileCheck
 from pellucid.training.ensemble_training import TrainingJob, num_first_trainings, run_job, shutdown
 from pellucid.training.events import FileRead, RunEvent, UpdateCompleted, ValidationCompleted
-from pellucid.training.loop import derived_epochs
 from pellucid.training.snapshots import remove_run_temporaries
 from pellucid.training.training_data import (
     TrainingFiles,
@@ -53,6 +52,7 @@ from pellucid.training.training_data import (
     read_training_data,
     resolve_auto_settings,
 )
+from pellucid.training.training_length import derived_epochs
 from pellucid.tuning.journal import JOURNAL, STUDY_FILES, STUDY_ID
 from pellucid.tuning.processes import PROCESSES
 from pellucid.tuning.results import write_results
