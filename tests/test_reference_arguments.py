@@ -295,7 +295,6 @@ EXCEPTIONS = {
     "training.loggers": "is part of a training",
     "training.loop": "is part of the training loop",
     "training.schedule": "is part of the training loop",
-    "training.training_state": "is part of the training loop",
     "training.training_length": "is part of the training loop",
     "training.model_card": "is part of a training",
     "training.optimizer": "is part of an update",
