@@ -561,7 +561,7 @@ def _import_package(runner: CommandRunner) -> None:
     torch.set_num_threads(1)
     load_kernels()
     pellucid.worker_pool.START_METHOD = "fork"
-    orders, update = runner.orders, loop._do_update
+    orders, update = runner.orders, loop._train_step
 
     def count_update(*arguments: Any) -> Any:  # noqa: ANN401 (those of the function)
         """Count an update, and disturb it if that is ordered."""
@@ -571,7 +571,7 @@ def _import_package(runner: CommandRunner) -> None:
             _disturb_update(kind, arguments[0])
         return update(*arguments)
 
-    loop._do_update = count_update  # type: ignore[assignment,unused-ignore]
+    loop._train_step = count_update  # type: ignore[assignment,unused-ignore]
 
 
 def _disturb_update(kind: int, state: Any) -> None:  # noqa: ANN401 (a TrainingState)

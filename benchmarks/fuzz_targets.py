@@ -784,7 +784,7 @@ def check_training_state(content: bytes, folder: Path) -> str:
         return describe_refusal(error, path.name)
     expect(all(bool(value.isfinite().all()) for value in state.predictor.network.state_dict().values()), "not finite")
     progress, state.progress = state.progress, before
-    return f"read {progress.update == 0} {progress.best is None} {progress.finished[:20]}"
+    return f"read {progress.update == 0} {progress.best_rank is None} {progress.stop_cause}"
 
 
 @cache
@@ -801,8 +801,8 @@ def training_state() -> Any:  # noqa: ANN401 (PyTorch is imported by few targets
     from pellucid.data.tokenizers import build_tokenizers
     from pellucid.decoding.transducer import Transducer
     from pellucid.tasks.registry import build_network
-    from pellucid.training.loop import TrainingState
     from pellucid.training.optimizer import build_optimizer
+    from pellucid.training.training_state import TrainingState
 
     config = load_run_config(SeedRun.folder)
     vocabularies = read_run_vocabularies(SeedRun.folder, config)
@@ -1017,9 +1017,9 @@ def check_folder(content: bytes, folder: Path) -> str:
 @cache
 def seed_model() -> Any:  # noqa: ANN401 (PyTorch is imported by few targets)
     """Return the model of the small run."""
-    from pellucid.run_folder.predictor_loader import load_unwarned
+    from pellucid.run_folder.predictor_loader import load_without_warnings
 
-    return load_unwarned(SeedRun.folder)
+    return load_without_warnings(SeedRun.folder)
 
 
 @cache

@@ -285,12 +285,12 @@ def decode_request(path: Path) -> str:
     Args:
         path: The body of the request.
     """
-    from pellucid.run_folder.predictor_loader import load_unwarned
+    from pellucid.run_folder.predictor_loader import load_without_warnings
     from pellucid.serving.decoding_worker import BatchJob, ModelRunner
     from pellucid.serving.schema import PredictRequest, SourceRow
 
     rows = [SourceRow(source=path.read_text("utf-8"))]
-    runner: Any = ModelRunner(load_unwarned(path.parent / "run"), 1000)
+    runner: Any = ModelRunner(load_without_warnings(path.parent / "run"), 1000)
     [result] = runner(BatchJob("predict", PredictRequest(rows=[]), rows, [0]), None)
     return str(result)[:150]
 

@@ -66,10 +66,15 @@ from pellucid.run_evaluation import (
     read_evaluation_blocks,
     with_custom_metrics,
 )
-from pellucid.run_folder.completion import FinalUpdates, UnfinishedTraining, find_unfinished, read_final_updates
 from pellucid.run_folder.initial_run import columns_of_initial_run, settings_over_initial_run
-from pellucid.run_folder.predictor_loader import load, load_unwarned
+from pellucid.run_folder.predictor_loader import load, load_without_warnings
 from pellucid.run_folder.run_files import pair_file_config
+from pellucid.run_folder.unfinished_training import (
+    FinalUpdates,
+    UnfinishedTraining,
+    find_unfinished,
+    read_final_updates,
+)
 from pellucid.training.callbacks import close_callbacks, is_interruption
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.events import (
@@ -81,7 +86,7 @@ from pellucid.training.events import (
     TrainingStopped,
 )
 from pellucid.training.session import train_run
-from pellucid.training.size_measurement import SizedConfig, config_within_time
+from pellucid.training.size_measurement import SizedConfig, choose_config_for_time_limit
 from pellucid.training.training_data import TrainingSets, check_bad_share
 
 
@@ -180,7 +185,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
             event_callbacks = event_callbacks._replace(has_default_size=not settings.training.time_limit)
             if settings.training.time_limit:
                 sized = _choose_size(files, folder, given, settings, num_members, event_callbacks.progress)
-                settings, event_callbacks = sized.config, event_callbacks._replace(size_choice=sized.choice)
+                settings, event_callbacks = sized.config, event_callbacks._replace(size_chosen=sized.choice)
         if num_members == 1:
             interrupted = _train_single(files, folder, settings, started_at, event_callbacks)
         else:
@@ -193,7 +198,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
             warnings.warn(f"a callback, {failure.callback}, failed at its end: {failure.reason}", stacklevel=2)
     try:
         # A callback may have ended the training early.
-        model = load_unwarned(folder, settings.device, needs_network=True)
+        model = load_without_warnings(folder, settings.device, needs_validated_model=True)
     except RunError as error:
         if not interrupted:
             raise
@@ -221,12 +226,12 @@ def _check_callbacks(callbacks: Sequence[TrainingCallback]) -> tuple[TrainingCal
 def _choose_size(
     files: TrainingSets, folder: Path, settings: Mapping[str, Any], config: Config, num_members: int, progress: bool
 ) -> SizedConfig:
-    """Return the configuration of the size preset that suits the time limit of the settings (`config_within_time`).
+    """Return the configuration of the size preset that suits the time limit of the settings.
 
-    `config` are the settings with any size.
+    See `choose_config_for_time_limit`. `config` are the settings with any size.
     """
     with training_progress() if progress else nullcontext() as reporter:
-        return config_within_time(
+        return choose_config_for_time_limit(
             folder,
             files,
             lambda preset: build_config({**settings, "size": preset}, "config"),
@@ -269,7 +274,7 @@ class EventCallbacks(NamedTuple):
     callbacks: tuple[TrainingCallback, ...]
     has_default_size: bool = False
     """Whether the number of training pairs has determined the size."""
-    size_choice: SizeChosen | None = None
+    size_chosen: SizeChosen | None = None
     """Choice of the size for a time limit; None without one."""
 
     def notify(self, folder: Path, event: RunEvent) -> bool:
@@ -659,7 +664,7 @@ def _train_single(
 ) -> bool:
     """Train a single model, and report its events; return whether a callback has interrupted the training."""
     was_interrupted = False
-    events = train_run(files, folder, config, started_at, event_callbacks.size_choice)
+    events = train_run(files, folder, config, started_at, event_callbacks.size_chosen)
     display = training_progress(has_default_size=event_callbacks.has_default_size)
     with display if event_callbacks.progress else nullcontext() as reporter, closing(events):
         for event in events:
@@ -678,7 +683,7 @@ def _train_ensemble(
     files: TrainingSets, folder: Path, config: Config, num_members: int, event_callbacks: EventCallbacks
 ) -> bool:
     """Train the members of an ensemble in parallel, and report each validation; see `_train_single`."""
-    training_jobs = plan_ensemble(files, folder, config, num_members, event_callbacks.size_choice)
+    training_jobs = plan_ensemble(files, folder, config, num_members, event_callbacks.size_chosen)
     events = train_ensemble(training_jobs, folder, min(num_members, num_parallel_trainings(0, config)))
     display = multi_progress(has_default_size=event_callbacks.has_default_size)
     with display if event_callbacks.progress else nullcontext() as progress, closing(events):

@@ -48,7 +48,7 @@ class ConfigError(InputError):
 
 
 class MissingExtensionError(ConfigError):
-    """A saved configuration names an extension that is neither built in nor installed."""
+    """Settings name an extension that is neither built in nor registered, and that no installed package declares."""
 
 
 class ArgumentError(InputError, TypeError):

@@ -35,6 +35,10 @@ MAX_GROWTH = 2**20
 """Maximum number of bytes by which a file may grow between the checks of its size and its content."""
 HASH_BLOCK = 2**18
 """Number of bytes that are hashed at once."""
+NEW_FILE_MODE = 0o666
+"""Mode of a new file, without the bits of the umask."""
+PRIVATE_MODE = 0o600
+"""Mode of a temporary file before it gets that of the file that it replaces."""
 BUSY_PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between the attempts to replace or remove a file, 1.88 in all. Windows refuses both while another process has
 the file open, which a viewer, a virus scanner or an indexer does for a moment."""
@@ -77,14 +81,14 @@ def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -
     try:
         yield
     except OSError as error:
-        if closed := closed_folder(error, path):
-            raise kind(f"cannot enter the folder {closed}: {os_error_text(error)}") from error
+        if folder := inaccessible_folder(error, path):
+            raise kind(f"cannot enter the folder {folder}: {os_error_text(error)}") from error
         is_in_the_way = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
         advice = "; rename or remove what is there" if is_in_the_way and action in CHANGES else ""
         raise kind(f"cannot {action} {path}: {os_error_text(error)}{advice}") from error
 
 
-def closed_folder(error: OSError, path: Path) -> Path | None:
+def inaccessible_folder(error: OSError, path: Path) -> Path | None:
     """Return the outermost folder above a path that this process may not enter, so that the path may not exist.
 
     Args:
@@ -221,7 +225,7 @@ def check_writable(path: Path) -> None:
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         temporary = temporary_path(path)
         try:
-            _open_temporary(temporary).close()
+            _create_file(temporary, PRIVATE_MODE).close()
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -267,10 +271,13 @@ def open_atomic(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
     with wrap_os_errors("write", path):
         temporary = temporary_path(path)  # known before the file exists: an interrupted creation is undone as well
         try:
-            with _open_temporary(temporary) as file:
+            mode = _file_mode(path)
+            # The system applies the umask to a new file. To read the umask, one sets it, and threads would disturb it.
+            with _create_file(temporary, NEW_FILE_MODE if mode is None else PRIVATE_MODE) as file:
                 yield file
                 file.flush()
-                os.chmod(temporary, _file_mode(path))
+                if mode is not None:
+                    os.chmod(temporary, _file_mode(path) or mode)
                 if durable:
                     os.fsync(file.fileno())
             check_folder(path)
@@ -653,11 +660,11 @@ class StatedFormat(msgspec.Struct, frozen=True):
     version: Annotated[int, Meta(ge=0, le=2**31)] = 0
 
 
-def check_json_format(shown: str, content: bytes, newest: int) -> None:
+def check_json_format(path_text: str, content: bytes, newest: int) -> None:
     """Check that a JSON file is of no newer format, which it states in its field `format` or `version`.
 
     Args:
-        shown: Path of the file, for the message.
+        path_text: Path of the file, for the message.
         content: Content of the file; one that is no JSON object passes, and is reported when it is decoded.
         newest: Newest format version that this version of Pellucid reads.
 
@@ -670,7 +677,7 @@ def check_json_format(shown: str, content: bytes, newest: int) -> None:
         stated = msgspec.json.decode(content, type=StatedFormat)
         version = max(stated.format, stated.version)
     if version > newest:
-        raise RunError(f"{shown} {newer_format_text(version, newest)}")
+        raise RunError(f"{path_text} {newer_format_text(version, newest)}")
 
 
 def file_exists(path: Path) -> bool:
@@ -723,9 +730,9 @@ def decode_json(content: bytes, kind: type[Decoded]) -> Decoded:
     """
     # `parse_json` takes 24 times the size of the text: only for one that matches the struct, and not beside the struct.
     _decode_struct(content, kind)
-    repeated = _json_error(content)
-    if repeated is not None:  # msgspec silently takes the last value of a repeated key
-        raise repeated
+    strict_error = _json_error(content)
+    if strict_error is not None:  # msgspec accepts repeated keys, and long whole numbers
+        raise strict_error
     return _decode_struct(content, kind)
 
 
@@ -867,22 +874,15 @@ def temporary_path(path: Path) -> Path:
             return temporary
 
 
-def _open_temporary(path: Path) -> BinaryIO:
-    """Create a temporary file, which only the user may read, and open it for writing."""
-    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
+def _create_file(path: Path, mode: int) -> BinaryIO:
+    """Create a file with a mode, to which the system applies the umask of the process, and open it for writing."""
+    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))
 
 
-def _file_mode(path: Path) -> int:
-    """Return the mode for a new content: that of the present file, or else the mode of a new file."""
+def _file_mode(path: Path) -> int | None:
+    """Return the mode of a regular file; None if there is none."""
     with suppress(FileNotFoundError):
         status = path.lstat()
         if stat.S_ISREG(status.st_mode):
             return stat.S_IMODE(status.st_mode)
-    return 0o666 & ~_umask()
-
-
-def _umask() -> int:
-    """Return the file mode mask of the process, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    return None

@@ -51,7 +51,7 @@ from pellucid.evaluation.risk_control import MAX_ERRORS, accepted_outputs
 from pellucid.files import digest_file
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
-from pellucid.run_folder.completion import FinalUpdates, UnfinishedTraining
+from pellucid.run_folder.unfinished_training import FinalUpdates, UnfinishedTraining
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
 

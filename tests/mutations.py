@@ -117,7 +117,7 @@ def _train_to_first_checkpoint(files: DataFiles, run: Path, config: Config) -> T
     min_corpus_symbols, corpus_cache.MIN_CORPUS_SYMBOLS = corpus_cache.MIN_CORPUS_SYMBOLS, 1
     try:
         events = train_run(files, run, config)
-        next(event for event in events if isinstance(event, FileSaved) and not event.best)
+        next(event for event in events if isinstance(event, FileSaved) and not event.is_best_model)
         events.close()
     finally:
         corpus_cache.MIN_CORPUS_SYMBOLS = min_corpus_symbols

@@ -128,7 +128,7 @@ def test_training_uses_the_configured_threads(tmp_path: Path, monkeypatch: pytes
         thread_counts.append(torch.get_num_threads())
         return collate(encoded, rows)
 
-    monkeypatch.setattr("pellucid.training.loop.collate", count_threads)
+    monkeypatch.setattr("pellucid.training.training_state.collate", count_threads)
     files = write_copy_files(tmp_path)
     before = torch.get_num_threads()
     try:

@@ -21,13 +21,14 @@ from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
-from pellucid.run_folder.network_file import load_parameters, network_file
+from pellucid.run_folder.network_file import encode_network, load_parameters
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import restore_training_state, save_training_state
-from pellucid.training.loop import TrainingState, fit
+from pellucid.training.loop import fit
 from pellucid.training.optimizer import build_optimizer
+from pellucid.training.training_state import TrainingState
 
 EXAMPLES = make_copy_examples(12, seed=1)
 
@@ -98,7 +99,7 @@ def test_every_reachable_progress_is_restored(tmp_path: Path, training: Mapping[
         restore_training_state(path, session, "data")
         restored.append(session.progress)
         assert session.progress == event.progress
-    assert restored[0] == Progress() and restored[-1].finished
+    assert restored[0] == Progress() and restored[-1].is_finished
 
 
 def save_with_progress(path: Path, session: TrainingState, **fields: object) -> None:
@@ -119,18 +120,14 @@ INCONSISTENT_FIELDS: Sequence[tuple[Mapping[str, object], str]] = [
     ({"samples": 33}, r"progress\.samples: expected (32|28), got 33"),
     ({"validations": 1}, r"progress\.validations: expected 2, got 1"),
     ({"validations": 3}, r"progress\.validations: expected 2, got 3"),
-    ({"best": None}, r"progress\.best: expected three numbers after a validation, got None"),
-    ({"best": [1e308, -1.0, -1.0]}, r"progress\.best: expected a possible value of training\.metric, .*"),
-    ({"best": [50.0, 1.0, -1.0]}, r"progress\.best: expected a possible value of training\.metric, .*"),
-    ({"stale": 2}, r"progress\.stale: expected at most 1, got 2"),
+    ({"best_rank": None}, r"progress\.best_rank: expected three numbers after a validation, got None"),
+    ({"best_rank": [1e308, -1.0, -1.0]}, r"progress\.best_rank: expected a possible value of training\.metric, .*"),
+    ({"best_rank": [50.0, 1.0, -1.0]}, r"progress\.best_rank: expected a possible value of training\.metric, .*"),
+    ({"validations_since_best": 2}, r"progress\.validations_since_best: expected at most 1, got 2"),
     ({"best_update": 0}, r"progress\.best_update: expected a number from 1 to 4, got 0"),
     ({"best_update": 5}, r"progress\.best_update: expected a number from 1 to 4, got 5"),
     ({"plateau_factor": 0.5}, r"progress\.plateau_factor: expected 0\.5 to a power from 0 to 0, got 0\.5"),
-    (
-        {"finished": "all its passes over the data are done"},
-        r"progress\.finished: expected '', got 'all its passes over the data are done'",
-    ),
-    ({"finished": "\x1b[31m" + "x" * 10**6}, r"progress\.finished: expected '', got '\\x1b\[31mx+…'"),
+    ({"stop_cause": "epochs"}, r"progress\.stop_cause: expected '', got 'epochs'"),
 ]
 
 
@@ -151,14 +148,22 @@ def test_inconsistent_progress_is_refused(tmp_path: Path, fields: Mapping[str, o
         restore_training_state(path, session, "data")
 
 
-@pytest.mark.parametrize("finished", ["", "exact_match did not improve in 9 validations", "![](http://a.b/c)"])
-def test_the_stop_reason_follows_from_the_settings(tmp_path: Path, finished: str) -> None:
-    """Only the known stop reasons are accepted, because the model card contains them."""
+@pytest.mark.parametrize("cause", ["", "patience", "perfect", "time_limit"])
+def test_the_stop_cause_follows_from_the_settings(tmp_path: Path, cause: str) -> None:
     session, path = train_session(make_small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
-    assert session.progress.finished == "all its passes over the data are done"
-    save_with_progress(path, session, finished=finished)
-    with pytest.raises(RunError, match=r"progress\.finished: expected 'all its passes over the data are done', got "):
+    assert session.progress.stop_cause == "epochs"
+    save_with_progress(path, session, stop_cause=cause)
+    with pytest.raises(RunError, match=r"progress\.stop_cause: expected 'epochs', got "):
         restore_training_state(path, session, "data")
+
+
+@pytest.mark.parametrize("cause", ["the maximum number of epochs is reached", "\x1b[31m" + "x" * 10**6])
+def test_an_unknown_stop_cause_is_refused(tmp_path: Path, cause: str) -> None:
+    session, path = train_session(make_small_config({"epochs": 2}), updates=99), tmp_path / "a.safetensors"
+    save_with_progress(path, session, stop_cause=cause)
+    with pytest.raises(RunError, match=r"of this version of Pellucid: progress\.stop_cause: ") as info:
+        restore_training_state(path, session, "data")
+    assert "\x1b" not in str(info.value) and len(str(info.value)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -226,7 +231,7 @@ def test_changed_bit_is_detected(tmp_path: Path, name: str) -> None:
 def test_the_first_damaged_tensor_by_name_is_reported(tmp_path: Path) -> None:
     network = train_session(make_small_config({"epochs": 9})).predictor.network
     path = tmp_path / "a.safetensors"
-    weights = safetensors.torch.load(network_file(network))
+    weights = safetensors.torch.load(encode_network(network))
     for value in weights.values():
         value.fill_(math.nan)
     path.write_bytes(safetensors.torch.save(weights))
@@ -252,7 +257,7 @@ def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
     attention = msgspec.structs.replace(config.attention, type=score)
     config = msgspec.structs.replace(config, attention=attention)
     session, restored = train_session(config, 3), train_session(config)
-    (tmp_path / "a.safetensors").write_bytes(network_file(session.predictor.network))
+    (tmp_path / "a.safetensors").write_bytes(encode_network(session.predictor.network))
     load_parameters(tmp_path / "a.safetensors", restored.predictor.network)
     for (name, value), restored_value in zip(
         session.predictor.network.state_dict().items(), restored.predictor.network.state_dict().values(), strict=True
@@ -262,8 +267,8 @@ def test_parameters_are_restored(tmp_path: Path, score: str) -> None:
 
 def test_equal_parameters_have_equal_bytes_and_a_changed_bit_is_detected(tmp_path: Path) -> None:
     network, path = train_session(make_small_config({"epochs": 9})).predictor.network, tmp_path / "a.safetensors"
-    content = network_file(network)
-    assert all(network_file(network) == content for _ in range(9))
+    content = encode_network(network)
+    assert all(encode_network(network) == content for _ in range(9))
     assert safetensors.torch.load(content).keys() == network.state_dict().keys()
     damaged = bytearray(content)
     damaged[-4] ^= 1  # the lowest bit of a byte of the last number
@@ -302,7 +307,7 @@ NESTED = '{"x": ' + "[" * 10**5 + "]" * 10**5 + "}"
 
 
 @pytest.mark.parametrize(
-    "progress", [None, "", "{}x", '{"update": "many"}', '{"best": [1.0]}', pytest.param(NESTED, id="nested")]
+    "progress", [None, "", "{}x", '{"update": "many"}', '{"best_rank": [1.0]}', pytest.param(NESTED, id="nested")]
 )
 def test_a_checkpoint_of_another_version_is_refused_with_its_file_name(tmp_path: Path, progress: str | None) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
@@ -322,7 +327,10 @@ def test_a_checkpoint_of_another_version_is_refused_with_its_file_name(tmp_path:
     ("field", "value", "expected"),
     [
         *((name, "-1", "expected a whole number of at least 0") for name in ("epoch", "batch", "update", "samples")),
-        *((name, "1e300", "expected a whole number") for name in ("validations", "best_update", "stale")),
+        *(
+            (name, "1e300", "expected a whole number")
+            for name in ("validations", "best_update", "validations_since_best")
+        ),
         ("update", str(2**64), f"expected a whole number of at most {2**53}"),
         ("seconds", "1e300", "expected a number of at most"),
         ("seconds", "-0.5", "expected a number of at least 0"),
@@ -372,7 +380,7 @@ def test_a_checkpoint_of_another_format_is_refused_with_its_file_name(tmp_path: 
     save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "format": "1"}))
-    with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 3"):
+    with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 4"):
         restore_training_state(path, session, "data")
 
 
@@ -393,7 +401,7 @@ def test_a_truncated_file_is_refused_with_its_file_name(tmp_path: Path, num_byte
     path.write_bytes(path.read_bytes()[:num_bytes])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
         restore_training_state(path, session, "data")
-    path.write_bytes(network_file(session.predictor.network)[:num_bytes])
+    path.write_bytes(encode_network(session.predictor.network)[:num_bytes])
     with pytest.raises(RunError, match=r"a\.safetensors is not a whole safetensors file"):
         load_parameters(path, session.predictor.network)
 
@@ -401,7 +409,7 @@ def test_a_truncated_file_is_refused_with_its_file_name(tmp_path: Path, num_byte
 def test_a_file_of_another_model_is_refused_with_its_file_name(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     network = train_session(make_small_config({"epochs": 9})).predictor.network
-    path.write_bytes(network_file(network))
+    path.write_bytes(encode_network(network))
     weights = safetensors.torch.load_file(path)
     name = next(iter(weights))
     for damaged in (

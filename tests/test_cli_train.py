@@ -59,7 +59,7 @@ def test_command_line_and_python_train_identical_models(tmp_path: Path) -> None:
     assert list_run_files(tmp_path / "run") == RUN_FILES
     assert "40 examples" in result.err and "new run" in result.err
     assert sum(line.startswith("epoch") for line in result.err.splitlines()) == 6
-    assert result.err.splitlines()[-1].startswith("stopped: all its passes over the data are done; best at update ")
+    assert result.err.splitlines()[-1].startswith("stopped: the maximum number of epochs is reached; best at update ")
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_finished_run_is_reported_and_unchanged() -> None:
     before = read_folder_state(copy_task_run().run)
     result = run_pellucid(*train_command(copy_task_run(), copy_task_run().run))
     sentences = " ".join(result.err.split())
-    assert result.code == 0 and "nothing to do" in sentences and "all its passes over the data are done" in sentences
+    assert result.code == 0 and "nothing to do" in sentences and "the maximum number of epochs is reached" in sentences
     assert read_folder_state(copy_task_run().run) == before
 
 

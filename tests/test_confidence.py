@@ -148,8 +148,8 @@ def test_empty_outputs_and_outputs_for_unknown_symbols_have_the_lowest_confidenc
     assert output_margins([[empty], [unknown]])[0] == -math.inf
     assert np.isfinite(output_margins([[good], [unknown]])).all(), "unless the model distrusts unknown symbols"
     for with_pair_ngram in (False, True):
-        margins = output_margins([[good], [empty], [unknown]], with_pair_ngram, lowest_for_unknown=True)
+        margins = output_margins([[good], [empty], [unknown]], with_pair_ngram, lowest_confidence_for_unknown=True)
         assert np.isfinite(margins).tolist() == [True, False, False]
-    model = replace(MODEL, lowest_for_unknown=True)
+    model = replace(MODEL, lowest_confidence_for_unknown=True)
     confidences = [traces[0].confidence for traces in add_confidences(model, [[good], [empty], [unknown]])]
     assert confidences[1:] == [pytest.approx(0.01)] * 2 and confidences[0] is not None and confidences[0] > 0.9

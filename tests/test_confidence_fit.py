@@ -109,8 +109,14 @@ def test_empty_outputs_and_overconfident_ones_do_not_change_the_regression() -> 
     plain = fit_confidence(traces, right, SEARCH)
     unknown = replace(traces[-1][0], unknown=(0,))
     empty = replace(traces[-1][0], target=(END,), output="")
-    model = fit_confidence([*traces, [unknown], [empty]], [*right, False, False], SEARCH, lowest_for_unknown=True)
+    model = fit_confidence(
+        [*traces, [unknown], [empty]], [*right, False, False], SEARCH, lowest_confidence_for_unknown=True
+    )
     assert (model.intercept, model.slope, model.num_examples) == (plain.intercept, plain.slope, plain.num_examples + 2)
-    assert model.lowest_for_unknown and model.wrong_confidences[-2:] == (0.1, 0.1) and len(model.wrong_confidences) == 4
+    assert (
+        model.lowest_confidence_for_unknown
+        and model.wrong_confidences[-2:] == (0.1, 0.1)
+        and len(model.wrong_confidences) == 4
+    )
     only = fit_confidence([[empty]], [False], SEARCH)
     assert only.confidences(np.array([-np.inf, 0.0])) == pytest.approx([1 / 3, 1 / 3], abs=1e-4)

@@ -156,7 +156,7 @@ def test_the_number_of_pairs_and_the_time_are_limited(
     assert limited is not None and limited.saved.model.num_examples == 4
     monkeypatch.setattr(confidence_training, "MAX_CONFIDENCE_PAIRS", 2000)
     monkeypatch.setattr(confidence_training, "MIN_SOURCES", 2)
-    monkeypatch.setattr(validation_sample, "SOURCES_AT_ONCE", 2)
+    monkeypatch.setattr(validation_sample, "BLOCK_SIZE", 2)
     in_time = fit_predictor_confidence(predictor, validation, "", seconds=0.0)
     assert in_time is not None and in_time.saved.model.num_examples == 2
     assert fit_predictor_confidence(predictor, [Example("", "a")], "") is None

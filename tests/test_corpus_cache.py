@@ -29,7 +29,7 @@ from pellucid.data.encoding import Ragged
 from pellucid.data.examples import read_examples
 from pellucid.errors import RunError, quote
 from pellucid.reporting.progress import training_progress
-from pellucid.run_folder.predictor_loader import load_unwarned
+from pellucid.run_folder.predictor_loader import load_without_warnings
 from pellucid.training import corpus_cache
 from pellucid.training.corpus_cache import corpus_key, save_corpus
 from pellucid.training.events import FileRead, RunEvent, TrainingStarted, UpdateCompleted
@@ -126,7 +126,7 @@ def test_training_uses_memory_mapped_columns(tmp_path: Path) -> None:
     assert all(column.values.flags.writeable for column in corpus.encoded.columns().values())
     assert not any(column.values.flags.writeable for column in mapped.encoded.columns().values())
     again = read_files(files, DATA, tmp_path / "run" / "corpus.arrow")
-    assert (again.training_examples, again.reads, again.report) == ([], data.reads, data.report)
+    assert (again.training_examples, again.file_events, again.report) == ([], data.file_events, data.report)
     assert encode_training_data(again, CONFIG) is again.corpus
     assert again.corpus is not None and again.corpus.vocabularies == corpus.vocabularies
     columns = (encoded.columns().values() for encoded in (again.corpus.encoded, corpus.encoded))
@@ -352,6 +352,6 @@ def test_a_full_disk_does_not_stop_a_training(tmp_path: Path, monkeypatch: pytes
 def test_an_unfinished_run_with_a_corpus_can_be_loaded(tmp_path: Path) -> None:
     files, config = write_copy_files(tmp_path), make_small_config({"epochs": 3})
     start_training(files, tmp_path / "run", config, updates=6)
-    assert (tmp_path / "run" / "corpus.arrow").exists() and load_unwarned(tmp_path / "run").predict(["a"])[
+    assert (tmp_path / "run" / "corpus.arrow").exists() and load_without_warnings(tmp_path / "run").predict(["a"])[
         0
     ].source == ("a",)

@@ -138,8 +138,8 @@ def test_a_metric_selects_the_best_validation_and_is_reported(tmp_path: Path, mo
         event for event in train_to_end(files, tmp_path / "run", config) if isinstance(event, ValidationCompleted)
     ]
     values = [event.metrics["num_symbols"] for event in events]
-    assert events[0].best and events[-1].progress.best is not None
-    assert events[-1].progress.best[0] == -min(values)
+    assert events[0].is_best and events[-1].progress.best_rank is not None
+    assert events[-1].progress.best_rank[0] == -min(values)
     logged = [record for record in read_log(tmp_path / "run") if record["event"] == "validated"]
     assert [record["num_symbols"] for record in logged] == values
     assert f"* num_symbols {min(values):.3f}" in (tmp_path / "run" / "card.md").read_text("utf-8")

@@ -169,7 +169,7 @@ def test_duplicates_and_spaces_at_the_ends_are_told(tmp_path: Path) -> None:
     train, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
     train.write_text("ab\tx\nab\tx\nab\tx\nab\ty\ncd \tx\n ef\ty \n", "utf-8")
     valid.write_text("gh\tx\ngh\tx\n", "utf-8")
-    first, second = read_files(TrainingFiles(train, valid), DataConfig(), None).reads
+    first, second = read_files(TrainingFiles(train, valid), DataConfig(), None).file_events
     assert first.texts == (
         "2 examples repeat an earlier one exactly (lines 2 and 3): each is trained on; 2 sources begin or end with a "
         "space, which is a symbol (lines 5 and 6): remove such spaces if they mean nothing; 1 target begins or ends "
@@ -177,8 +177,8 @@ def test_duplicates_and_spaces_at_the_ends_are_told(tmp_path: Path) -> None:
     )
     assert second.texts == "1 example repeats an earlier one exactly (line 2): each is scored"
     words = DataConfig(source_symbols="words", target_symbols="words")
-    assert "space" not in read_files(TrainingFiles(train, valid), words, None).reads[0].texts
-    split = read_files(TrainingFiles(train, None), DataConfig(), None).reads
+    assert "space" not in read_files(TrainingFiles(train, valid), words, None).file_events[0].texts
+    split = read_files(TrainingFiles(train, None), DataConfig(), None).file_events
     assert split[0].texts.startswith(
         "2 examples repeat an earlier one exactly (lines 2 and 3): each is used; 2 sources"
     )
@@ -190,7 +190,7 @@ def test_spaces_in_symbols_between_separators_are_told(tmp_path: Path) -> None:
     train.write_text("ab\tx|y\ncd\tx|y \n", "utf-8")
     valid.write_text("gh\tx\n", "utf-8")
     data = DataConfig(target_symbols="|")
-    assert read_files(TrainingFiles(train, valid), data, None).reads[0].texts == (
+    assert read_files(TrainingFiles(train, valid), data, None).file_events[0].texts == (
         "1 target begins or ends with a space, which is a part of a symbol (line 2): remove such spaces if they mean "
         "nothing"
     )

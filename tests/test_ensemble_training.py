@@ -271,10 +271,12 @@ def test_a_member_that_several_links_lead_to_is_loaded_once(tmp_path: Path, monk
     (tmp_path / ENSEMBLE).write_text(json.dumps({"members": names}))
     loaded, load_one = list[Path](), predictor_loader._load
 
-    def count(folder: Path, device: torch.device, needs: predictor_loader.Needs) -> tuple[Predictor, ModelIdentity]:
+    def count(
+        folder: Path, device: torch.device, requirements: predictor_loader.LoadRequirements
+    ) -> tuple[Predictor, ModelIdentity]:
         """Load a run, and record that."""
         loaded.append(folder)
-        return load_one(folder, device, needs)
+        return load_one(folder, device, requirements)
 
     monkeypatch.setattr(predictor_loader, "_load", count)
     predictor = load(tmp_path)
@@ -345,7 +347,7 @@ def test_a_command_tells_a_cluster_how_much_of_the_time_is_spent(
     defaults = default_settings({}, "a test")
     args = TrainArguments(train=files.train, valid=files.valid, run=tmp_path / "run", **defaults)
     choice = SizeChosen("small", "1m", 9.4, 30.0, 500.0, "8 examples", "base", 5000.0)
-    plan = TrainingPlan(args, copy_task_run().config, time.monotonic() - 30, size_choice=choice)
+    plan = TrainingPlan(args, copy_task_run().config, time.monotonic() - 30, size_chosen=choice)
     assert list(_train_on_cluster(plan, JobResources())) == [None]
-    assert jobs[0].folder == tmp_path / "run" and jobs[0].size_choice == choice
+    assert jobs[0].folder == tmp_path / "run" and jobs[0].size_chosen == choice
     assert 30 <= jobs[0].seconds_spent <= time.monotonic() - plan.started_at

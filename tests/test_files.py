@@ -5,8 +5,10 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -87,7 +89,8 @@ def test_failed_write_keeps_the_old_file(
 def test_the_file_is_flushed_before_the_renaming_and_the_folder_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mode is set before the flush, which then covers it."""
+    """The mode of the old file is set before the flush, which then covers it."""
+    write_atomic(tmp_path / "a.bin", b"old")
     steps, sync, replace, change_mode = list[str](), os.fsync, os.replace, os.chmod
 
     def record_sync(descriptor: int) -> None:
@@ -224,6 +227,24 @@ def test_file_mode_follows_the_umask(tmp_path: Path, default_umask: None, mask: 
     write_atomic(tmp_path / "a.bin", b"new")
     assert (tmp_path / "a.bin").stat().st_mode & 0o777 == mode
     assert os.umask(mask) == mask
+
+
+def test_threads_that_write_new_files_leave_the_umask_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, default_umask: None
+) -> None:
+    """Regression: threads that read the umask by setting it could leave 0, and new files that everybody may write."""
+    set_umask = os.umask
+
+    def set_umask_slowly(mask: int) -> int:
+        previous = set_umask(mask)
+        time.sleep(0.002)
+        return previous
+
+    monkeypatch.setattr(os, "umask", set_umask_slowly)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: write_text(tmp_path / str(number), "new"), range(20)))
+    assert set_umask(0o022) == 0o022
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o644}
 
 
 def test_a_file_keeps_its_mode(tmp_path: Path, default_umask: None) -> None:

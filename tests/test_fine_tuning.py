@@ -47,9 +47,10 @@ from pellucid.training.fine_tuning import (
     initialize_network,
     part_of,
 )
-from pellucid.training.loop import TrainingState, num_drawn
 from pellucid.training.session import build_state
 from pellucid.training.training_data import TrainingFiles
+from pellucid.training.training_length import num_drawn
+from pellucid.training.training_state import TrainingState
 
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "default": {},

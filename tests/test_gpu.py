@@ -52,9 +52,9 @@ from pellucid.model.network import EncoderDecoder
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training.events import UpdateCompleted
 from pellucid.training.gradients import GradientComputer, LossAndGradients
-from pellucid.training.loop import TrainingState
 from pellucid.training.optimizer import Adam
 from pellucid.training.session import train_run
+from pellucid.training.training_state import TrainingState
 
 GPU = torch.cuda.is_available()
 needs_gpu = pytest.mark.skipif(not GPU, reason="needs a GPU")

@@ -99,7 +99,7 @@ def test_a_run_reads_and_writes_phones(tmp_path: Path) -> None:
     traces = model.predict(texts)
     assert [trace.source for trace in traces] == [("t͡ʃ", "aː", "ˈ"), ("d͡ʒ",), ("t",)]
     assert traces[2].unknown == (0,) and all(trace.output == "".join(trace.symbols) for trace in traces)
-    runtime = loader.load_unwarned(tmp_path / "run")
+    runtime = loader.load_without_warnings(tmp_path / "run")
     assert [trace.output for trace in runtime.predict(texts)] == [trace.output for trace in traces]
     prefixed = model.with_options(DecodingOptions(prefix="t͡ʃe\u0303ː", forbidden=("aː",))).predict(texts[:1])[0]
     assert prefixed.symbols[:2] == ("t͡ʃ", "ẽː") and "aː" not in prefixed.symbols

@@ -33,8 +33,9 @@ from pellucid.model.memory import DecoderCache, DecoderState, Memory
 from pellucid.model.network import build_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
-from pellucid.training.loop import TrainingState, fit
+from pellucid.training.loop import fit
 from pellucid.training.optimizer import build_optimizer
+from pellucid.training.training_state import TrainingState
 
 Score = Literal["additive", "location", "dot", "scaled-dot", "general", "none"]
 

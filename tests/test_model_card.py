@@ -25,9 +25,9 @@ from pellucid.run_folder.log import read_log
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.tasks.registry import BUILT_IN_TASKS, get_task
 from pellucid.training.events import TrainingStarted
-from pellucid.training.loop import derived_batch_size, derived_epochs
 from pellucid.training.model_card import _scores
 from pellucid.training.session import train_run
+from pellucid.training.training_length import derived_batch_size, derived_epochs
 from pellucid.version import __version__
 
 
@@ -57,7 +57,7 @@ def test_the_card_describes_the_model_and_its_data() -> None:
     )
     assert "Source: 16 symbols ('characters'), longest 17." in read_card()
     assert "Target: 10 symbols ('characters'), longest 3." in read_card()
-    assert "Stopped because all its passes over the data are done." in read_card()
+    assert "Stopped because the maximum number of epochs is reached." in read_card()
 
 
 def test_the_card_states_what_a_paper_needs() -> None:

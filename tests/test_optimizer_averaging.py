@@ -87,7 +87,7 @@ def test_the_average_is_validated_and_saved_without_effect_on_training(tmp_path:
     assert any(name.startswith("average.") for name in average) and not any(
         n.startswith("average.") for n in parameters
     )
-    best = next(event for event in reversed(events) if isinstance(event, ValidationCompleted) and event.best)
+    best = next(event for event in reversed(events) if isinstance(event, ValidationCompleted) and event.is_best)
     assert (
         best.metrics
         != [event for event in events_without_average if isinstance(event, ValidationCompleted)][-1].metrics

@@ -34,7 +34,6 @@ from pellucid.pair_ngram import model as pair_ngram_model
 from pellucid.pair_ngram.predictor import fit_encoded_examples
 from pellucid.reporting.progress import pair_ngram_line, training_progress
 from pellucid.run_folder import predictor_loader, run_parts
-from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.identity import read_identity
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import load_run_log, read_log
@@ -42,6 +41,7 @@ from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.provisional_weight import provisional_weight
 from pellucid.run_folder.run_files import PAIR_NGRAM
+from pellucid.run_folder.unfinished_training import find_unfinished
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.runtime.run_reader import read_run
 from pellucid.training import model_card, pair_ngram_training, run_folder_writer, session, validation_sample
@@ -54,9 +54,9 @@ from pellucid.training.events import (
     TrainingStopped,
     ValidationCompleted,
 )
-from pellucid.training.loop import TrainingState
-from pellucid.training.pair_ngram_training import WeightedPairNgram, choose_pair_ngram_weight
+from pellucid.training.pair_ngram_training import PairNgramWithWeight, choose_pair_ngram_weight
 from pellucid.training.session import train_run
+from pellucid.training.training_state import TrainingState
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
 
@@ -225,7 +225,7 @@ def test_an_unfinished_run_predicts_with_the_provisional_weight(
     """It predicted by the network alone. The finished run is that of an uninterrupted training."""
     folder = tmp_path / "run"
     events = train_run(files, folder, CONFIG)
-    next(event for event in events if isinstance(event, FileSaved) and event.best)
+    next(event for event in events if isinstance(event, FileSaved) and event.is_best_model)
     events.close()
     weight = provisional_weight(read_identity(folder), load_run_log(folder))
     with pytest.warns(UserWarning, match=f"until its end, the weight of the pair n-gram model is {weight:g}"):
@@ -255,7 +255,7 @@ def test_a_training_that_ended_before_the_choice_of_the_weight_is_completed(
     folder = tmp_path / "run"
     events = train_run(files, folder, CONFIG)
     for event in events:
-        if isinstance(event, ValidationCompleted) and event.progress.finished:
+        if isinstance(event, ValidationCompleted) and event.progress.is_finished:
             break
     events.close()
     (unfinished,) = find_unfinished(folder)
@@ -410,13 +410,13 @@ def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
     (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))
     assert fitted.examples == 40 and weighted.sources == num_sources
     monkeypatch.setattr(pair_ngram_training, "CELLS_PER_SECOND", 20)
-    monkeypatch.setattr(validation_sample, "SOURCES_AT_ONCE", 10)
+    monkeypatch.setattr(validation_sample, "BLOCK_SIZE", 10)
     config = make_small_config({"epochs": 2, "pair_ngram": True, "time_limit": "30s"})
     clock = SimpleNamespace(monotonic=iter(range(0, 10**6, 20)).__next__)
     monkeypatch.setattr(validation_sample, "time", clock)
     limits, weigh = list[float](), pair_ngram_training.weight_pair_ngram
 
-    def weigh_in_time(*arguments: Any) -> WeightedPairNgram:  # noqa: ANN401
+    def weigh_in_time(*arguments: Any) -> PairNgramWithWeight:  # noqa: ANN401
         """Record the time limit."""
         limits.append(arguments[-1])
         return weigh(*arguments)

@@ -144,8 +144,8 @@ def test_pellucid_is_trained_with_its_defaults_and_a_time_limit(plan: CurvePlan)
     arguments = pellucid_train_command(plan.job("pellucid", Path(sys.executable)), 0.5).arguments
     assert [arguments[-6:]] == [["--target-symbols", "words", "--time", "0.5m", "--seed", "1"]]
     assert pellucid_stop_reason("stopped: its time limit of 2m is reached; best at update 5") == ""
-    reason = pellucid_stop_reason("1\nstopped: all its passes over the data are done; best at update 5\n")
-    assert reason == "all its passes over the data are done"
+    reason = pellucid_stop_reason("1\nstopped: the maximum number of epochs is reached; best at update 5\n")
+    assert reason == "the maximum number of epochs is reached"
 
 
 class FakeTrainer(PeerTrainer):

@@ -47,7 +47,7 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.loop import max_updates
+from pellucid.training.training_length import max_updates
 
 METRICS = {"exact_match": 12.5, "symbol_error_rate": 3.25, "symbol_accuracy": 90.0, "loss": 0.5}
 
@@ -120,20 +120,22 @@ def test_a_finished_run_is_not_called_resumed() -> None:
     vocabularies = Vocabularies(make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary(""), 3, 2)
     text = report_to_file(
         ModelBuilt(Path("a"), "base", 5, vocabularies, resumed=True, is_finished=True),
-        TrainingStopped(Progress(seconds=61.4, best_update=1500, finished="all is done")),
+        TrainingStopped(Progress(seconds=61.4, best_update=1500), "all is done"),
     )
     assert text.startswith("a: finished run, size base, ") and "resumed" not in text
     assert "nothing to do, the training has stopped before: all is done; best at update 1,500, 61 s" in text
 
 
 def test_validation_and_end_are_printed() -> None:
-    progress = Progress(epoch=2, batch=5, update=1500, seconds=61.4, best_update=1500, finished="all is done")
+    progress = Progress(epoch=2, batch=5, update=1500, seconds=61.4, best_update=1500, stop_cause="epochs")
     text = report_to_file(ValidationCompleted(progress, METRICS, True, [], epochs=3.0))
     assert re.search(r"epoch +3 · update +1,500 · exact match +12\.50 % · symbol error rate +3\.25 %", text)
     assert "loss 0.500 · 61 s" in text and text.endswith("· best\n")
     assert "best" not in report_to_file(ValidationCompleted(progress, METRICS, False, []))
-    assert report_to_file(TrainingStopped(progress)) == "stopped: all is done; best at update 1,500, 61 s\n"
-    unchanged = TrainingStopped(Progress(seconds=61.4, update=1500, best=(0.0, 0.0, 0.0), finished="all is done"))
+    assert (
+        report_to_file(TrainingStopped(progress, "all is done")) == "stopped: all is done; best at update 1,500, 61 s\n"
+    )
+    unchanged = TrainingStopped(Progress(seconds=61.4, update=1500, best_rank=(0.0, 0.0, 0.0)), "all is done")
     assert "best at update 0 (the network of the start: no validation was better), 61 s" in report_to_file(unchanged)
 
 
@@ -184,7 +186,7 @@ def test_training_prints_one_line_per_validation(tmp_path: Path) -> None:
     others = [line for line in lines if "an earlier one exactly" not in line]
     assert [line.partition(":")[0].rpartition("/")[2] for line in others[:3]] == ["train.tsv", "dev.tsv", "  note"]
     assert sum(line.startswith("epoch") for line in lines) == 6
-    assert lines[-1].startswith("stopped: all its passes over the data are done; best at update ")
+    assert lines[-1].startswith("stopped: the maximum number of epochs is reached; best at update ")
 
 
 def test_standard_error_is_looked_up_at_each_call(capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,8 +305,8 @@ def test_parallel_trainings_print_their_updates_to_a_file(stream: TextIO) -> Non
         f"{name}: update 101 of at most 400 · loss 2.000 · 33 examples per second · at most 0:01:30 remaining"
         for name in ("seed-1", "seed-2")
     ]
-    progress.report("seed-1", TrainingStopped(Progress(update=400, finished="done", best_update=400)))
-    progress.report("seed-2", TrainingStopped(Progress(update=400, finished="done", best_update=400)))
+    progress.report("seed-1", TrainingStopped(Progress(update=400, stop_cause="epochs", best_update=400), "done"))
+    progress.report("seed-2", TrainingStopped(Progress(update=400, stop_cause="epochs", best_update=400), "done"))
     clock.now += MAX_PREPARATION_SILENCE
     progress.print_due_lines()
     assert written_text(stream).splitlines()[-1] == "still running"
@@ -412,13 +414,13 @@ def test_a_time_limit_that_allows_hardly_any_update_is_called_too_short() -> Non
     over = report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=0.0))
     assert over.endswith("2,340 updates, but the time is over already, so that one update is made\n")
     assert "0:00:05 from now" in report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=5.0))
-    progress = Progress(update=1, batch=1, best_update=1, finished="its time limit of 5s is reached")
-    assert "; note: 1 update in this time is few: for more, train" in report_to_file(TrainingStopped(progress))
+    progress = Progress(update=1, batch=1, best_update=1, stop_cause="time_limit")
+    assert "; note: 1 update in this time is few: for more, train" in report_to_file(TrainingStopped(progress, ""))
     assert "999 updates in this time are few" in report_to_file(
-        TrainingStopped(msgspec.structs.replace(progress, epoch=9, update=999))
+        TrainingStopped(msgspec.structs.replace(progress, epoch=9, update=999), "")
     )
-    for changes in ({"update": 1000}, {"finished": "all its passes over the data are done"}):
-        assert "note" not in report_to_file(TrainingStopped(msgspec.structs.replace(progress, **changes)))
+    for changes in ({"update": 1000}, {"stop_cause": "epochs"}):
+        assert "note" not in report_to_file(TrainingStopped(msgspec.structs.replace(progress, **changes), ""))
 
 
 @pytest.mark.parametrize(
@@ -458,7 +460,7 @@ def test_a_smaller_size_is_advised_only_where_there_is_one(size: Size, advice: s
     """Regression test: the note advised a smaller size after `small`, the smallest that --time chooses."""
     symbols = make_vocabulary("ab")
     built = ModelBuilt(Path("run"), size, 5, Vocabularies(symbols, symbols, make_vocabulary(""), 3, 2), resumed=False)
-    stopped = TrainingStopped(Progress(update=9, batch=9, best_update=9, finished="its time limit of 5s is reached"))
+    stopped = TrainingStopped(Progress(update=9, batch=9, best_update=9, stop_cause="time_limit"), "")
     end = f"with a longer --time{advice}\n"
     assert report_to_file(built, stopped).endswith(end)
     console = PipeSafeConsole(stream, Clock())

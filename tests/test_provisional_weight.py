@@ -30,16 +30,16 @@ from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.transducer import Transducer, require_transducer
 from pellucid.errors import RunError
-from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.identity import ModelIdentity, has_validated_model, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.model_file import UPDATE, VALIDATED
-from pellucid.run_folder.predictor_loader import load, load_unwarned
+from pellucid.run_folder.predictor_loader import load, load_without_warnings
 from pellucid.run_folder.provisional_weight import (
     PROVISIONAL_WEIGHT,
     WEIGHT_BEFORE_VALIDATION,
     provisional_weight,
 )
+from pellucid.run_folder.unfinished_training import find_unfinished
 from pellucid.runtime.loader import load as load_runtime
 from pellucid.serving.decoding_worker import BatchJob, ModelRunner, OperationError
 from pellucid.serving.metrics import ServiceMetrics
@@ -146,7 +146,7 @@ def message(run: Path, update: int) -> str:
 
 def outputs_of_pair_ngram(run: Path, files: DataFiles) -> list[str]:
     """Return the outputs of the pair n-gram model of a run for the validation set."""
-    predictor = require_transducer(load_unwarned(run), "run")
+    predictor = require_transducer(load_without_warnings(run), "run")
     symbols = predictor.predict_by_pair_ngram(read_examples(files.valid, DataConfig()).examples)
     return [predictor.tokenizers.target.join(each) for each in symbols]
 
@@ -326,7 +326,7 @@ def test_a_predictor_and_the_service_refuse_what_needs_the_network(interrupted: 
         for operation in operations:
             with pytest.raises(RunError, match=NO_MODEL):
                 operation(predictor)
-    service = ModelRunner(require_transducer(load_unwarned(interrupted), "run"), 100)
+    service = ModelRunner(require_transducer(load_without_warnings(interrupted), "run"), 100)
     row, pair = SourceRow(source="abc"), PairRow(source="abc", target="abc")
     requests: list[tuple[OperationName, DecodingRequest, SourceRow | PairRow]] = [
         ("score", ScoreRequest(rows=[]), pair),

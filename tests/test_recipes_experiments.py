@@ -9,7 +9,7 @@ from trained_runs import make_copy_examples
 
 from pellucid.data.examples import Example
 from pellucid.recipes.experiments import MIN_DEV_PAIRS, DataSplits, Experiment, write_splits
-from pellucid.training.loop import derived_epochs
+from pellucid.training.training_length import derived_epochs
 
 
 def test_validation_pairs_are_reduced_in_proportion_with_a_message(tmp_path: Path) -> None:

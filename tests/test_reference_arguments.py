@@ -20,7 +20,7 @@ from pellucid.data import examples, headers, lines, readers, synthetic, tokenize
 from pellucid.data.examples import Example
 from pellucid.errors import ArgumentError
 from pellucid.reporting import display_text, figures, terminal
-from pellucid.run_folder import checksums, completion, lock, log, run_files, tensor_file
+from pellucid.run_folder import checksums, lock, log, run_files, tensor_file, unfinished_training
 from pellucid.training import preparation, session, snapshots
 from pellucid.tuning import space
 
@@ -135,9 +135,9 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     run_files.has_run: {"folder": RUN.run},
     checksums.folder_checksums: {"folder": RUN.run},
     checksums.read_checksums: {"path": CHECKSUMS},
-    completion.find_unfinished: {"folder": RUN.run},
-    completion.has_unfinished: {"folder": RUN.run},
-    completion.read_final_updates: {"folder": RUN.run},
+    unfinished_training.find_unfinished: {"folder": RUN.run},
+    unfinished_training.has_unfinished: {"folder": RUN.run},
+    unfinished_training.read_final_updates: {"folder": RUN.run},
     lock.in_use: {"folder": RUN.run},
     log.read_log: {"folder": RUN.run},
     log.load_run_log: {"folder": RUN.run},
@@ -282,10 +282,10 @@ EXCEPTIONS = {
     "run_folder.run_files.read_ensemble_record": "reads a file of a run folder, whose content it checks",
     "run_folder.pair_ngram_file": "reads and writes a file of a run folder, whose contents it checks",
     "run_folder.predictor_loader.load": "converts its arguments, which `invalid_arguments.py` calls",
-    "run_folder.predictor_loader.load_unwarned": "converts its arguments for `load`",
+    "run_folder.predictor_loader.load_without_warnings": "converts its arguments for `load`",
     "run_folder.environment": "describes the machine, with numbers and names of this package",
     "run_folder.predictor_loader.load_members": "loads the members of an ensemble whose training has ended",
-    "run_folder.predictor_loader.load_logged": "is called for a run whose log was read before",
+    "run_folder.predictor_loader.load_with_log": "is called for a run whose log was read before",
     "run_folder.run_parts": "builds predictors of run folders for `load`, which checks its arguments",
     "run_folder.progress": "reads the header of a checkpoint, which it checks",
     "run_folder.tensor_file": "reads and writes single files for the other modules, except open_tensors",
@@ -298,6 +298,8 @@ EXCEPTIONS = {
     "training.gradient_clipping": "is part of an update",
     "training.loggers": "is part of a training",
     "training.loop": "is part of the training loop",
+    "training.schedule": "is part of the training loop",
+    "training.training_length": "is part of the training loop",
     "training.model_card": "is part of a training",
     "training.optimizer": "is part of an update",
     "training.confidence_training": "is part of a training",

@@ -25,7 +25,7 @@ from pellucid.config.settings import Cell, Config
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
 from pellucid.kernels.microkernel import HAS_BFLOAT16
-from pellucid.run_folder.predictor_loader import load, load_unwarned
+from pellucid.run_folder.predictor_loader import load, load_without_warnings
 from pellucid.training import corpus_cache, run_folder_writer
 from pellucid.training import session as session_module
 from pellucid.training.events import (
@@ -217,9 +217,9 @@ def test_closing_at_the_best_validation_saves_its_model(tmp_path: Path) -> None:
             read_tensors(tmp_path / "run" / f"{name}.safetensors") for name in ("model", "training")
         )
         assert msgspec.json.decode(notes["progress"])["update"] == event.progress.update
-        if event.best:
+        if event.is_best:
             parameters = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
-            predictor = load_unwarned(tmp_path / "run").with_beam(1)  # as in validation
+            predictor = load_without_warnings(tmp_path / "run").with_beam(1)  # as in validation
             outputs = [trace.output for trace in predictor.predict_examples(make_copy_examples(10, seed=2))]
             assert model[0] == parameters and outputs == [trace.output for trace in event.traces]
 

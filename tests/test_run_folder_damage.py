@@ -769,7 +769,7 @@ def test_a_card_never_has_the_scores_of_another_validation(run: Path, card_state
 def test_a_damaged_model_is_reported_and_rewritten_from_the_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
     events = train_run(copy_task_run().files, run, copy_task_run().config)
-    next(event for event in events if isinstance(event, FileSaved) and event.best)
+    next(event for event in events if isinstance(event, FileSaved) and event.is_best_model)
     events.close()
     model = run / "model.safetensors"
     original = model.read_bytes()

@@ -96,7 +96,7 @@ def test_a_folder_replaced_during_a_fit_is_left_alone(
         (run_folder_writer, "sync_log"),
         (checkpoint, "encode_tensors"),
         (run_folder_writer, "save_training_state"),
-        (run_folder_writer, "best_model"),
+        (run_folder_writer, "encode_best_model"),
     ],
 )
 def test_a_folder_replaced_between_two_writes_is_left_alone(

@@ -22,7 +22,7 @@ from pellucid.config.toml import override_settings, to_toml
 from pellucid.errors import RunError
 from pellucid.run_folder import identity
 from pellucid.run_folder.log import load_run_log
-from pellucid.run_folder.predictor_loader import load, load_logged
+from pellucid.run_folder.predictor_loader import load, load_with_log
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.run_folder.tensor_file import open_tensors
 from pellucid.training.ensemble_training import plan_ensemble, train_ensemble
@@ -145,7 +145,7 @@ def test_a_training_with_a_file_of_another_run_is_not_resumed(
 def interrupt_after_a_worse_validation(trained: TrainedRun, run: Path) -> None:
     """Stop a training after a validation that is not the best, so that the checkpoint does not hold the best model."""
     training = train_run(trained.files, run, trained.config)
-    next(event for event in training if isinstance(event, ValidationCompleted) and not event.best)
+    next(event for event in training if isinstance(event, ValidationCompleted) and not event.is_best)
     training.close()
 
 
@@ -167,9 +167,9 @@ def test_a_model_of_an_earlier_validation_stops_a_resumed_training(tmp_path: Pat
     best_models: list[bytes] = []
     training = train_run(files, run, config)
     for event in training:
-        if isinstance(event, FileSaved) and event.best:
+        if isinstance(event, FileSaved) and event.is_best_model:
             best_models.append((run / "model.safetensors").read_bytes())
-        if isinstance(event, ValidationCompleted) and not event.best and len(best_models) > 1:
+        if isinstance(event, ValidationCompleted) and not event.is_best and len(best_models) > 1:
             training.close()
             break
     (run / "model.safetensors").write_bytes(best_models[-2])
@@ -258,7 +258,7 @@ def test_the_log_and_the_snapshots_of_another_run_are_refused(
     with pytest.raises(RunError, match=expected):
         train_to_end(runs[0].files, run, runs[0].config)
     with pytest.raises(RunError, match=expected):
-        load_logged(run, "cpu", load_run_log(run))
+        load_with_log(run, "cpu", load_run_log(run))
     assert (run / "log.jsonl").read_bytes() == log
     shutil.copy(runs[0].run / "log.jsonl", run / "log.jsonl")
     for path in sorted((run / "snapshots").iterdir()):
@@ -311,7 +311,7 @@ def test_a_run_of_another_version_is_loaded_with_one_warning(
             load(path)
         assert [str(warning.message) for warning in caught] == [f"{run} was trained {both}{note}: outputs may differ"]
     with pytest.warns(UserWarning, match="was trained"):
-        load_logged(run, "cpu", load_run_log(run))
+        load_with_log(run, "cpu", load_run_log(run))
 
 
 def test_members_of_another_version_are_named_in_one_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ from trained_runs import copy_run_folder, copy_task_run, digits_run
 
 import pellucid
 from pellucid.errors import ArgumentError, RunError
-from pellucid.run_folder.predictor_loader import load_unwarned as load_pytorch
+from pellucid.run_folder.predictor_loader import load_without_warnings as load_pytorch
 from pellucid.runtime import loader
-from pellucid.runtime.loader import load_unwarned
+from pellucid.runtime.loader import load_without_warnings
 from pellucid.runtime.support import UnsupportedError
 
 BLOCKER = """
@@ -43,16 +43,16 @@ def run_command(*arguments: str, text: str = "") -> subprocess.CompletedProcess[
 
 def test_a_run_gives_the_traces_of_pytorch() -> None:
     run = digits_run().run
-    assert_traces_close(load_unwarned(run).predict(SOURCES), load_pytorch(run).predict(SOURCES))
+    assert_traces_close(load_without_warnings(run).predict(SOURCES), load_pytorch(run).predict(SOURCES))
 
 
 def test_several_runs_are_an_ensemble(tmp_path: Path) -> None:
     run = digits_run().run
     copy = copy_run_folder(run, tmp_path / "copy")
-    runtime, ensemble = load_unwarned([run, copy]), load_pytorch([run, copy])
+    runtime, ensemble = load_without_warnings([run, copy]), load_pytorch([run, copy])
     assert runtime.is_ensemble and runtime.name == ensemble.name
     assert_traces_close(runtime.predict(SOURCES), ensemble.predict(SOURCES))
-    (single,) = load_unwarned([str(run)]).network
+    (single,) = load_without_warnings([str(run)]).network
     assert single.ids is not None
 
 
@@ -114,11 +114,11 @@ def test_what_needs_pytorch_says_what_to_install(arguments: tuple[str, ...], mes
 
 def test_wrong_arguments_and_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="run: expected a path or a list of one path at least"):
-        load_unwarned([])
+        load_without_warnings([])
     with pytest.raises(UnsupportedError, match="does not support the device 'cuda'"):
-        load_unwarned(digits_run().run, "cuda")
+        load_without_warnings(digits_run().run, "cuda")
     with pytest.raises(RunError, match="there is no such folder"):
-        load_unwarned(tmp_path / "none")
+        load_without_warnings(tmp_path / "none")
 
 
 def test_a_finished_run_has_no_warning(tmp_path: Path) -> None:

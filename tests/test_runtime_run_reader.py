@@ -10,7 +10,7 @@ from task_cases import task_run
 from trained_runs import copy_run_folder, copy_task_run
 
 from pellucid.errors import RunError
-from pellucid.run_folder.predictor_loader import load_unwarned
+from pellucid.run_folder.predictor_loader import load_without_warnings
 from pellucid.runtime.run_reader import read_run
 from pellucid.runtime.support import UnsupportedError
 
@@ -25,7 +25,7 @@ print(run.config.task, run.network.decoder.embedding.shape, run.network.encoder.
 
 
 def test_a_run_is_read_with_the_values_of_its_network() -> None:
-    run, predictor = read_run(copy_task_run().run), load_unwarned(copy_task_run().run)
+    run, predictor = read_run(copy_task_run().run), load_without_warnings(copy_task_run().run)
     assert (run.config, run.vocabularies) == (predictor.config, predictor.vocabularies)
     tensors = predictor.network.state_dict()
     assert np.array_equal(run.network.encoder.embedding, tensors["encoder.table.weight"])

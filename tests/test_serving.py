@@ -25,7 +25,7 @@ from trained_runs import copy_task_run
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.decoding.predictor import Predictor
-from pellucid.run_folder.predictor_loader import load_unwarned
+from pellucid.run_folder.predictor_loader import load_without_warnings
 from pellucid.run_folder.predictor_saver import save
 from pellucid.tasks.registry import build_network, get_task
 
@@ -42,7 +42,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
-    return load_unwarned(copy_task_run().run)
+    return load_without_warnings(copy_task_run().run)
 
 
 def make_sources(count: int, seed: int = 1) -> list[str]:
@@ -57,7 +57,7 @@ def make_label_predictor(task: str, folder: Path) -> Predictor:
     vocabularies = Vocabularies(source, target, Vocabulary((), ()), 5, 6)
     network = build_network(config, vocabularies).eval()
     save(get_task(task).build_predictor(config, vocabularies, network, task), folder)
-    return load_unwarned(folder)
+    return load_without_warnings(folder)
 
 
 def as_rows(sources: list[str]) -> list[dict[str, str]]:

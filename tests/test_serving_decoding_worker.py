@@ -14,7 +14,7 @@ from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
 from pellucid.errors import DataError
 from pellucid.kernels import dispatch
-from pellucid.run_folder.predictor_loader import load_unwarned
+from pellucid.run_folder.predictor_loader import load_without_warnings
 from pellucid.serving import decoding_worker
 from pellucid.serving.decoding_worker import BatchJob, ModelRunner, OptionsError, Row
 from pellucid.serving.schema import (
@@ -36,7 +36,7 @@ CHANNEL = WorkerChannel(Pipe()[0], 0, None)
 
 @pytest.fixture(scope="module")
 def state() -> ModelRunner:
-    return ModelRunner(load_unwarned(copy_task_run().run), 10)
+    return ModelRunner(load_without_warnings(copy_task_run().run), 10)
 
 
 def test_disabled_kernels_are_not_compiled_for_a_service(monkeypatch: pytest.MonkeyPatch) -> None:

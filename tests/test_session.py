@@ -49,6 +49,7 @@ from pellucid.training.events import (
     UpdateCompleted,
 )
 from pellucid.training.session import train_run
+from pellucid.training.training_state import TrainingState
 
 
 def training_error(files: DataFiles, folder: Path, config: Config, kind: type[Exception] = RunError) -> str:
@@ -374,7 +375,7 @@ def test_a_failed_allocation_says_what_to_reduce_and_keeps_the_checkpoint(
     files, uninterrupted, config = copy_task_run()
     update_parameters = loop._update_parameters
 
-    def fail_at_update_8(state: loop.TrainingState, *arguments: Any) -> tuple[float, float]:  # noqa: ANN401
+    def fail_at_update_8(state: TrainingState, *arguments: Any) -> tuple[float, float]:  # noqa: ANN401
         if state.progress.update == 7:
             raise error
         return update_parameters(state, *arguments)

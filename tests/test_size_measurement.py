@@ -21,20 +21,21 @@ from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
 from pellucid.training.events import Event, SizeChosen, SizeMeasurementSkipped, UpdateCompleted
-from pellucid.training.loop import TrainingState, fit
+from pellucid.training.loop import fit
 from pellucid.training.preparation import prepare_data
 from pellucid.training.size_measurement import (
     SIZES,
-    MeasuredData,
-    SizeChoice,
+    MeasuredSize,
+    MeasurementData,
     SizeSpeed,
     TrainingLength,
+    choose_config_for_time_limit,
     choose_size,
-    config_within_time,
+    measure_and_choose_size,
     measure_speed,
-    size_within_time,
 )
 from pellucid.training.training_data import TrainingFiles, encode_texts, read_files
+from pellucid.training.training_state import TrainingState
 
 
 def config_builder(settings: Mapping[str, Any], time_limit: str = "200s", epochs: float = 0) -> Any:  # noqa: ANN401
@@ -49,15 +50,15 @@ LENGTH = TrainingLength(examples_per_epoch=1000, updates_per_epoch=100.0, max_ep
 @pytest.mark.parametrize(
     ("speeds", "expected"),
     [
-        ([SizeSpeed("large", 50.0, 1000.0)], SizeChoice("large", 50.0, None)),  # 5,000 updates
-        ([SizeSpeed("large", 49.0, 1000.0), SizeSpeed("base", 70.0, 990.0)], SizeChoice("base", 69.3, "large")),
+        ([SizeSpeed("large", 50.0, 1000.0)], MeasuredSize("large", 50.0, None)),  # 5,000 updates
+        ([SizeSpeed("large", 49.0, 1000.0), SizeSpeed("base", 70.0, 990.0)], MeasuredSize("base", 69.3, "large")),
         (
             [SizeSpeed("large", 1.0, 100.0), SizeSpeed("base", 2.0, 0.0), SizeSpeed("small", 3.0, -5.0)],
-            SizeChoice("small", 0.0, "base"),
+            MeasuredSize("small", 0.0, "base"),
         ),
     ],
 )
-def test_largest_size_that_makes_enough_updates_is_chosen(speeds: Sequence[SizeSpeed], expected: SizeChoice) -> None:
+def test_largest_size_that_makes_enough_updates_is_chosen(speeds: Sequence[SizeSpeed], expected: MeasuredSize) -> None:
     faster = iter([*speeds, SizeSpeed("tiny", 1e9, 1e9)])
     chosen = choose_size(speeds, LENGTH)
     assert chosen._replace(epochs=0.0) == expected._replace(epochs=0.0)
@@ -77,7 +78,7 @@ def test_the_time_of_reading_and_measuring_is_not_left_for_updates(monkeypatch: 
     """Regression test: the measured updates, and the second reading, by the training, were not subtracted."""
     clock, seconds = 0.0, list[float]()
 
-    def _read(files: TrainingFiles, config: Config) -> MeasuredData:
+    def _read(files: TrainingFiles, config: Config) -> MeasurementData:
         """Read for seven seconds."""
         nonlocal clock
         clock += 7
@@ -89,18 +90,18 @@ def test_the_time_of_reading_and_measuring_is_not_left_for_updates(monkeypatch: 
         clock += 5
         return 1e-9
 
-    def _choose(speeds: Iterable[SizeSpeed], length: TrainingLength) -> SizeChoice:
+    def _choose(speeds: Iterable[SizeSpeed], length: TrainingLength) -> MeasuredSize:
         """Record the seconds that are left."""
         found = list(speeds)
-        seconds.extend(speed.seconds for speed in found)
+        seconds.extend(speed.seconds_left for speed in found)
         return choose_size(found, length)
 
-    read_measured_data = size_measurement._read_measured_data
-    for name, function in (("_read_measured_data", _read), ("measure_speed", _measure), ("choose_size", _choose)):
+    read_measured_data = size_measurement._read_measurement_data
+    for name, function in (("_read_measurement_data", _read), ("measure_speed", _measure), ("choose_size", _choose)):
         monkeypatch.setattr(size_measurement, name, function)
     monkeypatch.setattr(size_measurement, "time", SimpleNamespace(monotonic=lambda: clock))
     monkeypatch.setattr(size_measurement, "compilation_seconds", lambda _: 0.0)
-    chosen = size_within_time(digits_run().files, config_builder({}))
+    chosen = measure_and_choose_size(digits_run().files, config_builder({}))
     assert (chosen.size, chosen.next_larger_size) == ("small", "base")
     assert chosen.forecast == (("base", 1), ("small", 1)), "every measured size is recorded"
     usable = (1 - size_measurement.RESERVED_SHARE) * 200
@@ -110,7 +111,7 @@ def test_the_time_of_reading_and_measuring_is_not_left_for_updates(monkeypatch: 
 def test_speed_is_that_of_updates() -> None:
     config: Config = config_builder({})("tiny")
     examples = read_examples(digits_run().files.train, config.data).examples[:50]
-    measured = MeasuredData(50, *encode_texts(examples, config), examples[:1])
+    measured = MeasurementData(50, *encode_texts(examples, config), examples[:1])
     assert 10 < measure_speed(measured, config, 50, 100.0) < 1e7
 
 
@@ -121,7 +122,7 @@ def test_the_time_bounds_the_measured_updates(
     """Regression test: 14 updates of each size were measured, however long they took. The first two are slower."""
     config: Config = build_config({"size": "tiny", "training": {"batch_size": 100}}, "test")
     examples = read_examples(digits_run().files.train, config.data).examples[:100]
-    measured, num_done, clock = MeasuredData(100, *encode_texts(examples, config), examples[:1]), 0, 0.0
+    measured, num_done, clock = MeasurementData(100, *encode_texts(examples, config), examples[:1]), 0, 0.0
 
     def fit_slowly(state: TrainingState) -> Iterator[Event]:
         nonlocal num_done, clock
@@ -138,7 +139,7 @@ def test_the_time_bounds_the_measured_updates(
 def test_prepared_data_is_measured_without_its_texts(tmp_path: Path) -> None:
     files = digits_run().files
     list(prepare_data(files, tmp_path / "prepared", build_config({}, "test")))
-    assert size_within_time(TrainingFiles(tmp_path / "prepared", None), config_builder({})).size in SIZES
+    assert measure_and_choose_size(TrainingFiles(tmp_path / "prepared", None), config_builder({})).size in SIZES
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])
@@ -153,7 +154,7 @@ def test_examples_of_the_whole_file_are_measured(
     if is_prepared:
         list(prepare_data(files, tmp_path / "prepared", config))
         files = TrainingFiles(tmp_path / "prepared", None)
-    measured = size_measurement._read_measured_data(files, config)
+    measured = size_measurement._read_measurement_data(files, config)
     assert measured.num_examples == 10 and measured.encoded.source.lengths.tolist() == [1, 3, 6, 8]
 
 
@@ -162,7 +163,7 @@ def test_updates_are_counted_by_the_batches_of_the_setting() -> None:
     updates = []
     for batch_type in ("examples", "tokens"):
         config: Config = build_config({"training": {"batch_type": batch_type, "batch_size": 40}}, "test")
-        measured = size_measurement._read_measured_data(digits_run().files, config)
+        measured = size_measurement._read_measurement_data(digits_run().files, config)
         updates.append(size_measurement._training_length(measured, config).updates_per_epoch)
     assert updates[0] == -(-measured.num_examples // 40) and updates[1] > 2 * updates[0]
 
@@ -180,7 +181,7 @@ def test_synthetic_and_earlier_examples_are_part_of_an_epoch(settings: Mapping[s
     """Regression test: the earlier ones were not counted, so that twice as many epochs were announced."""
     config: Config = build_config({"training": {**settings, "epochs": 7}}, "test")
     examples = read_examples(digits_run().files.train, config.data).examples[:10]
-    measured = MeasuredData(300, *encode_texts(examples, config), examples[:1])
+    measured = MeasurementData(300, *encode_texts(examples, config), examples[:1])
     length = size_measurement._training_length(measured, config)
     assert (length.examples_per_epoch, length.max_epochs) == (expected, 7)
     assert length.updates_per_epoch == 2 * expected / 10  # two batches of 8 and of 2 examples
@@ -189,7 +190,7 @@ def test_synthetic_and_earlier_examples_are_part_of_an_epoch(settings: Mapping[s
 def test_examples_that_are_held_out_are_not_measured() -> None:
     """Regression test: they were counted as training examples."""
     files, config = digits_run().files, build_config({}, "test")
-    measured = size_measurement._read_measured_data(TrainingFiles(files.train, None), config)
+    measured = size_measurement._read_measurement_data(TrainingFiles(files.train, None), config)
     data = read_files(TrainingFiles(files.train, None), config.data, None)
     assert data.validation_examples and measured.num_examples == len(data.training_examples)
 
@@ -197,19 +198,19 @@ def test_examples_that_are_held_out_are_not_measured() -> None:
 def test_a_network_that_does_not_fit_in_memory_is_refused() -> None:
     settings = {"encoder": {"hidden_size": 2**18}, "decoder": {"hidden_size": 2**19}}
     with pytest.raises(ConfigError, match="of memory to train"):
-        size_within_time(digits_run().files, config_builder(settings))
+        measure_and_choose_size(digits_run().files, config_builder(settings))
 
 
 def test_a_measurement_needs_gradients(tmp_path: Path) -> None:
     with training_progress() as reporter, torch.no_grad(), pytest.raises(RunError, match="gradients"):
-        config_within_time(tmp_path / "run", digits_run().files, config_builder({}), reporter.report)
+        choose_config_for_time_limit(tmp_path / "run", digits_run().files, config_builder({}), reporter.report)
 
 
 def test_size_of_a_started_run_is_kept(tmp_path: Path) -> None:
     run = digits_run()
     assert saved_size(run.run) == run.config.size and saved_size(tmp_path) is None
     assert saved_size(tmp_path / "missing") is None
-    sized = config_within_time(run.run, run.files, config_builder({}), lambda event: pytest.fail(str(event)))
+    sized = choose_config_for_time_limit(run.run, run.files, config_builder({}), lambda event: pytest.fail(str(event)))
     assert sized.config.size == run.config.size and sized.choice is None
 
 
@@ -218,9 +219,13 @@ def test_a_pipe_is_not_read_for_a_measurement(tmp_path: Path) -> None:
     pipe, events = tmp_path / "pipe", list[object]()
     os.mkfifo(pipe)
     files = TrainingFiles(pipe, digits_run().files.valid)
-    assert config_within_time(tmp_path / "run", files, config_builder({}), events.append).config.size == "base"
+    assert (
+        choose_config_for_time_limit(tmp_path / "run", files, config_builder({}), events.append).config.size == "base"
+    )
     files = TrainingFiles(digits_run().files.train, None, pipe)
-    assert config_within_time(tmp_path / "run", files, config_builder({}), events.append).config.size == "base"
+    assert (
+        choose_config_for_time_limit(tmp_path / "run", files, config_builder({}), events.append).config.size == "base"
+    )
     assert events == [SizeMeasurementSkipped("base", pipe)] * 2
 
 
@@ -230,16 +235,16 @@ def test_a_foreign_folder_is_refused_before_the_measurement(tmp_path: Path, num_
     (tmp_path / "notes.txt").write_text("mine", "utf-8")
     arguments = (tmp_path, digits_run().files, config_builder({}), lambda event: pytest.fail(str(event)), num_members)
     with pytest.raises(RunError, match="is not empty and holds no"):
-        config_within_time(*arguments)
+        choose_config_for_time_limit(*arguments)
 
 
 def test_a_started_ensemble_without_settings_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "seed-1").mkdir()
     measured = SizeChosen("small", "100s", 1.0, 1.0, 20.0, "32 examples", None, 20.0)
-    monkeypatch.setattr(size_measurement, "size_within_time", lambda *_: measured)
+    monkeypatch.setattr(size_measurement, "measure_and_choose_size", lambda *_: measured)
     events = list[object]()
     arguments = (tmp_path, digits_run().files, config_builder({}), events.append, 2, False)
-    sized = config_within_time(*arguments)
+    sized = choose_config_for_time_limit(*arguments)
     assert sized.config.size == "small" and events == [sized.choice] == [measured._replace(has_one_process=False)]
 
 
@@ -251,7 +256,7 @@ def test_vocabularies_of_the_measurement_are_those_of_all_examples(
     path = write_pairs(tmp_path / "train.tsv", [Example("ab"[number % 2], f"word{number}") for number in range(10)])
     config = build_config({"data": {"target_symbols": "words"}}, "test")
     valid = write_pairs(tmp_path / "dev.tsv", [Example("aa", "word0")])
-    measured = size_measurement._read_measured_data(TrainingFiles(path, valid), config)
+    measured = size_measurement._read_measurement_data(TrainingFiles(path, valid), config)
     assert len(measured.vocabularies.target.symbols) == 10 and measured.encoded.target.num_sequences == 4
 
 
@@ -270,7 +275,7 @@ def test_bad_validation_sets_are_refused_before_the_measurement(
         (TrainingFiles(single, tmp_path / "missing.tsv"), r"missing\.tsv"),
     ):
         with pytest.raises(DataError, match=message):
-            size_within_time(files, config_builder({}), events.append)
+            measure_and_choose_size(files, config_builder({}), events.append)
     assert not events
 
 
@@ -290,7 +295,7 @@ def record_measured_sizes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Replace the measurement by a very fast one; return the list of the sizes that are measured then."""
     sizes = list[str]()
 
-    def _measure(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
+    def _measure(measured: MeasurementData, config: Config, count: int, seconds: float) -> float:
         """Record the size."""
         sizes.append(config.size)
         return 1e9
@@ -311,7 +316,7 @@ def test_held_out_pairs_count_for_the_largest_size_that_is_measured(
 ) -> None:
     """Regression test: with a time limit, the pairs were counted without those that are held out, and without, with."""
     sizes, train = record_measured_sizes(monkeypatch), write_large_file(tmp_path)
-    size_within_time(TrainingFiles(train, None), config_builder({}))
+    measure_and_choose_size(TrainingFiles(train, None), config_builder({}))
     assert sizes == [size_for_file(train, config_builder({})("tiny").data, "transduce")] == ["large"]
 
 
@@ -326,5 +331,5 @@ def test_large_is_not_measured_for_a_short_time(
     All of its epochs may be few updates, however short the time.
     """
     sizes, train = record_measured_sizes(monkeypatch), write_large_file(tmp_path)
-    chosen = size_within_time(TrainingFiles(train, None), config_builder({}, time_limit, epochs))
+    chosen = measure_and_choose_size(TrainingFiles(train, None), config_builder({}, time_limit, epochs))
     assert sizes == [largest] == [chosen.size] and chosen.next_larger_size is None

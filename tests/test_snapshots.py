@@ -20,7 +20,7 @@ from pellucid.decoding.trace_schema import VERSION
 from pellucid.errors import RunError
 from pellucid.model.network import require_encoder_decoder
 from pellucid.run_folder.log import read_log
-from pellucid.run_folder.predictor_loader import load, load_unwarned
+from pellucid.run_folder.predictor_loader import load, load_without_warnings
 from pellucid.run_folder.run_files import SNAPSHOTS
 from pellucid.training import snapshots
 from pellucid.training.snapshots import (
@@ -67,7 +67,7 @@ def test_an_interrupted_training_has_the_same_snapshots(tmp_path: Path) -> None:
     folder = make_interrupted_run(tmp_path / "run")
     assert len(list_snapshot_names(folder)) == 2
     save_snapshot(
-        folder, load_unwarned(folder), read_snapshots(folder)[0].traces, SnapshotNumber(99, 99_999)
+        folder, load_without_warnings(folder), read_snapshots(folder)[0].traces, SnapshotNumber(99, 99_999)
     )  # beyond the checkpoint
     resume_training(folder)
     assert list_snapshot_names(folder) == list_snapshot_names(digits_run().run)

@@ -85,7 +85,7 @@ OWN_ERRORS = {
         "RecordError",
     ),
     *("CorpusError", "RunError", "OtherDataError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
-    *("UnsupportedError", "MissingDependencyError", "MissingExtensionError"),
+    *("UnsupportedError", "MissingDependencyError", "MissingExtensionError", "OtherNetworkError"),
     *("QueueFullError", "WorkerDiedError", "OptionsError", "StudyUnreachableError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""
@@ -99,7 +99,7 @@ QUOTING_FUNCTIONS = {
     "convert_ray_error",
     "self.convert_error",
     "is_out_of_memory",
-    "closed_folder",
+    "inaccessible_folder",
     "_system_error_message",
     "_failure_message",
     "_is_lost_memory_error",

@@ -34,7 +34,7 @@ def test_a_file_of_mostly_bad_lines_is_not_trained_on(tmp_path: Path, where: str
                 f"delimiter, columns); the first: {files[where]}:1: expected 2 columns, got 1 (tabs separate columns)"
             )
         else:
-            reads = reading.read_files(TrainingFiles(*files.values()), skip, None).reads
+            reads = reading.read_files(TrainingFiles(*files.values()), skip, None).file_events
             assert sum(len(read.bad_lines) for read in reads) == num_bad
 
 

@@ -42,7 +42,7 @@ def test_log_and_card_have_the_choice_of_the_size(tmp_path: Path) -> None:
     choice = SizeChosen("small", "1h", 9.4, 30.0, 500.0, "8 examples", "base", 5000.0, forecast=forecast)
     config = make_small_config({"epochs": 1, "time_limit": "1h"})
     for _ in range(2):  # a finished run is unchanged
-        list(train_run(files, tmp_path / "run", config, size_choice=choice))
+        list(train_run(files, tmp_path / "run", config, size_chosen=choice))
     (record,) = [record for record in read_log(tmp_path / "run") if record["event"] == "size_chosen"]
     reason = "even small makes fewer than 5,000 updates in this time"
     facts = {"event": "size_chosen", "size": "small", "time_limit": "1h", "batch_size": "8 examples", "reason": reason}

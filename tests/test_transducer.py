@@ -35,8 +35,9 @@ from pellucid.errors import ConfigError, ConstraintError, DataError, InputError
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.model.network import EncoderDecoder, require_encoder_decoder
 from pellucid.tasks.registry import build_network
-from pellucid.training.loop import TrainingState, fit
+from pellucid.training.loop import fit
 from pellucid.training.optimizer import build_optimizer
+from pellucid.training.training_state import TrainingState
 
 
 def transducer_of(settings: dict[str, Any], target: str = "vwxyz", features: Sequence[str] = ()) -> Transducer:

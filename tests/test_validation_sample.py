@@ -28,7 +28,7 @@ def test_a_sample_is_spaced_evenly_and_shuffled_in_a_fixed_order() -> None:
 def test_decoding_ends_after_the_time_but_not_before_the_minimum(
     monkeypatch: pytest.MonkeyPatch, seconds: float, minimum: int, expected: int
 ) -> None:
-    monkeypatch.setattr(validation_sample, "SOURCES_AT_ONCE", 3)
+    monkeypatch.setattr(validation_sample, "BLOCK_SIZE", 3)
     monkeypatch.setattr(validation_sample, "time", SimpleNamespace(monotonic=iter(range(0, 100, 2)).__next__))
 
     def decode(examples: Sequence[Example]) -> list[str]:

@@ -32,7 +32,7 @@ from pellucid.kernels.dispatch import will_compile
 from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.pair_ngram.model import PairNgram
 from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
-from pellucid.run_folder.predictor_loader import load_unwarned
+from pellucid.run_folder.predictor_loader import load_without_warnings
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingSets
 from pellucid.worker_pool import ignore_progress, parallel_map, uses_local_pool
@@ -231,7 +231,7 @@ def train_network(examples: Sequence[Example], config: Config, folder: Path) -> 
     table = read_table("pairs", table_rows(examples, config), "", training_columns(config.data))
     for _ in train_run(TrainingSets(table, None), folder, config):
         pass
-    return load_unwarned(folder, config.device)
+    return load_without_warnings(folder, config.device)
 
 
 def decode_by_network(
@@ -287,7 +287,7 @@ def score_by_network(job: FoldJob) -> list[ModelScore | None]:
     """Train a network on the training examples of a fold, or finish its training, and score the held-out examples.
 
     A network that has learned to read unknown symbols, such as rare words, scores all targets
-    (`Predictor.lowest_for_unknown`).
+    (`Predictor.lowest_confidence_for_unknown`).
 
     Args:
         job: The fold.
@@ -304,7 +304,7 @@ def score_by_network(job: FoldJob) -> list[ModelScore | None]:
     scores = list[ModelScore | None]()
     for example, output, target in zip(job.held_out, outputs, targets, strict=True):
         decoded = ModelScore(output.output, output.score - target.score)
-        is_seen = not (predictor.lowest_for_unknown and output.unknown)
+        is_seen = not (predictor.lowest_confidence_for_unknown and output.unknown)
         scores.append(_score_target(tokenizer, example.target, decoded, is_seen))
     return scores
 

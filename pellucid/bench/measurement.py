@@ -53,10 +53,11 @@ from pellucid.model.memory import DecoderCache, Memory
 from pellucid.model.network import parameter_count, require_encoder_decoder
 from pellucid.tasks.registry import build_network
 from pellucid.training.events import UpdateCompleted
-from pellucid.training.loop import TrainingState, fit
+from pellucid.training.loop import fit
 from pellucid.training.optimizer import build_optimizer
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
+from pellucid.training.training_state import TrainingState
 
 STARTUP_PAIRS, STARTUP_DEV_PAIRS = 2_000, 100
 """Number of training and of validation pairs for the startup measurement."""

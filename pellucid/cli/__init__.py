@@ -33,7 +33,7 @@ from pellucid.cli.messages import (
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.dependencies import missing_packages_as_errors
 from pellucid.errors import InputError, is_out_of_memory, quote, suggest
-from pellucid.files import closed_folder, os_error_text
+from pellucid.files import inaccessible_folder, os_error_text
 from pellucid.launched_workers import launched_workers
 from pellucid.process_limits import memory_advice, process_limit
 from pellucid.version import __version__
@@ -172,8 +172,8 @@ def _system_error_message(error: OSError) -> str:
     """Return the message of an error of the operating system that no module has described."""
     if is_out_of_memory(error):
         return f"out of memory; {memory_advice()}"
-    if isinstance(error.filename, str) and (closed := closed_folder(error, Path(error.filename))):
-        return f"cannot enter the folder {closed}: {os_error_text(error)}"
+    if isinstance(error.filename, str) and (folder := inaccessible_folder(error, Path(error.filename))):
+        return f"cannot enter the folder {folder}: {os_error_text(error)}"
     file_name = f" {error.filename}" if error.filename else ""
     return f"system error{file_name}: {os_error_text(error)}"
 

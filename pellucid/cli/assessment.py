@@ -43,7 +43,7 @@ from pellucid.run_evaluation import (
     read_evaluation_blocks,
     with_custom_metrics,
 )
-from pellucid.run_folder.completion import find_unfinished, read_final_updates
+from pellucid.run_folder.unfinished_training import find_unfinished, read_final_updates
 
 if TYPE_CHECKING:
     from pellucid.decoding.constraints import Lexicon

@@ -135,7 +135,7 @@ def _check_arguments(args: LookArguments) -> None:
 
 def _report_unfinished(runs: Sequence[Path]) -> None:
     """Print a message for each run whose training is unfinished."""
-    from pellucid.run_folder.completion import find_unfinished
+    from pellucid.run_folder.unfinished_training import find_unfinished
 
     for run in runs:
         for unfinished in find_unfinished(run):
@@ -349,7 +349,7 @@ def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig, RunLog |
     """Return the predictor of the one run, the data settings of FILE, and without FILE the log of the run."""
     from pellucid.model.device import use_threads
     from pellucid.run_folder.log import load_run_log
-    from pellucid.run_folder.predictor_loader import load_logged, load_unwarned
+    from pellucid.run_folder.predictor_loader import load_with_log, load_without_warnings
     from pellucid.run_folder.run_files import member_folders
 
     if len(args.runs) > 1:
@@ -358,9 +358,9 @@ def _load_one_run(args: LookArguments) -> "tuple[Predictor, DataConfig, RunLog |
     log = load_run_log(run) if args.file is None else None  # the log names the validation file
     is_single = run == args.runs[0]
     if log and is_single:
-        predictor = load_logged(run, args.device, log)
+        predictor = load_with_log(run, args.device, log)
     else:
-        predictor = load_unwarned(args.runs[0], args.device, needs_network=True)
+        predictor = load_without_warnings(args.runs[0], args.device, needs_validated_model=True)
     predictor = predictor if args.beam_size is None else predictor.with_beam(args.beam_size)
     use_threads(predictor.config.threads)
     return predictor, _data_config(args, predictor.config.data), log

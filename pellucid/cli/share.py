@@ -12,10 +12,10 @@ from pellucid.cli.sources import print_result
 from pellucid.decoding.pretrained import CardOptions, HubRequest
 from pellucid.errors import ArgumentError, ConfigError, count_noun
 from pellucid.files import read_bytes, wrap_os_errors
-from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.identity import required_packages
 from pellucid.run_folder.run_files import load_run_config, member_folders
 from pellucid.run_folder.run_parts import read_run_settings, run_folders
+from pellucid.run_folder.unfinished_training import find_unfinished
 
 TextFlag = Annotated[str, arg(metavar="TEXT")]
 ListFlag = Annotated[str, arg(metavar="ID[,ID...]")]

@@ -70,7 +70,7 @@ class TrainingPlan(NamedTuple):
     """Start of the command, as time of `time.monotonic`."""
     has_default_size: bool = False
     """Whether the number of training pairs has determined the size."""
-    size_choice: "SizeChosen | None" = None
+    size_chosen: "SizeChosen | None" = None
     """Choice of the size for a time limit; None without one."""
 
 
@@ -161,7 +161,7 @@ def _plan_within_time(plan: TrainingPlan, parser: TrainingFlagParser[TrainArgume
     """Return the plan with the size that suits the time limit of one with any size."""
     from pellucid.reporting.progress import training_progress
     from pellucid.training.ensemble_training import num_parallel_trainings
-    from pellucid.training.size_measurement import config_within_time
+    from pellucid.training.size_measurement import choose_config_for_time_limit
 
     args, config = plan.args, plan.config
     if args.on is not None:
@@ -170,7 +170,7 @@ def _plan_within_time(plan: TrainingPlan, parser: TrainingFlagParser[TrainArgume
     if args.ensemble > 1:
         has_one_process = has_one_process and num_parallel_trainings(args.jobs, config) == 1
     with training_progress() as reporter:
-        sized = config_within_time(
+        sized = choose_config_for_time_limit(
             args.run,
             args.training_files(),
             lambda size: config_from_flags(parser.parse(size)),
@@ -178,7 +178,7 @@ def _plan_within_time(plan: TrainingPlan, parser: TrainingFlagParser[TrainArgume
             args.ensemble,
             has_one_process,
         )
-    return plan._replace(config=sized.config, has_default_size=False, size_choice=sized.choice)
+    return plan._replace(config=sized.config, has_default_size=False, size_chosen=sized.choice)
 
 
 def _train_single(plan: TrainingPlan) -> int:
@@ -195,7 +195,7 @@ def _train_single(plan: TrainingPlan) -> int:
         training_progress(has_default_size=plan.has_default_size) as reporter,
     ):
         events: Generator[RunEvent | None] = (
-            train_run(args.training_files(), args.run, config, plan.started_at, plan.size_choice)
+            train_run(args.training_files(), args.run, config, plan.started_at, plan.size_chosen)
             if cluster is None
             else _train_on_cluster(plan, job_resources(cluster, config.threads, config.device))
         )
@@ -236,7 +236,7 @@ def _train_on_cluster(plan: TrainingPlan, resources: JobResources) -> "Generator
     from pellucid.training.ensemble_training import TrainingJob, run_job
 
     args, seconds_spent = plan.args, time.monotonic() - plan.started_at - compilation_seconds(plan.started_at)
-    job = TrainingJob(args.training_files(), args.run, plan.config, seconds_spent, plan.size_choice)
+    job = TrainingJob(args.training_files(), args.run, plan.config, seconds_spent, plan.size_chosen)
     return run_in_group(GroupTasks(run_job, serve_connected), job, args.run, args.workers, resources)
 
 
@@ -248,7 +248,7 @@ def _train_ensemble(plan: TrainingPlan) -> int:
     from pellucid.training.events import CallbackInterrupted
 
     args, config = plan.args, plan.config
-    training_jobs = plan_ensemble(args.training_files(), args.run, config, args.ensemble, plan.size_choice)
+    training_jobs = plan_ensemble(args.training_files(), args.run, config, args.ensemble, plan.size_chosen)
     folders = {args.run, *(job.folder for job in training_jobs)}
     removed_members = list[str]()
     with suppress(RunError):  # a damaged list is written anew, and one that cannot be read is reported below

@@ -4,7 +4,7 @@ import ast
 import inspect
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -490,20 +490,27 @@ def convert_value(key: str, value: object, kind: object) -> Any:  # noqa: ANN401
         kind: Type of the setting.
 
     Raises:
-        ConfigError: The value has another type or is out of range, or there is no extension of this name.
+        MissingExtensionError: There is no extension of this name.
+        ConfigError: The value has another type or is out of range.
     """
     registry = extension_registry(kind)
     if registry is None:
         return convert_setting(key, value, kind)
-    if get_origin(kind) is tuple:
-        choice: Any = Literal[registry.names()]
-        return convert_setting(key, value, tuple[choice, ...])
-    if type(value) is str and value in registry:
+    choice: Any = Literal[registry.names()]
+    is_tuple = get_origin(kind) is tuple
+    if type(value) is str and value in registry and not is_tuple:
         return value
     try:
-        return convert_setting(key, value, Literal[registry.names()])
+        return convert_setting(key, value, tuple[choice, ...] if is_tuple else choice)
     except ConfigError as error:
-        raise ConfigError(f"{error}{registry.absent_note(value)}") from None
+        if is_tuple:
+            names: Sequence[object] = value if isinstance(value, list | tuple) else ()
+            note = ""
+        else:
+            names = (value,)
+            note = registry.absent_note(value)
+        is_missing = any(isinstance(name, str) and name not in registry for name in names)
+        raise (MissingExtensionError if is_missing else ConfigError)(f"{error}{note}") from None
 
 
 def extension_registry(kind: object) -> ExtensionRegistry[Any] | None:

@@ -196,7 +196,7 @@ class BasePredictor(ABC):
         return "search"
 
     @property
-    def lowest_for_unknown(self) -> bool:
+    def lowest_confidence_for_unknown(self) -> bool:
         """True if outputs for sources with unknown symbols have the lowest confidence.
 
         They do if symbols are characters or phones, all of the training set are known, and none is copied: the network

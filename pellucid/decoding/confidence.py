@@ -76,8 +76,11 @@ class ConfidenceModel(CheckedFields):
     """Search settings of these outputs."""
     pair_ngram_weight: UnitInterval = 0.0
     """Weight of the pair n-gram model in the ranking of these outputs."""
-    lowest_for_unknown: bool = False
-    """True if outputs for sources with unknown symbols have the lowest confidence (`Predictor.lowest_for_unknown`)."""
+    lowest_confidence_for_unknown: bool = False
+    """True if outputs for sources with unknown symbols have the lowest confidence.
+
+    See `Predictor.lowest_confidence_for_unknown`.
+    """
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -102,18 +105,20 @@ class ConfidenceModel(CheckedFields):
 
 
 def output_margins(
-    outputs: Sequence[Sequence[Trace]], with_pair_ngram: bool = False, lowest_for_unknown: bool = False
+    outputs: Sequence[Sequence[Trace]], with_pair_ngram: bool = False, lowest_confidence_for_unknown: bool = False
 ) -> Float[np.ndarray, " n"]:
     """Return the margin of the best output of each source, in nats, from −`MAX_MARGIN` to `MAX_MARGIN`, or −∞.
 
     Args:
         outputs: Outputs of each source, the best first: at least one, and with a pair n-gram model the second too.
         with_pair_ngram: True if a pair n-gram model took part in their ranking.
-        lowest_for_unknown: True if outputs have the margin −∞ where the source has unknown symbols.
+        lowest_confidence_for_unknown: True if outputs have the margin −∞ where the source has unknown symbols.
     """
     margin = _score_margin if with_pair_ngram else _alternative_margin
     margins = np.array([margin(traces) for traces in outputs], np.float64)
-    is_overconfident = [_is_empty(best) or (lowest_for_unknown and bool(best.unknown)) for best, *_ in outputs]
+    is_overconfident = [
+        _is_empty(best) or (lowest_confidence_for_unknown and bool(best.unknown)) for best, *_ in outputs
+    ]
     return np.where(np.array(is_overconfident, bool), -np.inf, margins)
 
 
@@ -156,7 +161,9 @@ def add_confidences(model: ConfidenceModel, outputs: Sequence[Sequence[Trace]]) 
     """
     lists = [list(traces) for traces in outputs]
     own = [traces for traces in lists if traces and traces[0].source and traces[0].origin == "search"]
-    confidences = model.confidences(output_margins(own, model.pair_ngram_weight > 0, model.lowest_for_unknown)).tolist()
+    confidences = model.confidences(
+        output_margins(own, model.pair_ngram_weight > 0, model.lowest_confidence_for_unknown)
+    ).tolist()
     for traces, confidence in zip(own, confidences, strict=True):
         traces[0] = replace(traces[0], confidence=confidence)
     return lists

@@ -32,7 +32,7 @@ def fit_confidence(
     right: Sequence[bool],
     search: SearchConfig,
     pair_ngram_weight: float = 0.0,
-    lowest_for_unknown: bool = False,
+    lowest_confidence_for_unknown: bool = False,
 ) -> ConfidenceModel:
     """Fit the confidence to the best outputs of validation sources.
 
@@ -45,8 +45,8 @@ def fit_confidence(
         right: Whether the best output of each source is correct.
         search: Search settings of the outputs.
         pair_ngram_weight: Weight of the pair n-gram model in their ranking; 0 by default.
-        lowest_for_unknown: True if outputs for sources with unknown symbols have the lowest confidence; they, and empty
-            outputs, do not take part in the regression.
+        lowest_confidence_for_unknown: True if outputs for sources with unknown symbols have the lowest
+            confidence; they, and empty outputs, do not take part in the regression.
 
     Raises:
         ArgumentError: There is no source, there are more than `MAX_EXAMPLES`, or the arguments differ in length.
@@ -59,7 +59,7 @@ def fit_confidence(
     check_not_empty("outputs", outputs, "output")
     if len(outputs) > MAX_EXAMPLES:
         raise ArgumentError(f"outputs: expected at most {MAX_EXAMPLES:,} sources, got {len(outputs):,}")
-    margins = output_margins(outputs, pair_ngram_weight > 0, lowest_for_unknown)
+    margins = output_margins(outputs, pair_ngram_weight > 0, lowest_confidence_for_unknown)
     hits, is_finite = np.asarray(right, bool), np.isfinite(margins)
     # Rounded, since the last bits of decoded probabilities differ between processes.
     if is_finite.any():
@@ -67,7 +67,7 @@ def fit_confidence(
     else:
         parameters = fit_platt_scaling(np.zeros(len(hits)), hits)
     intercept, slope = (round(parameter, DECIMALS) for parameter in parameters)
-    model = ConfidenceModel(intercept, slope, len(hits), (), search, pair_ngram_weight, lowest_for_unknown)
+    model = ConfidenceModel(intercept, slope, len(hits), (), search, pair_ngram_weight, lowest_confidence_for_unknown)
     confidences = np.ceil(model.confidences(margins[~hits]) * 10**WRONG_DECIMALS) / 10**WRONG_DECIMALS
     wrong = sorted(confidences.tolist(), reverse=True)
     return replace(model, wrong_confidences=tuple(wrong))

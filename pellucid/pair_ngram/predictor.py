@@ -73,7 +73,7 @@ def fit_pair_ngram_predictor(
     return PairNgramPredictor(tokenizers, vocabularies, model) if model is not None else None
 
 
-class PairNgramFit(NamedTuple):
+class PairNgramFitResult(NamedTuple):
     """Result of fitting a pair n-gram model to encoded examples."""
 
     model: PairNgram | None
@@ -86,7 +86,7 @@ class PairNgramFit(NamedTuple):
 
 def fit_encoded_examples(
     examples: EncodedExamples, vocabularies: Vocabularies, max_cells: int = MAX_CELLS, context_size: int = 0
-) -> PairNgramFit:
+) -> PairNgramFitResult:
     """Fit a pair n-gram model to encoded training examples: to evenly spaced ones, if all exceed `max_cells`.
 
     Contexts are not read. Examples with other features are left out: the copied targets of augmentation have one. So
@@ -115,8 +115,8 @@ def fit_encoded_examples(
     pairs = _drop_examples(pairs, pairs.target == UNK, pairs.target_offsets)
     model = fit_pair_ngram(pairs, len(vocabularies.source), len(vocabularies.target))
     if model is None:
-        return PairNgramFit(None, 0, len(rows))
-    return PairNgramFit(model, len(alignable_rows(pairs, chunk_limits(model.numbering.target_chunk))), len(rows))
+        return PairNgramFitResult(None, 0, len(rows))
+    return PairNgramFitResult(model, len(alignable_rows(pairs, chunk_limits(model.numbering.target_chunk))), len(rows))
 
 
 def count_plain_examples(examples: EncodedExamples, vocabularies: Vocabularies, context_size: int = 0) -> int:

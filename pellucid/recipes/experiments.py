@@ -13,7 +13,7 @@ from pellucid.errors import DataError, InputError, quote, suggest
 from pellucid.files import make_folder, read_bytes, write_text
 from pellucid.recipes.published_data import describe_download
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
-from pellucid.training.loop import derived_epochs
+from pellucid.training.training_length import derived_epochs
 from pellucid.training.validation_sample import sample_evenly
 
 MetricName = Literal["sequence_error_rate", "exact_match"]

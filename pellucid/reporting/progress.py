@@ -24,7 +24,6 @@ from pellucid.errors import count_noun, quote
 from pellucid.kernels.compilation import cache_folder
 from pellucid.reporting.display_text import visible_message
 from pellucid.reporting.terminal_width import environment_with_width
-from pellucid.run_folder.progress import TIME_LIMIT_REASON
 from pellucid.tasks.registry import get_task
 from pellucid.training.events import (
     CallbackFailed,
@@ -46,7 +45,7 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.loop import max_updates
+from pellucid.training.training_length import max_updates
 
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
@@ -245,7 +244,7 @@ class TrainingPace:
     def _seconds_of_updates(self, now: float) -> float | None:
         """Return the seconds until the maximum number of updates; None before the speed is known."""
         done = self.progress.update - self.first_progress.update
-        left = max(0, self.start.updates - self.progress.update)
+        left = max(0, self.start.max_updates - self.progress.update)
         return (now - self.started_at) / done * left if done >= min(MIN_PACE_UPDATES, left + 1) else None
 
     def describe(self, now: float) -> str:
@@ -254,7 +253,7 @@ class TrainingPace:
         Args:
             now: Time in seconds.
         """
-        parts = [f"update {self.progress.update:,} of at most {self.start.updates:,}"]
+        parts = [f"update {self.progress.update:,} of at most {self.start.max_updates:,}"]
         remaining, seconds = self.remaining_seconds(now), now - self.started_at
         if self.progress.update > self.start.progress.update:
             parts.append(f"loss {self.progress.training_loss:.3f}")
@@ -429,9 +428,9 @@ class ProgressReporter:
         if event.seconds_left == 0 and not event.progress.update:
             left = ", but the time is over already, so that one update is made"
         self._print_line(
-            f"training for at most {format_epochs(event.epochs)}, {count_noun(event.updates, 'update')}{left}"
+            f"training for at most {format_epochs(event.max_epochs)}, {count_noun(event.max_updates, 'update')}{left}"
         )
-        self.task = self.bar.add_task("training", total=event.updates, completed=event.progress.update, state="")
+        self.task = self.bar.add_task("training", total=event.max_updates, completed=event.progress.update, state="")
         self.pace = TrainingPace(event, self.console.clock())
 
     def _report_step(self, event: UpdateCompleted) -> None:
@@ -512,8 +511,12 @@ def stop_line(event: TrainingStopped, was_finished: bool, size: Size | None = No
     """
     progress = event.progress
     start = "nothing to do, the training has stopped before" if was_finished else "stopped"
-    kept = " (the network of the start: no validation was better)" if progress.best and not progress.best_update else ""
-    is_short = progress.finished.startswith(TIME_LIMIT_REASON) and progress.update < FEW_UPDATES
+    kept = (
+        " (the network of the start: no validation was better)"
+        if progress.best_rank and not progress.best_update
+        else ""
+    )
+    is_short = progress.stop_cause == "time_limit" and progress.update < FEW_UPDATES
     smaller = " or a smaller --size" if size in ("base", "large") else ""
     short = (
         f"; note: {count_noun(progress.update, 'update')} in this time {'is' if progress.update == 1 else 'are'} few: "
@@ -521,9 +524,7 @@ def stop_line(event: TrainingStopped, was_finished: bool, size: Size | None = No
         if is_short
         else ""
     )
-    return (
-        f"{start}: {progress.finished}; best at update {progress.best_update:,}{kept}, {progress.seconds:,.0f} s{short}"
-    )
+    return f"{start}: {event.reason}; best at update {progress.best_update:,}{kept}, {progress.seconds:,.0f} s{short}"
 
 
 def validation_line(event: ValidationCompleted, pace: TrainingPace | None, now: float, short: bool = False) -> str:
@@ -536,12 +537,12 @@ def validation_line(event: ValidationCompleted, pace: TrainingPace | None, now: 
         short: Whether the scores are those of a progress bar.
     """
     progress = event.progress
-    remaining = pace.remaining_seconds(now) if pace and not progress.finished else None
+    remaining = pace.remaining_seconds(now) if pace and not progress.is_finished else None
     left = "" if remaining is None else f" · at most {format_duration(remaining)} remaining"
     return (
         f"epoch {_format_number(event.epochs):>4} · update {progress.update:>6,} · "
         f"{format_scores(event.task, event.metrics, short)} · {progress.seconds:,.0f} s{left}"
-        f"{' · best' if event.best else ''}"
+        f"{' · best' if event.is_best else ''}"
     )
 
 
@@ -754,7 +755,7 @@ class MultiProgress:
                 self.remove_row(name)
                 done = event.progress.update
                 self.tasks[name] = self.bars.add_task(
-                    visible_message(name), total=event.updates, completed=done, state=""
+                    visible_message(name), total=event.max_updates, completed=done, state=""
                 )
                 self.paces[name] = TrainingPace(event, self.console.clock())
             case UpdateCompleted() if name in self.tasks:

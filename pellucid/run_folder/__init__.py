@@ -10,6 +10,6 @@ Start with: predictor_loader.py.
   same as tensors of PyTorch.
 * progress, log, log_records: the progress of the training, and the log of its events.
 * provisional_weight: the weight of the pair n-gram model during the training.
-* completion: trainings that have not reached their end; environment: software and processor, for the log.
+* unfinished_training: trainings that have not reached their end; environment: software and processor, for the log.
 * lock, initialization: the folder during a training, and its first files.
 """

@@ -31,6 +31,8 @@ ADVICE_WORDS = (
 def add_advice(advice: str) -> Iterator[None]:
     """Add advice to the message of a `RunError` in the block, unless it has advice or the system refuses access.
 
+    The error keeps its class.
+
     Args:
         advice: What to do, without a period.
     """
@@ -43,4 +45,5 @@ def add_advice(advice: str) -> Iterator[None]:
         last_clause = str(error).rpartition("; ")[2]
         if is_refused or any(word in last_clause for word in ADVICE_WORDS):
             raise
-        raise RunError(f"{error}; {advice}") from cause
+        error.args = (f"{error}; {advice}",)
+        raise

@@ -30,7 +30,7 @@ class _ConfidenceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     wrong_confidences: tuple[float, ...] = msgspec.field(name="wrong")
     search: SearchConfig
     pair_ngram_weight: float
-    lowest_for_unknown: bool = False
+    lowest_confidence_for_unknown: bool = msgspec.field(default=False, name="lowest_for_unknown")
 
 
 class SavedConfidence(msgspec.Struct, frozen=True):

@@ -93,7 +93,8 @@ def describe_environment(threads: int, gpu: str = "") -> dict[str, str | int]:
         gpu: Name of the GPU; empty by default, for a training on the processor.
     """
     packages = {name: package_version(name) for name in RECORDED_PACKAGES}
-    graphics, commit = {"gpu": gpu} if gpu else {}, source_commit()
+    graphics = {"gpu": gpu} if gpu else {}
+    commit = source_commit()
     if commit and has_local_changes():
         commit += " with local changes"
     return {

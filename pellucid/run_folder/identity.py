@@ -23,7 +23,7 @@ from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.log import RunLog, other_log_error
 from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, UPDATE, VALIDATED, VERSIONS, VOCABULARY_DIGEST
 from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, VOCABULARY
-from pellucid.run_folder.tensor_file import MISFIT, open_tensors
+from pellucid.run_folder.tensor_file import OtherNetworkError, open_tensors
 from pellucid.version import __version__
 
 TOKEN_SETTINGS = (
@@ -175,17 +175,16 @@ class ModelIdentity(NamedTuple):
         """
         try:
             yield
-        except RunError as error:
-            differing = [] if MISFIT not in str(error) else self._differing_packages(config)
+        except OtherNetworkError as error:
+            differing = self._differing_packages(config)
             if not differing:
                 raise
             trained, installed = (
                 " and ".join(quote(str(each)) for each in side) for side in zip(*differing, strict=True)
             )
-            reason = str(error).partition(f"; {RESTORE_OR_TRAIN}")[0]
             raise RunError(
                 f"{self.folder} was trained with {trained}, and {installed} is installed: install the version that "
-                f"trained it, or train the model again; {reason}"
+                f"trained it, or train the model again; {error.reason}"
             ) from error
 
     def _differing_packages(self, config: Config) -> list[tuple[PackageVersion, PackageVersion]]:

@@ -108,11 +108,11 @@ class RunLog:
         Args:
             progress: Progress in the checkpoint.
         """
-        if progress.best is None:
+        if progress.best_rank is None:
             return None
         best_records = [record for record in self.all("validated") if record["best"]]
         best_records += [] if self.last_best is None else [self.last_best]
-        expected = progress.best_update, -progress.best[2]
+        expected = progress.best_update, -progress.best_rank[2]
         return next((record for record in best_records if (record["update"], record["loss"]) == expected), None)
 
     def describe_damage(self) -> list[str]:
@@ -133,7 +133,7 @@ class RunLog:
         Args:
             progress: Progress in the checkpoint.
         """
-        if progress.best is None or self.best_validation(progress) is not None:
+        if progress.best_rank is None or self.best_validation(progress) is not None:
             return []
         return [
             f"{self.path} lacks the best validation, at update {progress.best_update:,}: lines were removed, or the "

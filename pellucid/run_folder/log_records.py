@@ -236,7 +236,7 @@ class StoppedRecord(ProgressRecord, frozen=True, kw_only=True, tag="stopped"):
     """The training reached its end."""
 
     reason: str = ""
-    """Reason of the end, as in `Progress.finished`."""
+    """Reason of the end, as a clause (`training.schedule.stop_reason`)."""
 
 
 LogRecord = (

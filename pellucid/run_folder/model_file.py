@@ -23,9 +23,12 @@ from pellucid.run_folder.tensor_file import (
 
 FORMAT = 2
 """Format version."""
-FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS, VALIDATED = (
-    *("fingerprint", "settings", "vocabulary", "update", "versions", "validated"),
-)
+FINGERPRINT = "fingerprint"
+SETTINGS = "settings"
+VOCABULARY_DIGEST = "vocabulary"
+UPDATE = "update"
+VERSIONS = "versions"
+VALIDATED = "validated"
 RUN_KEYS = (FINGERPRINT, SETTINGS, VOCABULARY_DIGEST, UPDATE, VERSIONS, VALIDATED)
 """Keys of the metadata that tell of which run and update the parameters are (`identity.describe_run`)."""
 

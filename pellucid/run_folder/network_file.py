@@ -10,7 +10,7 @@ from pellucid.run_folder.model_file import parameter_file, read_parameters
 from pellucid.run_folder.torch_tensors import cpu_tensors
 
 
-def network_file(network: nn.Module, run: Mapping[str, str] | None = None) -> bytes:
+def encode_network(network: nn.Module, run: Mapping[str, str] | None = None) -> bytes:
     """Return the bytes of a model file, without writing it. Equal parameters and metadata give equal bytes.
 
     Args:

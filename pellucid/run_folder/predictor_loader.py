@@ -16,7 +16,6 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.errors import ArgumentError
 from pellucid.model.device import check_torch_defaults, find_device, move_to_device, prepare_for_forks
 from pellucid.model.footprint import check_memory
-from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.identity import ModelIdentity, combine_fingerprints
 from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.model_file import check_header
@@ -30,16 +29,17 @@ from pellucid.run_folder.run_parts import (
     with_ensemble_parts,
     with_pair_ngram,
 )
+from pellucid.run_folder.unfinished_training import find_unfinished
 from pellucid.tasks.registry import build_ensemble, build_meta_network, build_network, get_task
 
 
-class Needs(NamedTuple):
+class LoadRequirements(NamedTuple):
     """Parts of a run without which it cannot be loaded."""
 
     pair_ngram: bool = True
     """Whether a missing or damaged pair n-gram model is an error, and not a warning."""
-    network: bool = True
-    """Whether a model that is saved before the first validation counts as missing."""
+    validated_model: bool = True
+    """Whether a model without a validation is an error."""
 
 
 @overload
@@ -91,18 +91,18 @@ def load(
         ConfigError: The device is not available, the saved configuration is not valid, or memory does not suffice.
     """
     paths: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
-    predictor = load_unwarned(run, device, needs_pair_ngram)
+    predictor = load_without_warnings(run, device, needs_pair_ngram)
     for path in paths if isinstance(paths, list) else [paths]:
         for unfinished in find_unfinished(path):
             warnings.warn(str(unfinished), stacklevel=2)
     return predictor
 
 
-def load_unwarned(
+def load_without_warnings(
     run: str | Path | list[str] | list[Path] | tuple[str | Path, ...],
     device: Device = "cpu",
     needs_pair_ngram: bool = True,
-    needs_network: bool = False,
+    needs_validated_model: bool = False,
 ) -> Predictor:
     """Load a run as `load` does, without the warnings about unfinished trainings.
 
@@ -110,8 +110,8 @@ def load_unwarned(
         run: Run folder or run folders, as in `load`.
         device: Device to load to, as in `load`.
         needs_pair_ngram: Whether the pair n-gram model is needed, as in `load`.
-        needs_network: Whether a model that is saved before the first validation counts as missing, as it does without
-            the pair n-gram model. False by default.
+        needs_validated_model: Whether a model without a validation is an error, as it is without the pair n-gram model.
+            False by default.
 
     Raises:
         ArgumentError: As in `load`.
@@ -124,14 +124,14 @@ def load_unwarned(
         raise ArgumentError("run: expected a path or a list of one path at least, got []")
     device = convert_argument("device", device, Device)
     folders = [folder for path in (paths if isinstance(paths, list) else [paths]) for folder in run_folders(path)]
-    needs = Needs(needs_pair_ngram, needs_network or not needs_pair_ngram)
+    requirements = LoadRequirements(needs_pair_ngram, needs_validated_model or not needs_pair_ngram)
     with _loading_to(device) as torch_device:
         is_single_run = [paths] == folders  # one path, that of a run, not of an ensemble
         if is_single_run:
-            predictor, identity = _load(folders[0], torch_device, needs)
+            predictor, identity = _load(folders[0], torch_device, requirements)
             report_other_versions([(predictor.config, identity)], stacklevel=3)
             return predictor
-        ensemble, members = _load_members(folders, torch_device, needs)
+        ensemble, members = _load_members(folders, torch_device, requirements)
         report_other_versions(members, stacklevel=3)
         if not isinstance(paths, list):
             ensemble = replace(ensemble, folder=str(paths))
@@ -152,11 +152,11 @@ def load_members(folders: Sequence[Path], device: Device) -> Predictor:
     """
     prepare_for_forks()
     with _loading_to(device) as torch_device:
-        return _load_members(folders, torch_device, Needs())[0]
+        return _load_members(folders, torch_device, LoadRequirements())[0]
 
 
 def _load_members(
-    folders: Sequence[Path], device: torch.device, needs: Needs
+    folders: Sequence[Path], device: torch.device, requirements: LoadRequirements
 ) -> tuple[Predictor, list[tuple[Config, ModelIdentity]]]:
     """Return the ensemble of run folders, and settings and identity of each.
 
@@ -164,13 +164,13 @@ def _load_members(
     """
     places = [os.path.realpath(folder) for folder in folders]
     first = dict(zip(reversed(places), reversed(folders), strict=True))
-    loaded = {place: _load(first[place], device, needs) for place in dict.fromkeys(places)}
+    loaded = {place: _load(first[place], device, requirements) for place in dict.fromkeys(places)}
     ensemble = build_ensemble([loaded[place][0] for place in places], [str(folder) for folder in folders])
     return ensemble, [(loaded[place][0].config, loaded[place][1]) for place in places]
 
 
-def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
-    """Load one run folder whose log has been read, as `load_unwarned` does; a model of a validation is needed.
+def load_with_log(run: Path, device: Device, log: RunLog) -> Predictor:
+    """Load one run folder whose log has been read, as `load_without_warnings` does; a model of a validation is needed.
 
     Args:
         run: Run folder, not the folder of an ensemble.
@@ -183,7 +183,7 @@ def load_logged(run: Path, device: Device, log: RunLog) -> Predictor:
     """
     prepare_for_forks()
     with _loading_to(device) as torch_device:
-        predictor, identity = _load(run, torch_device, Needs(), log)
+        predictor, identity = _load(run, torch_device, LoadRequirements(), log)
     report_other_versions([(predictor.config, identity)], stacklevel=3)
     return predictor
 
@@ -198,10 +198,12 @@ def _loading_to(device: Device) -> Iterator[torch.device]:
 
 
 def _load(
-    folder: Path, device: torch.device, needs: Needs, log: RunLog | None = None
+    folder: Path, device: torch.device, requirements: LoadRequirements, log: RunLog | None = None
 ) -> tuple[Predictor, ModelIdentity]:
     """Return the predictor and the identity of one run folder; its log is read if it is needed and not given."""
-    config, vocabularies, identity = read_run_settings(folder, log, check_task_vocabularies, needs.network)
+    config, vocabularies, identity = read_run_settings(
+        folder, log, check_task_vocabularies, requirements.validated_model
+    )
     # The header of the model and the memory are checked before parameters are allocated.
     meta_network = build_meta_network(config, vocabularies)
     with identity.explain_misfit(config):
@@ -212,5 +214,5 @@ def _load(
     move_to_device(network, device)
     predictor = get_task(config.task).build_predictor(config, vocabularies, network.eval(), str(folder))
     predictor = replace(predictor, folder=str(folder))
-    predictor = with_pair_ngram(predictor, identity, log, needs.pair_ngram)
+    predictor = with_pair_ngram(predictor, identity, log, requirements.pair_ngram)
     return with_confidence(predictor, identity), identity

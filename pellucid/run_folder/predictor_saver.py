@@ -13,7 +13,7 @@ from pellucid.files import unexpected_files, wrap_os_errors, write_atomic
 from pellucid.run_folder.confidence_file import SavedConfidence, save_confidence
 from pellucid.run_folder.identity import describe_run
 from pellucid.run_folder.initialization import initialize_run_folder
-from pellucid.run_folder.network_file import network_file
+from pellucid.run_folder.network_file import encode_network
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
 from pellucid.run_folder.run_files import CONFIDENCE, MODEL, PAIR_NGRAM
 
@@ -39,7 +39,8 @@ def save(predictor: Predictor, folder: str | Path) -> None:
         raise ArgumentError("predictor: expected the model of one run, got an ensemble: save its members")
     if foreign := unexpected_files(path, ()):
         raise RunError(f"{path} is not empty ({', '.join(foreign[:3])}); name a new folder")
-    config, pair_ngram = model.config, model.pair_ngram if isinstance(model, Transducer) else None
+    config = model.config
+    pair_ngram = model.pair_ngram if isinstance(model, Transducer) else None
     if pair_ngram is None and uses_pair_ngram(config):  # no model could be fitted, or its file was lost
         config = msgspec.structs.replace(config, search=msgspec.structs.replace(config.search, pair_ngram=False))
     with wrap_os_errors("write", path):
@@ -51,4 +52,4 @@ def save(predictor: Predictor, folder: str | Path) -> None:
         save_confidence(path / CONFIDENCE, SavedConfidence(model.confidence, ""))
     is_validated = pair_ngram is None or not pair_ngram.predicts_alone
     run = describe_run(config, model.vocabularies, "", 0, is_validated)
-    write_atomic(path / MODEL, network_file(model.network, run))
+    write_atomic(path / MODEL, encode_network(model.network, run))

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,8 +14,9 @@ from pellucid.run_folder.tensor_file import TensorFile, check_format, open_tenso
 
 LOSS_WINDOW = 50
 """Number of updates over which the logged training loss is averaged."""
-TIME_LIMIT_REASON = "its time limit of "
-"""Beginning of `Progress.finished` for a training that its time limit has ended."""
+StopCause = Literal["", "epochs", "patience", "perfect", "time_limit"]
+"""Cause of the end of a training: the maximum number of epochs, early stopping (`training.patience`, or
+`training.perfect_patience` with a perfect metric), or the time limit; empty if it has not ended."""
 Number = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
 LossSum = Annotated[float, Meta(ge=-1e39, le=1e41)]
@@ -41,23 +42,28 @@ class Progress(msgspec.Struct, frozen=True):
     """Number of validations done."""
     best_update: Number = 0
     """Number of updates at the best validation; 0 before the first one, and for the parameters of an initial run."""
-    best: tuple[float, float, float] | None = None
+    best_rank: tuple[float, float, float] | None = None
     """Rank of the best validation so far, as `training.loop.validation_rank` returns it; None before the first one."""
-    stale: Number = 0
+    validations_since_best: Number = 0
     """Number of validations since the best one."""
     is_best_of_last_part: bool = False
     """Whether the best validation is the best of the last part of the training, and earlier ones do not count."""
     plateau_factor: Factor = 1.0
     """Factor of the learning rate in the plateau schedule; 1 in the others."""
-    other_seconds: Seconds = 0.0
-    """Seconds without updates and validations: reading data, fitting the pair n-gram model, writing files, but not
+    overhead_seconds: Seconds = 0.0
+    """Seconds outside updates and validations: reading data, fitting the pair n-gram model, writing files, but not
     compiling kernels. Recorded only with a time limit, of which they are a part."""
     preparation_seconds: Seconds = 0.0
-    """Value of `other_seconds` at the first update, where the learning rate schedule begins."""
+    """Value of `overhead_seconds` at the first update, where the learning rate schedule begins."""
     validation_seconds: Seconds = 0.0
     """Seconds of the last validation; recorded only with a time limit."""
-    finished: str = ""
-    """Reason for the end of the training; empty until it has ended."""
+    stop_cause: StopCause = ""
+    """Cause of the end of the training; empty until it has ended. `training.schedule.stop_reason` describes it."""
+
+    @property
+    def is_finished(self) -> bool:
+        """True if the training has ended."""
+        return self.stop_cause != ""
 
     @property
     def training_loss(self) -> float:
@@ -65,7 +71,7 @@ class Progress(msgspec.Struct, frozen=True):
         return self.loss_sum / ((self.update - 1) % LOSS_WINDOW + 1) if self.update else math.nan
 
 
-CHECKPOINT_FORMAT = 3
+CHECKPOINT_FORMAT = 4
 """Format version of checkpoints."""
 
 

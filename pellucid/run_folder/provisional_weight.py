@@ -14,8 +14,9 @@ def provisional_weight(identity: ModelIdentity, log: RunLog) -> float:
     """Return the weight of the pair n-gram model in predictions as long as the training has not chosen one.
 
     For the exact match n of the network on the validation set, at the validation of the saved model, and p of the pair
-    n-gram model alone, it is 1 − min(1, n / p) / 2, rounded to two digits: 1 for an untrained network, and
-    `PROVISIONAL_WEIGHT` from a network on that is as good. docs/ablations.md has the measurements.
+    n-gram model alone, it is 1 − min(1, n / p) / 2, rounded to two digits. It falls from 1, for a network
+    without a correct output, to `PROVISIONAL_WEIGHT`, for one at least as good as the pair n-gram model.
+    docs/ablations.md has the measurements.
 
     Args:
         identity: Identity of the saved model.

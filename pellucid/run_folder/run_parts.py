@@ -18,7 +18,6 @@ from pellucid.decoding.preprocessing import max_output_length
 from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT
-from pellucid.run_folder.completion import has_unfinished
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, has_validated_model, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
@@ -38,6 +37,7 @@ from pellucid.run_folder.run_files import (
     read_ensemble_record,
     read_run_vocabularies,
 )
+from pellucid.run_folder.unfinished_training import has_unfinished
 
 PredictorT = TypeVar("PredictorT", bound=BasePredictor)
 """Type of the predictor to which a part is added."""
@@ -94,7 +94,7 @@ def read_run_settings(
     folder: Path,
     log: RunLog | None = None,
     check_vocabularies: VocabularyCheck | None = None,
-    needs_network: bool = True,
+    needs_validated_model: bool = True,
 ) -> RunSettings:
     """Read settings, vocabularies and identity of a run folder, and check that they are of one run with a model.
 
@@ -102,7 +102,7 @@ def read_run_settings(
         folder: Run folder, not the folder of an ensemble.
         log: Log of the run, which is checked as well; None to leave it out.
         check_vocabularies: Check of the vocabularies for the task of the run, which may need PyTorch; None for none.
-        needs_network: Whether a model that is saved before the first validation counts as missing. True by default;
+        needs_validated_model: Whether a model without a validation is an error. True by default;
             False if the pair n-gram model then predicts alone.
 
     Raises:
@@ -115,7 +115,7 @@ def read_run_settings(
         raise RunError(f"{folder} is not a run folder: it is a file")
     if not file_exists(folder / CONFIG):
         raise RunError(f"{folder} is not a run folder: it holds no {CONFIG}")
-    if not (has_validated_model(folder) if needs_network else file_exists(folder / MODEL)):
+    if not (has_validated_model(folder) if needs_validated_model else file_exists(folder / MODEL)):
         raise missing_model_error(folder, log)
     config = load_run_config(folder)
     identity = read_identity(folder)
@@ -274,11 +274,11 @@ def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
     if file_exists(folder / CHECKPOINT):
         with suppress(RunError):  # a damaged checkpoint: the log tells whether there was a model
             progress = read_progress(folder / CHECKPOINT)
-    if progress is not None and progress.best is not None and progress.best_update == progress.update:
+    if progress is not None and progress.best_rank is not None and progress.best_update == progress.update:
         return RunError(
             f"{folder / MODEL} is missing: give the training command again; it writes the model from the checkpoint"
         )
-    never_validated = progress is not None and progress.best is None  # the log may be ahead of the checkpoint
+    never_validated = progress is not None and progress.best_rank is None  # the log may be ahead of the checkpoint
     if never_validated or not (log or load_run_log(folder)).first("validated"):
         return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     advice = "restore the file"

@@ -34,8 +34,6 @@ MAX_DAMAGE_LENGTH = 300
 """Maximum length of a message about a damaged header, which may quote it."""
 ITEM_SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "F64": 8, "I64": 8}
 """Bytes per number of each supported tensor type."""
-MISFIT = "does not fit the run's configuration and vocabulary"
-"""Words of the message about a file with the parameters of another network."""
 TYPE_NAMES: Mapping[str, str] = {
     **{"float32": "F32", "float64": "F64", "int64": "I64", "int32": "I32"},
     **{"uint8": "U8", "bool": "BOOL"},
@@ -43,6 +41,20 @@ TYPE_NAMES: Mapping[str, str] = {
 """Type names of parameters and of the optimizer's state in a file, by their names in NumPy and PyTorch."""
 Size = Annotated[int, Meta(ge=0, le=2**53)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=8)]
+
+
+class OtherNetworkError(RunError):
+    """A file holds the parameters of another network than that of the run's configuration and vocabulary."""
+
+    def __init__(self, message: str) -> None:
+        """Initialize the error.
+
+        Args:
+            message: The message, without advice.
+        """
+        super().__init__(message)
+        self.reason = message
+        """The message without the advice that `add_advice` adds."""
 
 
 class TensorInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -308,6 +320,6 @@ def _check_names(stored: TensorFile, expected: Iterable[str]) -> None:
         )
 
 
-def _mismatch_error(stored: TensorFile, reason: str) -> RunError:
+def _mismatch_error(stored: TensorFile, reason: str) -> OtherNetworkError:
     """Return the error for a file of another network."""
-    return RunError(f"{stored.path} {MISFIT}: {reason}")
+    return OtherNetworkError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")

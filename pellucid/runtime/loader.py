@@ -9,7 +9,6 @@ from pathlib import Path
 from pellucid.argument_checks import convert_argument
 from pellucid.config.settings import Device
 from pellucid.errors import ArgumentError
-from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.identity import combine_fingerprints
 from pellucid.run_folder.run_parts import (
     report_other_versions,
@@ -18,6 +17,7 @@ from pellucid.run_folder.run_parts import (
     with_ensemble_parts,
     with_pair_ngram,
 )
+from pellucid.run_folder.unfinished_training import find_unfinished
 from pellucid.runtime.inference import RuntimeNetwork
 from pellucid.runtime.predictor import RuntimePredictor, join_predictors
 from pellucid.runtime.run_reader import RunArrays, read_run
@@ -50,14 +50,14 @@ def load(run: Runs, device: Device = "cpu", needs_pair_ngram: bool = True) -> Ru
             runs have different tasks or target symbols.
         ConfigError: The saved configuration is not valid.
     """
-    predictor = load_unwarned(run, device, needs_pair_ngram)
+    predictor = load_without_warnings(run, device, needs_pair_ngram)
     for path in _paths(run):
         for unfinished in find_unfinished(path):
             warnings.warn(str(unfinished), stacklevel=2)
     return predictor
 
 
-def load_unwarned(run: Runs, device: Device = "cpu", needs_pair_ngram: bool = True) -> RuntimePredictor:
+def load_without_warnings(run: Runs, device: Device = "cpu", needs_pair_ngram: bool = True) -> RuntimePredictor:
     """Load a run as `load` does, without the warnings about unfinished trainings.
 
     Args:
@@ -78,7 +78,9 @@ def load_unwarned(run: Runs, device: Device = "cpu", needs_pair_ngram: bool = Tr
     # A folder that several links of an ensemble lead to is read once; it counts as several members.
     real_paths = [os.path.realpath(folder) for folder in folders]
     first = dict(zip(reversed(real_paths), reversed(folders), strict=True))
-    runs = {path: read_run(first[path], needs_network=not needs_pair_ngram) for path in dict.fromkeys(real_paths)}
+    runs = {
+        path: read_run(first[path], needs_validated_model=not needs_pair_ngram) for path in dict.fromkeys(real_paths)
+    }
     report_other_versions([(each.config, each.identity) for each in runs.values()], stacklevel=3)
     is_single_run = isinstance(run, str | Path) and folders == paths  # one path, that of a run, not of an ensemble
     if is_single_run:

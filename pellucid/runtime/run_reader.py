@@ -26,12 +26,12 @@ class RunArrays:
     network: NetworkArrays
 
 
-def read_run(folder: Path, needs_network: bool = True) -> RunArrays:
+def read_run(folder: Path, needs_validated_model: bool = True) -> RunArrays:
     """Read a run folder without PyTorch and Numba.
 
     Args:
         folder: Run folder, not that of an ensemble.
-        needs_network: Whether a model that is saved before the first validation counts as missing. True by default.
+        needs_validated_model: Whether a model without a validation is an error. True by default.
 
     Returns:
         Settings, vocabularies and parameters, after all checks of the files that `pellucid.load` makes.
@@ -41,7 +41,7 @@ def read_run(folder: Path, needs_network: bool = True) -> RunArrays:
         RunError: A file is missing, damaged or of another run.
         ConfigError: The saved settings are not valid.
     """
-    config, vocabularies, identity = read_run_settings(folder, needs_network=needs_network)
+    config, vocabularies, identity = read_run_settings(folder, needs_validated_model=needs_validated_model)
     check_supported(config)
     network = read_network(folder / MODEL, config, vocabularies)
     return RunArrays(folder, config, vocabularies, identity, network)

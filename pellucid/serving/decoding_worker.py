@@ -111,10 +111,10 @@ class ModelRunner:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         from pellucid.kernels.dispatch import load_enabled_kernels, will_compile
         from pellucid.model.device import use_threads
-        from pellucid.run_folder.predictor_loader import load_unwarned
+        from pellucid.run_folder.predictor_loader import load_without_warnings
 
         use_threads(job.threads)
-        self.predictor, self.max_symbols = load_unwarned(job.folder), job.max_symbols
+        self.predictor, self.max_symbols = load_without_warnings(job.folder), job.max_symbols
         if not will_compile():
             load_enabled_kernels()
         self._warm_up()

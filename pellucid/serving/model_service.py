@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pellucid.decoding.streaming import chunked
 from pellucid.errors import RunError
-from pellucid.run_folder.completion import find_unfinished
+from pellucid.run_folder.unfinished_training import find_unfinished
 from pellucid.serving.batch_queue import BatchQueue, PendingRequest, options_without_rows
 from pellucid.serving.decoding_worker import BatchJob, OptionsError, Row
 from pellucid.serving.metrics import ServiceMetrics

@@ -27,11 +27,11 @@ from pellucid.reporting.figures import attention_figure, to_png
 from pellucid.run_folder.identity import PACKAGE, find_versions
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.pair_ngram_file import has_provisional_weight, load_pair_ngram, save_pair_ngram
-from pellucid.run_folder.predictor_loader import load_unwarned
+from pellucid.run_folder.predictor_loader import load_without_warnings
 from pellucid.run_folder.provisional_weight import provisional_weight
 from pellucid.run_folder.run_files import CONFIDENCE, CONFIG, ENSEMBLE, MODEL, PAIR_NGRAM, VOCABULARY
 from pellucid.run_folder.run_parts import read_run_settings, run_folders
-from pellucid.runtime.loader import load_unwarned as load_runtime
+from pellucid.runtime.loader import load_without_warnings as load_runtime
 from pellucid.runtime.parameters import equal_arrays
 from pellucid.runtime.predictor import RuntimePredictor
 from pellucid.sharing.hub import push_folder
@@ -83,7 +83,7 @@ def _write_files(request: ShareRequest, folder: Path) -> Manifest:
     _copy_run(request.run, folder, search)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about versions: the run folder gave it before
-        copy = load_unwarned(folder)
+        copy = load_without_warnings(folder)
         if request.model is not None:
             _check_same_model(request.model, copy, request.run)
     facts = gather_facts(request.run, copy.config)

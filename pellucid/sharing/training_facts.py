@@ -8,9 +8,9 @@ from pellucid.config.settings import Config
 from pellucid.decoding.confidence import ConfidenceModel
 from pellucid.evaluation.metrics import wilson_interval
 from pellucid.files import file_exists
-from pellucid.run_folder.completion import find_unfinished
 from pellucid.run_folder.log import RunLog, load_run_log
 from pellucid.run_folder.run_files import ENSEMBLE, LOG, member_folders
+from pellucid.run_folder.unfinished_training import find_unfinished
 from pellucid.sharing.manifest import MANIFEST, ScoreFact, TrainingFacts, read_manifest
 from pellucid.tasks.registry import get_task
 

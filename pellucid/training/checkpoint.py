@@ -25,10 +25,11 @@ from pellucid.run_folder.tensor_file import (
     tensor_digest,
 )
 from pellucid.run_folder.torch_tensors import cpu_tensors, read_tensors
-from pellucid.training.loop import TrainingState, divergence_error
+from pellucid.training.loop import divergence_error
 from pellucid.training.optimizer import Adam, Optimizer
 from pellucid.training.progress_check import check_progress
 from pellucid.training.torch_optimizer import TorchOptimizer
+from pellucid.training.training_state import TrainingState
 
 MEAN_BOUND = 8.0
 """Upper bound of the first Adam moment, in square roots of the second moment.

@@ -73,7 +73,7 @@ def fit_predictor_confidence(
     references, traces = [(example.target,) for example in examples], [best for best, *_ in outputs]
     correct = [scored.exact for scored in score_traces(traces, references, predictor.tokenizers)]
     model = fit_confidence(
-        outputs, correct, predictor.config.search, predictor.pair_ngram_weight, predictor.lowest_for_unknown
+        outputs, correct, predictor.config.search, predictor.pair_ngram_weight, predictor.lowest_confidence_for_unknown
     )
     confidences = [best.confidence for best, *_ in add_confidences(model, outputs) if best.confidence is not None]
     errors = [

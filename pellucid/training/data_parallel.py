@@ -25,9 +25,9 @@ from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import with_prefix
 from pellucid.training.fine_tuning import freeze_parts
 from pellucid.training.gradients import GradientComputer
-from pellucid.training.loop import TrainingState
 from pellucid.training.optimizer import build_optimizer
 from pellucid.training.parameter_updates import ParameterUpdater, compare_parameters, update_random_numbers
+from pellucid.training.training_state import TrainingState
 from pellucid.training.worker_group import (
     ComparisonRequest,
     Message,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -95,12 +96,25 @@ def _choose_weight(predictor: Predictor, validation: Sequence[Example], seconds:
     return choose_pair_ngram_weight(predictor, predictor.pair_ngram, validation, seconds)
 
 
+class _DataRecords(NamedTuple):
+    """Records of the data files in the log of a member; a record is empty if the log lacks it."""
+
+    train: dict[str, Any]
+    valid: dict[str, Any]
+
+
+def _data_records(member: Path) -> _DataRecords:
+    """Return the first two records of data files in a log: the training and the validation file."""
+    records = load_run_log(member).all("read")
+    return _DataRecords(*[*records, {}, {}][:2])
+
+
 def _check_data_files(files: TrainingInputs, members: Sequence[Path]) -> None:
     """Raise `RunError` if members were trained on different files, or if the validation file has changed since."""
-    records = [[*load_run_log(member).all("read"), {}, {}][:2] for member in members]
+    records = [_data_records(member) for member in members]
     keys = ("sha256", "target_sha256")
-    for member, reads in zip(members[1:], records[1:], strict=True):
-        for first, other in zip(records[0], reads, strict=True):
+    for member, member_records in zip(members[1:], records[1:], strict=True):
+        for first, other in zip(records[0], member_records, strict=True):
             if any(key in first and key in other and first[key] != other[key] for key in keys):
                 raise RunError(
                     f"{member} was trained on another {other['path']} than {members[0]} (SHA-256 in their logs): "
@@ -109,7 +123,7 @@ def _check_data_files(files: TrainingInputs, members: Sequence[Path]) -> None:
                 )
     for path, key in zip((files.valid, files.valid_target), keys, strict=True):
         digest = digest_file(path) if isinstance(path, Path) else None
-        if digest is not None and records[0][1].get(key) not in (None, digest.sha256):
+        if digest is not None and records[0].valid.get(key) not in (None, digest.sha256):
             raise RunError(
                 f"{path} has changed since the members of {members[0].parent} were trained: restore it, and give the "
                 "same command again, which fits the ensemble"

@@ -15,7 +15,7 @@ import msgspec
 
 from pellucid.config.settings import Config
 from pellucid.config.toml import named_extensions
-from pellucid.errors import ConfigError, RunError, count_noun, quote
+from pellucid.errors import ConfigError, MissingExtensionError, RunError, count_noun, quote
 from pellucid.files import file_exists, missing_folders, read_bytes, remove_empty_folders, unexpected_files, write_json
 from pellucid.kernels.dispatch import will_compile
 from pellucid.model.device import find_device
@@ -71,7 +71,7 @@ class TrainingJob(NamedTuple):
     seconds_spent: float = 0.0
     """Seconds of its time limit that passed before the worker began; clocks of two machines cannot be compared. A
     checkpoint has counted them, so that workers that start again do not."""
-    size_choice: SizeChosen | None = None
+    size_chosen: SizeChosen | None = None
     """Choice of the size for a time limit; None without one."""
     digests: FileDigests = ()
     """Contents of the data files at the start of a command of several trainings, which must all read the same."""
@@ -100,15 +100,15 @@ def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
             passes the error on to the parent.
     """
     seconds_spent = 0.0 if file_exists(job.folder / CHECKPOINT) else job.seconds_spent
-    events = train_run(job.files, job.folder, job.config, time.monotonic() - seconds_spent, job.size_choice)
-    for event, reported in throttle(events):
+    events = train_run(job.files, job.folder, job.config, time.monotonic() - seconds_spent, job.size_chosen)
+    for event, reported_event in throttle(events):
         try:
             check_read_files(event, job.digests)  # a new training has not written anything yet
         except RunError:
             events.close()
             raise
-        if reported is not None:
-            channel.send_progress(reported)
+        if reported_event is not None:
+            channel.send_progress(reported_event)
         is_stopped = channel.stop_requested and not isinstance(event, TrainingStopped)
         if is_stopped or isinstance(event, CallbackInterrupted):
             events.close()
@@ -137,7 +137,7 @@ def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | 
 
 
 def plan_ensemble(
-    files: TrainingInputs, folder: Path, config: Config, size: int, size_choice: SizeChosen | None = None
+    files: TrainingInputs, folder: Path, config: Config, size: int, size_chosen: SizeChosen | None = None
 ) -> list[TrainingJob]:
     """Return the trainings of an ensemble, one for each of the seeds `seed` to `seed + size - 1`; nothing is started.
 
@@ -147,7 +147,7 @@ def plan_ensemble(
         config: Configuration of the first member; the others differ in the seed, and begin from the members of an
             initial ensemble in their order.
         size: Number of members, 1 to `MAX_MEMBERS`.
-        size_choice: Choice of the size of the networks for a time limit; None without one.
+        size_chosen: Choice of the size of the networks for a time limit; None without one.
 
     Raises:
         ConfigError: The size is out of range, a seed would be 2³² or more, or the initial ensemble of a fine-tuning has
@@ -162,12 +162,14 @@ def plan_ensemble(
     folders = [folder / f"{MEMBER_PREFIX}{seed}" for seed in seeds]
     members = zip(seeds, folders, member_configs(config, folders), strict=True)
     return [
-        TrainingJob(files, path, msgspec.structs.replace(member, seed=seed), size_choice=size_choice)
+        TrainingJob(files, path, msgspec.structs.replace(member, seed=seed), size_chosen=size_chosen)
         for seed, path, member in members
     ]
 
 
-def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: int) -> Generator[WorkerEvent | None]:
+def train_ensemble(
+    training_jobs: Sequence[TrainingJob], folder: Path, max_parallel: int
+) -> Generator[WorkerEvent | None]:
     """Train every member in its own process, or resume it, and yield their events as they arrive.
 
     The names of the members are written to `ensemble.json` as soon as the first network is built. Closing the generator
@@ -178,7 +180,7 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
     Args:
         training_jobs: Members of the ensemble.
         folder: Folder of the ensemble.
-        at_once: Maximum number of parallel trainings; 0 for as many as there are cores, here or in a cluster. If
+        max_parallel: Maximum number of parallel trainings; 0 for as many as there are cores, here or in a cluster. If
             kernels must be compiled first on this machine, one training runs alone until its first update.
 
     Yields:
@@ -196,7 +198,7 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
     new_folders = missing_folders(folder)
     data_check = DataFileCheck(training_jobs[0].files, training_jobs[0].config)
     waiting = list(enumerate(training_jobs))[::-1]
-    with ExitStack() as stack, open_pool(run_job, first_trainings(at_once)) as pool:
+    with ExitStack() as stack, open_pool(run_job, num_first_trainings(max_parallel)) as pool:
         lock: FolderLock | None = None
         try:
             while waiting or pool.busy:
@@ -205,13 +207,13 @@ def train_ensemble(training_jobs: Sequence[TrainingJob], folder: Path, at_once: 
                     number, job = waiting.pop()
                     pool.submit(number, job._replace(digests=data_check.digests))
                 for event in pool.events():
-                    content = _content_of(event, training_jobs[0].config)
+                    content = _training_event(event, training_jobs[0].config)
                     if isinstance(content, ModelBuilt) and lock is None:
                         # The data files are read, and the folder is new or belongs to this ensemble.
                         lock = stack.enter_context(lock_run_folder(folder, (ENSEMBLE, CONFIDENCE)))
                         _write_members(folder / ENSEMBLE, names)
                     if isinstance(content, UpdateCompleted):
-                        pool.max_workers = at_once  # the first training has compiled the kernels for the others
+                        pool.max_workers = max_parallel  # the first training has compiled the kernels for the others
                     if content is not None:
                         yield WorkerEvent(training_jobs[event.job].folder, content)
                     if isinstance(content, CallbackInterrupted):
@@ -233,12 +235,13 @@ def _fit_locked(lock: FolderLock | None, job: TrainingJob) -> Iterator[WorkerEve
             yield WorkerEvent(lock.folder, fitted)
 
 
-def _content_of(event: JobEvent, config: Config) -> RunEvent | None:
+def _training_event(event: JobEvent, config: Config) -> RunEvent | None:
     """Return the event of a training that a worker sent; None for the end of a job; raise the error of a failed one."""
     if isinstance(event, JobFailure):
         error = event.error
-        names = [name for _, registry, name in named_extensions(msgspec.to_builtins(config)) if registry.is_local(name)]
-        if isinstance(error, ConfigError) and any(quote(name) in str(error) for name in names):
+        extensions = named_extensions(msgspec.to_builtins(config))
+        is_local = any(registry.is_local(name) for _, registry, name in extensions)
+        if isinstance(error, MissingExtensionError) and is_local:
             raise ConfigError(
                 f"{error}; it is registered in this process only: each training of an ensemble has a process of its "
                 "own, which finds what an installed package declares as an entry point"
@@ -256,30 +259,30 @@ def _write_members(path: Path, names: Sequence[str]) -> None:
     write_json(path, EnsembleRecord(tuple(names)))
 
 
-def first_trainings(at_once: int) -> int:
+def num_first_trainings(max_parallel: int) -> int:
     """Return how many trainings of several start at once: only one, if it compiles the kernels for the others.
 
     On a cluster, each machine compiles its own kernels.
 
     Args:
-        at_once: Maximum number of parallel trainings.
+        max_parallel: Maximum number of parallel trainings.
     """
-    return 1 if uses_local_pool() and will_compile() else at_once
+    return 1 if uses_local_pool() and will_compile() else max_parallel
 
 
-def num_parallel_trainings(requested: int, config: Config) -> int:
+def num_parallel_trainings(max_parallel: int, config: Config) -> int:
     """Return how many trainings run in parallel.
 
     Args:
-        requested: Requested number, returned unchanged; 0 chooses the number of available CPU cores divided by the
+        max_parallel: Requested number, returned unchanged; 0 chooses the number of available CPU cores divided by the
             threads of a training, at least 1; and 1 on a GPU, or if a training uses all cores (`threads` = 0).
         config: Configuration of the trainings, for its device and number of threads.
 
     Raises:
         ConfigError: The number is chosen, and the configured GPU is not available.
     """
-    if requested:
-        return requested
+    if max_parallel:
+        return max_parallel
     if find_device(config.device).type != "cpu":
         return 1
     return max(1, available_cores() // config.threads) if config.threads else 1

@@ -234,9 +234,9 @@ class TrainingStarted(NamedTuple):
     """A training started or resumed."""
 
     progress: Progress
-    epochs: float
+    max_epochs: float
     """Maximum number of epochs."""
-    updates: int
+    max_updates: int
     """Maximum number of updates; approximate if batches are measured in tokens."""
     seconds_left: float | None = None
     """Seconds until the time limit; None without one."""
@@ -263,7 +263,7 @@ class ValidationCompleted(NamedTuple):
     """Progress after the validation."""
     metrics: dict[str, float]
     """Validation metrics by their keys in the log: rates in percent, and the loss."""
-    best: bool
+    is_best: bool
     """True if this validation is better than all before it."""
     traces: list[Trace]
     """Traces of the validation examples in order; empty in events that a worker process sends."""
@@ -276,6 +276,8 @@ class TrainingStopped(NamedTuple):
     """The training reached its end, by maximum length or early stopping. An interruption has no such event."""
 
     progress: Progress
+    reason: str
+    """Reason of the end, as a clause: "the maximum number of epochs is reached"."""
 
 
 class CallbackFailed(NamedTuple):
@@ -300,7 +302,7 @@ class FileSaved(NamedTuple):
     """The checkpoint or the best model was written."""
 
     path: Path
-    best: bool
+    is_best_model: bool
     """True for the model of the best validation so far, False for a checkpoint."""
 
 

@@ -56,29 +56,31 @@ class VocabularyGrowth(NamedTuple):
         return self.new_symbols + self.new_features
 
 
-def extend_vocabularies(known: Vocabularies, learned: Vocabularies, config: Config) -> Vocabularies:
+def extend_vocabularies(initial: Vocabularies, learned: Vocabularies, config: Config) -> Vocabularies:
     """Return the vocabularies of an initial run, extended by the symbols of new training data.
 
     The ids of old symbols do not change; new symbols follow in their order of frequency. The counts are those of the
     new data: 0 for symbols that it lacks. Extending the result by the same data changes nothing.
 
     Args:
-        known: Vocabularies of the initial run, whose subword models are kept.
+        initial: Vocabularies of the initial run, whose subword models are kept.
         learned: Vocabularies of the new training data, learned with these subword models.
         config: Configuration of the training; without features, those of the initial run are left out.
     """
-    features = extend_vocabulary(known.features, learned.features) if has_source_features(config) else learned.features
+    features = (
+        extend_vocabulary(initial.features, learned.features) if has_source_features(config) else learned.features
+    )
     return Vocabularies(
-        source=extend_vocabulary(known.source, learned.source),
-        target=extend_vocabulary(known.target, learned.target),
+        source=extend_vocabulary(initial.source, learned.source),
+        target=extend_vocabulary(initial.target, learned.target),
         features=features,
-        longest_source=max(known.longest_source, learned.longest_source),
-        longest_target=max(known.longest_target, learned.longest_target),
-        pieces=known.pieces,
+        longest_source=max(initial.longest_source, learned.longest_source),
+        longest_target=max(initial.longest_target, learned.longest_target),
+        pieces=initial.pieces,
         columns=learned.columns,
-        classes=tuple(dict.fromkeys((*known.classes, *learned.classes))),
-        tags=tuple(dict.fromkeys((*known.tags, *learned.tags))),
-        characters=extend_vocabulary(known.characters, learned.characters),
+        classes=tuple(dict.fromkeys((*initial.classes, *learned.classes))),
+        tags=tuple(dict.fromkeys((*initial.tags, *learned.tags))),
+        characters=extend_vocabulary(initial.characters, learned.characters),
     )
 
 
@@ -126,15 +128,15 @@ def initialize_network(
 
 
 def _growths(
-    before: Config, known: Vocabularies, config: Config, vocabularies: Vocabularies
+    before: Config, initial: Vocabularies, config: Config, vocabularies: Vocabularies
 ) -> Mapping[str, VocabularyGrowth]:
     """Return the growth of the encoder's ids, of the target ids, and of the ids of characters."""
-    old_features = len(known.features) if has_source_features(before) else 0
+    old_features = len(initial.features) if has_source_features(before) else 0
     new_features = len(vocabularies.features) if has_source_features(config) else 0
     return {
-        "source": VocabularyGrowth(len(known.source), old_features, len(vocabularies.source), new_features),
-        "target": VocabularyGrowth(len(known.target), 0, len(vocabularies.target), 0),
-        "characters": VocabularyGrowth(len(known.characters), 0, len(vocabularies.characters), 0),
+        "source": VocabularyGrowth(len(initial.source), old_features, len(vocabularies.source), new_features),
+        "target": VocabularyGrowth(len(initial.target), 0, len(vocabularies.target), 0),
+        "characters": VocabularyGrowth(len(initial.characters), 0, len(vocabularies.characters), 0),
     }
 
 

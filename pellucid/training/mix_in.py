@@ -9,8 +9,8 @@ from pellucid.data.validation_split import normalize_sources
 from pellucid.errors import DataError
 from pellucid.files import digest_file
 from pellucid.training.events import PairsMixedIn
-from pellucid.training.loop import num_drawn
 from pellucid.training.training_data import TrainingData
+from pellucid.training.training_length import num_drawn
 
 
 def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> tuple[TrainingData, PairsMixedIn]:

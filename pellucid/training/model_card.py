@@ -18,8 +18,9 @@ from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
 from pellucid.training.fine_tuning import initial_run_sentence
-from pellucid.training.loop import TrainingState
 from pellucid.training.optimizer import BETA_1, BETA_2, EPSILON
+from pellucid.training.schedule import stop_reason
+from pellucid.training.training_state import TrainingState
 from pellucid.version import __version__
 
 LICENSE = "Apache-2.0"
@@ -104,7 +105,9 @@ def _about(state: TrainingState, log: RunLog) -> list[str]:
         f"{count_noun(progress.update, 'update')}, {progress.seconds:,.0f} seconds, seed {config.seed}.",
         *_size_choice(log),
         *([f"* {fine_tuned}"] if fine_tuned else []),
-        f"* Stopped because {progress.finished}." if progress.finished else "* Training was interrupted.",
+        f"* Stopped because {stop_reason(progress, config.training)}."
+        if progress.is_finished
+        else "* Training was interrupted.",
         f"* Source: {count_noun(len(vocabularies.source.symbols), 'symbol')} ({quote(config.data.source_symbols)}), "
         f"longest {vocabularies.longest_source}.",
         f"* Target: {count_noun(len(vocabularies.target.symbols), 'symbol')} ({quote(config.data.target_symbols)}), "
@@ -140,7 +143,7 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
     return [
         f"* Parameters: {parameter_count(state.predictor.network):,}",
         f"* Batch size: {state.batch_size:,} {units}",
-        f"* Epochs: at most {state.epochs:.4g}{updates}{limits}; done: "
+        f"* Epochs: at most {state.max_epochs:.4g}{updates}{limits}; done: "
         f"{count_noun(state.progress.update, 'update')}, the last in epoch {state.progress.epoch + 1:,}; the "
         f"parameters are of update {state.progress.best_update:,}",
         *_methods(config),
@@ -229,7 +232,7 @@ def _data_checksums(log: RunLog) -> list[str]:
 def _best_scores(state: TrainingState, log: RunLog) -> list[str]:
     """Return the scores of the best validation, whose parameters the model has; never those of another one."""
     progress = state.progress
-    if progress.best is None:
+    if progress.best_rank is None:
         return ["No validation was made."]
     best = log.best_validation(progress)
     if best is None:

@@ -32,25 +32,17 @@ from pellucid.pair_ngram.predictor import (
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, load_pair_ngram
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.training.events import PairNgramFitted, PairNgramWeighted
-from pellucid.training.loop import TrainingState
+from pellucid.training.training_state import TrainingState
 from pellucid.training.validation_sample import MAX_WEIGHTING_SOURCES, decode_in_time, shuffled_sample
 
 FITTING_SHARE, SCORING_SHARE = 0.1, 0.02
 """Maximum parts of a time limit for fitting the model, and for scoring it without the network."""
-FIRST_SOURCES = 4
+PAIR_NGRAM_FIRST_BLOCK_SIZE = 4
 """Number of sources that are scored without the network before the time is compared with its limit."""
 INTERPOLATED_SEARCH = {"pair_ngram": True, "length_normalization": "none", "coverage_penalty": 0.0}
 """Search settings with which the pair n-gram model takes part."""
 CELLS_PER_SECOND = 2_000_000
 """Source length times target length of the examples that are fitted in a second, by a slow machine."""
-
-
-class FittedPairNgram(NamedTuple):
-    """The pair n-gram model of a training, not yet written."""
-
-    model: PairNgram | None
-    """None if no model can be fitted."""
-    event: PairNgramFitted
 
 
 def read_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> SavedPairNgram | None:
@@ -69,12 +61,15 @@ def read_pair_ngram(state: TrainingState, folder: Path, fingerprint: str) -> Sav
     return saved if saved is not None and saved.fingerprint == fingerprint else None
 
 
-def fit_training_pair_ngram(state: TrainingState) -> FittedPairNgram:
+def fit_training_pair_ngram(state: TrainingState) -> tuple[PairNgram | None, PairNgramFitted]:
     """Fit the pair n-gram model of a training. Nothing is written.
 
     Args:
         state: Training state, with the examples to which the model is fitted and those on which it is scored. Its
             settings ask for the model.
+
+    Returns:
+        The model, and the event of the fit. The model is None if none can be fitted.
     """
     predictor, training = state.predictor, state.encoded_training_examples
     vocabularies = predictor.vocabularies
@@ -84,12 +79,16 @@ def fit_training_pair_ngram(state: TrainingState) -> FittedPairNgram:
     model, num_fitted, num_chosen = fit_encoded_examples(training, vocabularies, max_cells, context_size)
     available = count_plain_examples(training, vocabularies, context_size)
     if model is None:
-        return FittedPairNgram(None, PairNgramFitted(0, available, 0.0, 0, are_all_too_long=not num_chosen))
+        return None, PairNgramFitted(0, available, 0.0, 0, are_all_too_long=not num_chosen)
     references = _references(state.validation_examples, predictor.tokenizers.target)
     pair_ngram = PairNgramPredictor(predictor.tokenizers, vocabularies, model)
     sources = [Example(example.source, "") for example in references]
     outputs = decode_in_time(
-        sources, lambda examples: pair_ngram.nbest(examples, 1), SCORING_SHARE * limit, 1, FIRST_SOURCES
+        sources,
+        lambda examples: pair_ngram.nbest(examples, 1),
+        SCORING_SHARE * limit,
+        minimum=1,
+        num_first=PAIR_NGRAM_FIRST_BLOCK_SIZE,
     )
     correct = [
         bool(nbest) and nbest[0] in targets for nbest, targets in zip(outputs, references.values(), strict=False)
@@ -97,10 +96,10 @@ def fit_training_pair_ngram(state: TrainingState) -> FittedPairNgram:
     encoded = (vocabularies.source.encode(predictor.tokenizers.source.split(each.source)) for each in sources)
     num_uncovered = sum(not model.covers_source(ids) for ids, _ in zip(encoded, correct, strict=False))
     event = PairNgramFitted(num_fitted, available, _percentage(correct), len(correct), num_uncovered=num_uncovered)
-    return FittedPairNgram(model, event)
+    return model, event
 
 
-class WeightedPairNgram(NamedTuple):
+class PairNgramWithWeight(NamedTuple):
     """The pair n-gram model of a finished training with its weight, not yet written."""
 
     saved: SavedPairNgram
@@ -111,7 +110,7 @@ class WeightedPairNgram(NamedTuple):
 
 def weight_pair_ngram(
     predictor: Transducer, saved: SavedPairNgram, validation: Sequence[Example], seconds: float = math.inf
-) -> WeightedPairNgram:
+) -> PairNgramWithWeight:
     """Choose the weight of the pair n-gram model of a finished training. Nothing is written.
 
     Args:
@@ -119,12 +118,12 @@ def weight_pair_ngram(
         saved: The model.
         validation: Validation examples, which decide the weight.
         seconds: Time after which the sources that are decoded decide; infinite by default. At least
-            `validation_sample.SOURCES_AT_ONCE` are.
+            `validation_sample.BLOCK_SIZE` are.
     """
     member = PairNgramMember(saved.model, 0.0, network=0)
     event = choose_pair_ngram_weight(predictor, member, validation, seconds)
     weighted = replace(predictor, pair_ngram=member._replace(weight=event.weight))
-    return WeightedPairNgram(saved._replace(weight=event.weight), weighted, event)
+    return PairNgramWithWeight(saved._replace(weight=event.weight), weighted, event)
 
 
 def choose_pair_ngram_weight(
@@ -145,20 +144,22 @@ def choose_pair_ngram_weight(
         The weight, with the scores of both models.
     """
     references = _references(validation, predictor.tokenizers.target)
-    searching = replace(predictor.with_search(INTERPOLATED_SEARCH), pair_ngram=pair_ngram._replace(weight=0.0))
-    found = decode_in_time(list(references), searching.candidates, seconds, 1)
+    candidate_predictor = replace(
+        predictor.with_search(INTERPOLATED_SEARCH), pair_ngram=pair_ngram._replace(weight=0.0)
+    )
+    candidate_traces = decode_in_time(list(references), candidate_predictor.candidates, seconds, minimum=1)
     edits = [
         [min(Levenshtein.distance(trace.symbols, target) for target in targets) for trace in traces]
-        for traces, targets in zip(found, references.values(), strict=False)
+        for traces, targets in zip(candidate_traces, references.values(), strict=False)
     ]
-    candidates = [_scores(traces) for traces in found]
+    candidates = [_scores(traces) for traces in candidate_traces]
     weight = choose_weight(candidates, edits)
     interpolated, by_network, by_pair_ngram = (
         _percentage([count == 0 for count in best_candidate_edits(candidates, edits, value)])
         for value in (weight, 0.0, 1.0)
     )
     in_predictions = ranks_with_pair_ngram(predictor.config.search)
-    return PairNgramWeighted(weight, interpolated, by_network, by_pair_ngram, len(found), in_predictions)
+    return PairNgramWeighted(weight, interpolated, by_network, by_pair_ngram, len(candidate_traces), in_predictions)
 
 
 def _scores(traces: Sequence[Trace]) -> CandidateScores:

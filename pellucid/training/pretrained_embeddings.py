@@ -34,8 +34,9 @@ def load_pretrained(network: Network, config: Config, vocabularies: Vocabularies
     ):
         if settings.pretrained:
             module = network.encoder if side == "source" else require_encoder_decoder(network).decoder
-            path, key = Path(settings.pretrained), "encoder" if side == "source" else "decoder"
-            vectors = read_vectors(path, vocabulary, module.table.size, f"{key}.embedding_size")
+            path = Path(settings.pretrained)
+            section = "encoder" if side == "source" else "decoder"
+            vectors = read_vectors(path, vocabulary, module.table.size, f"{section}.embedding_size")
             module.table.load_pretrained(vectors.ids, torch.from_numpy(vectors.values))
             coverage.append(EmbeddingCoverage(path, side, len(vectors.ids), len(vocabulary.symbols)))
     return tuple(coverage)

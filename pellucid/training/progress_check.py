@@ -9,17 +9,21 @@ from pellucid.config.settings import MetricName
 from pellucid.config.training_types import is_custom_metric
 from pellucid.errors import quote
 from pellucid.run_folder.progress import Progress
-from pellucid.training.loop import (
+from pellucid.training.schedule import (
     PLATEAU_FACTOR,
     PLATEAU_PATIENCE,
-    TrainingState,
     ValidationOutcome,
     is_halfway,
     is_out_of_epochs,
     selects_from_last_part,
-    stop_reason,
+    stop_cause,
     validations_due,
 )
+from pellucid.training.training_length import EPOCH_TOLERANCE
+from pellucid.training.training_state import TrainingState
+
+RANK_TOLERANCE = 1e-9
+"""Amount by which the first number of a rank may exceed its maximum, for the rounding of rates."""
 
 
 def check_progress(state: TrainingState, progress: Progress) -> None:
@@ -46,7 +50,7 @@ def _errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str
 def _position_errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
     """Check the fields of the position: a training that has started has at least one update."""
     started, examples = progress.update > 0, state.examples_per_epoch
-    last_epoch = max(0, math.ceil(state.epochs - 1e-9) - 1) if started else 0
+    last_epoch = max(0, math.ceil(state.max_epochs - EPOCH_TOLERANCE) - 1) if started else 0
     if progress.epoch > last_epoch:
         yield "epoch", f"at most {last_epoch}"
         return
@@ -73,18 +77,24 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     num_before = validations_due(state, _before_last_update(progress), batches) if progress.update else 0
     num_due = validations_due(state, msgspec.structs.replace(progress, validations=num_before), batches)
     # A validation at the end of the time limit may follow one at the same update, before which the time was not over.
-    num_last = num_due + (not math.isinf(state.time_limit) and bool(progress.finished))
+    num_last = num_due + (not math.isinf(state.time_limit) and progress.is_finished)
     if progress.validations not in (num_before, num_due, num_last):
         yield "validations", str(num_due) if num_before == num_due else f"{num_before} or {num_due}"
     validated = num_before < progress.validations
-    if (progress.best is None) != (progress.validations == 0):
-        yield "best", "null before the first validation" if progress.best else "three numbers after a validation"
-    if progress.best is not None and not _is_rank(progress.best, config.metric):
-        yield "best", "a possible value of training.metric, of the negative symbol error rate and of the negative loss"
+    if (progress.best_rank is None) != (progress.validations == 0):
+        yield (
+            "best_rank",
+            "null before the first validation" if progress.best_rank else "three numbers after a validation",
+        )
+    if progress.best_rank is not None and not _is_rank(progress.best_rank, config.metric):
+        yield (
+            "best_rank",
+            "a possible value of training.metric, of the negative symbol error rate and of the negative loss",
+        )
     maximum = max(0, progress.validations - 1)
-    if progress.stale > maximum:
-        yield "stale", f"at most {maximum}"
-    if validated and progress.stale == 0:
+    if progress.validations_since_best > maximum:
+        yield "validations_since_best", f"at most {maximum}"
+    if validated and progress.validations_since_best == 0:
         minimum, maximum = progress.update, progress.update
     else:
         is_repeated = progress.validations > num_due
@@ -95,18 +105,22 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     yield from _count_errors(state, progress)
     halfway = validated and is_halfway(state, progress, batches)  # no training ends between two validations
     out_of_epochs = validated and is_out_of_epochs(state, progress, batches)
-    outcomes = [ValidationOutcome(progress.best, progress.stale, state.eval_interval, halfway, out_of_epochs)]
+    outcomes = [
+        ValidationOutcome(
+            progress.best_rank, progress.validations_since_best, state.eval_interval, halfway, out_of_epochs
+        )
+    ]
     # With a time limit, a training may have ended or not, and may have been before its half: time passes between a
     # validation and the checkpoint, and a faster validation than the one before it moves the limit away.
     if validated and not math.isinf(state.time_limit):
         outcomes += [
-            outcomes[0]._replace(halfway=is_half, out_of_time=is_over)
+            outcomes[0]._replace(is_halfway=is_half, is_out_of_time=is_over)
             for is_half in {halfway, False}
             for is_over in (False, True)
         ]
-    reasons = [stop_reason(config, outcome) for outcome in outcomes]
-    if progress.finished not in reasons:
-        yield "finished", " or ".join(map(quote, dict.fromkeys(reasons)))
+    causes = [stop_cause(config, outcome) for outcome in outcomes]
+    if progress.stop_cause not in causes:
+        yield "stop_cause", " or ".join(map(quote, dict.fromkeys(causes)))
 
 
 def _count_errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
@@ -126,11 +140,11 @@ def _is_rank(rank: tuple[float, float, float], metric: MetricName) -> bool:
     if is_custom_metric(metric):
         return max(rank[1:]) <= 0
     lowest, highest = (-math.inf, 0.0) if metric in ("symbol_error_rate", "loss") else (0.0, 100.0)
-    return lowest <= rank[0] <= highest + 1e-9 and max(rank[1:]) <= 0
+    return lowest <= rank[0] <= highest + RANK_TOLERANCE and max(rank[1:]) <= 0
 
 
 def _before_last_update(progress: Progress) -> Progress:
     """Return the progress before the last update, when the time limit was not reached."""
     return msgspec.structs.replace(
-        progress, batch=progress.batch - 1, update=progress.update - 1, seconds=0.0, other_seconds=0.0
+        progress, batch=progress.batch - 1, update=progress.update - 1, seconds=0.0, overhead_seconds=0.0
     )

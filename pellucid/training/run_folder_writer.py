@@ -18,9 +18,9 @@ from pellucid.run_folder.initialization import refuse_links, write_missing_setti
 from pellucid.run_folder.lock import FolderLock
 from pellucid.run_folder.log import RunLog, append_log, sync_log
 from pellucid.run_folder.model_file import VERSIONS
-from pellucid.run_folder.network_file import check_network, network_file
+from pellucid.run_folder.network_file import check_network, encode_network
 from pellucid.run_folder.pair_ngram_file import SavedPairNgram, save_pair_ngram
-from pellucid.run_folder.predictor_loader import load_logged
+from pellucid.run_folder.predictor_loader import load_with_log
 from pellucid.training import snapshots
 from pellucid.training.checkpoint import save_training_state
 from pellucid.training.confidence_training import fit_predictor_confidence, has_confidence
@@ -32,11 +32,12 @@ from pellucid.training.events import (
     PairNgramWeighted,
     ValidationCompleted,
 )
-from pellucid.training.loop import TrainingState
 from pellucid.training.model_card import build_model_card
 from pellucid.training.optimizer import averaged_weights
 from pellucid.training.pair_ngram_training import fit_training_pair_ngram, read_pair_ngram, weight_pair_ngram
+from pellucid.training.schedule import stop_reason
 from pellucid.training.training_records import log_record, progress_fields
+from pellucid.training.training_state import TrainingState
 
 SAVE_SECONDS = 120.0
 """A checkpoint is written at every validation, and at least this often between validations."""
@@ -95,9 +96,9 @@ class RunFolderWriter:
             append_records(self.lock, self.log, record)
         if isinstance(event, ValidationCompleted) or time.monotonic() - self.saved_at > SAVE_SECONDS:
             saved.append(self.save_checkpoint())
-        if isinstance(event, ValidationCompleted) and event.best:
-            write_atomic(self.folder / run_files.MODEL, best_model(self.state, self.fingerprint))
-            saved.append(FileSaved(self.folder / run_files.MODEL, best=True))
+        if isinstance(event, ValidationCompleted) and event.is_best:
+            write_atomic(self.folder / run_files.MODEL, encode_best_model(self.state, self.fingerprint))
+            saved.append(FileSaved(self.folder / run_files.MODEL, is_best_model=True))
         return saved
 
     def _save_snapshot(self, event: ValidationCompleted) -> None:
@@ -120,10 +121,10 @@ class RunFolderWriter:
         sync_log(self.folder)  # a checkpoint that survives a loss of power has all earlier lines of the log
         save_training_state(self.folder / run_files.CHECKPOINT, self.state, self.fingerprint)
         self.saved_at = time.monotonic()
-        return FileSaved(self.folder / run_files.CHECKPOINT, best=False)
+        return FileSaved(self.folder / run_files.CHECKPOINT, is_best_model=False)
 
 
-def best_model(state: TrainingState, fingerprint: str, versions: str = "") -> bytes:
+def encode_best_model(state: TrainingState, fingerprint: str, versions: str = "") -> bytes:
     """Return the model file of a training state at its best validation.
 
     Args:
@@ -135,15 +136,16 @@ def best_model(state: TrainingState, fingerprint: str, versions: str = "") -> by
     if versions:
         run[VERSIONS] = versions
     with averaged_weights(state.average):
-        return network_file(state.predictor.network, run)
+        return encode_network(state.predictor.network, run)
 
 
-def fit_run_pair_ngram(
+def fit_or_read_pair_ngram(
     state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str
 ) -> Generator[PairNgramFitted, None, SavedPairNgram | None]:
-    """Fit the pair n-gram model of a run, unless it exists or could not be fitted before, and write it.
+    """Return the pair n-gram model of a run: read it if the run has one, else fit and write it.
 
-    Before the first validation, the network is written, too, with which the run predicts by the pair n-gram model.
+    Before the first validation, the untrained network is written, too, as the model of the run: outputs are then those
+    of the pair n-gram model. `state.has_pair_ngram` is set to False if no model can be fitted.
 
     Args:
         state: Training state.
@@ -190,7 +192,7 @@ def _write_first_model(state: TrainingState, lock: FolderLock, fingerprint: str)
     training resumes in a folder with a model and without a checkpoint.
     """
     folder, network = lock.folder, state.predictor.network
-    if state.progress.best is not None or not ranks_with_pair_ngram(state.config.search):
+    if state.progress.best_rank is not None or not ranks_with_pair_ngram(state.config.search):
         return
     with suppress(RunError):
         check_network(folder / run_files.MODEL, network)
@@ -199,8 +201,10 @@ def _write_first_model(state: TrainingState, lock: FolderLock, fingerprint: str)
     if not file_exists(folder / run_files.CHECKPOINT):
         sync_log(folder)
         save_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
-    run = describe_run(state.config, state.predictor.vocabularies, fingerprint, state.progress.best_update, False)
-    write_atomic(folder / run_files.MODEL, network_file(network, run))
+    run = describe_run(
+        state.config, state.predictor.vocabularies, fingerprint, state.progress.best_update, is_validated=False
+    )
+    write_atomic(folder / run_files.MODEL, encode_network(network, run))
 
 
 def finish_run_folder(
@@ -226,9 +230,10 @@ def finish_run_folder(
     folder = lock.folder
     lock.check()
     write_missing_settings(folder, state.config, state.predictor.vocabularies)
-    pair_ngram = yield from fit_run_pair_ngram(state, lock, log, fingerprint)
-    _append_once(lock, log, {"event": "stopped", **progress_fields(state.progress), "reason": state.progress.finished})
-    yield from _fit_to_outputs(state, lock, log, fingerprint, pair_ngram)
+    pair_ngram = yield from fit_or_read_pair_ngram(state, lock, log, fingerprint)
+    reason = stop_reason(state.progress, state.config.training)
+    _append_once(lock, log, {"event": "stopped", **progress_fields(state.progress), "reason": reason})
+    yield from _fit_weight_and_confidence(state, lock, log, fingerprint, pair_ngram)
     lock.check()
     if not file_exists(folder / run_files.CARD):
         write_text(folder / run_files.CARD, build_model_card(state, log))
@@ -240,11 +245,13 @@ def finish_run_folder(
             raise
 
 
-def _fit_to_outputs(
+def _fit_weight_and_confidence(
     state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str, pair_ngram: SavedPairNgram | None
 ) -> Iterator[PairNgramWeighted | ConfidenceFitted]:
-    """Choose the weight of the pair n-gram model, and fit the confidence, by outputs of the model of the best
-    validation, unless the run has them. The model is read once."""
+    """Choose the weight of the pair n-gram model, and fit the confidence, unless the run has them.
+
+    Both are determined by outputs of the model of the best validation, which is read once.
+    """
     folder, validation = lock.folder, state.validation_examples
     lacks_confidence = not has_confidence(folder, fingerprint)
     if lacks_confidence:
@@ -252,8 +259,8 @@ def _fit_to_outputs(
     lacks_weight = pair_ngram is not None and pair_ngram.weight is None
     if not (lacks_weight or lacks_confidence):
         return
-    seconds = state.time_limit - state.progress.seconds - state.progress.other_seconds
-    started_at, predictor = time.monotonic(), load_logged(folder, state.config.device, log)
+    seconds = state.time_limit - state.progress.seconds - state.progress.overhead_seconds
+    started_at, predictor = time.monotonic(), load_with_log(folder, state.config.device, log)
     if pair_ngram is not None and lacks_weight:
         weighted = weight_pair_ngram(require_transducer(predictor, "predictor"), pair_ngram, validation, seconds / 2)
         _append_once(lock, log, {"event": "interpolated", **weighted.event._asdict()})

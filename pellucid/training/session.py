@@ -71,7 +71,7 @@ from pellucid.training.events import (
     TrainingStopped,
 )
 from pellucid.training.fine_tuning import freeze_parts, frozen_part_warnings, initialize_network
-from pellucid.training.loop import TrainingState, fit
+from pellucid.training.loop import fit
 from pellucid.training.mix_in import mix_in_pairs
 from pellucid.training.model_card import build_model_card, is_damaged_card
 from pellucid.training.optimizer import build_optimizer
@@ -79,10 +79,11 @@ from pellucid.training.pretrained_embeddings import load_pretrained
 from pellucid.training.run_folder_writer import (
     RunFolderWriter,
     append_records,
-    best_model,
+    encode_best_model,
     finish_run_folder,
-    fit_run_pair_ngram,
+    fit_or_read_pair_ngram,
 )
+from pellucid.training.schedule import stop_reason
 from pellucid.training.training_data import (
     PairCounts,
     TrainingData,
@@ -96,6 +97,7 @@ from pellucid.training.training_data import (
 )
 from pellucid.training.training_lock import one_training_thread
 from pellucid.training.training_records import LoggedOnce, changed_files, log_record_before_training, size_record
+from pellucid.training.training_state import TrainingState
 from pellucid.training.worker_group import WorkerGroup, connected_workers
 
 HASH_BLOCK = 1 << 20
@@ -122,7 +124,7 @@ def train_run(
     folder: str | Path,
     config: Config,
     started_at: float | None = None,
-    size_choice: SizeChosen | None = None,
+    size_chosen: SizeChosen | None = None,
 ) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume the training in it.
 
@@ -138,7 +140,7 @@ def train_run(
         folder: Run folder: missing, empty, or with a run of the same settings and data.
         config: Configuration; the run folder records the detected data format and device in place of "auto".
         started_at: Start of a time limit, as time of `time.monotonic`. The default, None, is the first event.
-        size_choice: Choice of the size for a time limit, which the log of a new run records; None without one.
+        size_chosen: Choice of the size for a time limit, which the log of a new run records; None without one.
 
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
@@ -176,8 +178,8 @@ def train_run(
         if workers is not None:
             check_data_parallel(config)
         callbacks = build_callbacks(config)
-        command = TrainingCommand(start, size_choice)
-        with closing(_yield_events(files, Path(folder), config, command, workers)) as events:
+        command = TrainingCommand(start, size_chosen)
+        with closing(_run_training(files, Path(folder), config, command, workers)) as events:
             yield from notify_callbacks(events, Path(folder), callbacks)
 
 
@@ -186,65 +188,69 @@ class TrainingCommand(NamedTuple):
 
     started_at: float
     """Start of a time limit, as time of `time.monotonic`."""
-    size_choice: SizeChosen | None = None
+    size_chosen: SizeChosen | None = None
     """Choice of the size for a time limit; None without one."""
 
 
-def _yield_events(
+def _run_training(
     files: TrainingInputs, folder: Path, config: Config, command: TrainingCommand, workers: WorkerGroup | None
 ) -> Generator[RunEvent]:
-    """Yield the events of a training, new or resumed."""
+    """Train from files into a run folder, new or resumed, and yield the events."""
     unresolved_data = config.data
     config = _resolve_config(files, folder, config)
     use_threads(config.threads)
     use_determinism(config)
     initial = _load_initial_run(config, folder)
-    # With header = "auto" the first lines are checked; the resolved setting would say that there is no header.
-    # Without a checkpoint, nothing tells whether a corpus holds the examples of the files.
     is_resumed = file_exists(folder / run_files.CHECKPOINT)
+    # Without a checkpoint, nothing tells whether a corpus holds the examples of the files.
     corpus_path = folder / run_files.CORPUS if is_resumed else None
+    # With header = "auto" the first lines are checked; the resolved setting would say that there is no header.
     training_data = read_training_data(files, config, unresolved_data, corpus_path, folder / run_files.VALIDATION)
-    reads, validation_examples, is_mapped = (
-        training_data.reads,
-        training_data.validation_examples,
-        training_data.corpus is not None,
-    )
-    yield from () if is_resumed else reads  # those of a resumed training are reported when they are checked
+    file_events = training_data.file_events
+    has_saved_corpus = training_data.corpus is not None
+    # A new training yields each event at once. A resumed one compares its data with the checkpoint before.
+    if not is_resumed:
+        yield from file_events
     with lock_run_folder(folder) as lock:
         check_same_config(folder, config)  # again: another training may have started a run here meanwhile
-        training_data, added = _add_pairs(training_data, config, unresolved_data)
-        yield from () if is_resumed else added
+        training_data, pair_events = _add_pairs(training_data, config, unresolved_data)
+        if not is_resumed:
+            yield from pair_events
+        data_events = [*file_events, *pair_events]
         initial = None if file_exists(folder / run_files.CHECKPOINT) else initial or _load_initial_run(config, folder)
-        known, num_mixed_in = _known_vocabularies(folder, config, initial), training_data.num_mixed_in
-        corpus, validation_file = encode_training_data(training_data, config, known), training_data.validation_file
-        validation_lines = training_data.validation_lines
+        contents = _encode_contents(training_data, files, folder, config, initial)
+        validation_file = training_data.validation_file
         del training_data  # frees the texts of a large file; training needs only the ids
-        counts = count_pairs(files, reads)
-        contents = TrainingContents(corpus, validation_examples, validation_lines, num_mixed_in, initial, counts)
-        with _explain_other_data(folder, reads, is_mapped and prepared_folder(files) is None):
+        with _explain_other_data(folder, file_events, has_saved_corpus and prepared_folder(files) is None):
             state, fingerprint, log, model_built = _open_training(lock, config, contents)
         if validation_file and not has_content(folder / run_files.VALIDATION, validation_file):
             write_atomic(folder / run_files.VALIDATION, validation_file)
-        if not (is_mapped or state.progress.finished or config.decoder.pointer_generator or added):
-            state.encoded_training_examples = save_corpus(
-                folder / run_files.CORPUS, corpus, files, unresolved_data
-            ).encoded
-        del corpus, contents
-        yield from (*reads, *added, model_built) if is_resumed else (model_built,)
+        if not (has_saved_corpus or state.progress.is_finished or config.decoder.pointer_generator or pair_events):
+            saved_corpus = save_corpus(folder / run_files.CORPUS, contents.corpus, files, unresolved_data)
+            state.encoded_training_examples = saved_corpus.encoded
+        del contents
+        if is_resumed:
+            yield from data_events
+        yield model_built
         if model_built.compiles:
             append_records(lock, log, {"event": "compiling"})
-        if state.progress.finished:
-            if not has_confidence(folder, fingerprint):  # it is fitted with kernels, as in an undisturbed training
-                _load_kernels(config)
-            with lock.replacement_reported():
-                yield from finish_run_folder(state, lock, log, fingerprint)
-            yield TrainingStopped(state.progress)
+        if state.progress.is_finished:
+            yield from _complete_finished_run(state, lock, log, fingerprint)
             return
         # A resumed training may validate before its first update: with kernels, as the undisturbed training did.
         _load_kernels(config)  # before the first update, where the training can be interrupted at once
         if workers is not None:
             start_workers(state, workers)
-        yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), [*reads, *added], command)
+        yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), data_events, command)
+
+
+def _complete_finished_run(state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str) -> Iterator[RunEvent]:
+    """Write the files that a finished run lacks, and yield the events of the fits and of the end."""
+    if not has_confidence(lock.folder, fingerprint):  # it is fitted with kernels, as in an undisturbed training
+        _load_kernels(state.config)
+    with lock.replacement_reported():
+        yield from finish_run_folder(state, lock, log, fingerprint)
+    yield TrainingStopped(state.progress, stop_reason(state.progress, state.config.training))
 
 
 def _add_pairs(
@@ -276,7 +282,7 @@ def _resolve_config(files: TrainingInputs, folder: Path, config: Config) -> Conf
 
 
 @contextmanager
-def _explain_other_data(folder: Path, reads: Sequence[FileRead], is_saved_corpus: bool) -> Iterator[None]:
+def _explain_other_data(folder: Path, file_events: Sequence[FileRead], is_saved_corpus: bool) -> Iterator[None]:
     """Add the cause to the error for a checkpoint of other data: a corpus of the run folder, or changed files."""
     try:
         yield
@@ -286,7 +292,7 @@ def _explain_other_data(folder: Path, reads: Sequence[FileRead], is_saved_corpus
                 f"{folder / run_files.CORPUS} does not hold the examples of {folder / run_files.CHECKPOINT}: remove "
                 "it, and give the command again, which reads the training files"
             ) from error
-        changed = "; ".join(["", *changed_files(load_run_log(folder), reads)])
+        changed = "; ".join(["", *changed_files(load_run_log(folder), file_events)])
         raise RunError(f"{error}{changed}") from error
 
 
@@ -317,6 +323,20 @@ class TrainingContents(NamedTuple):
     """Numbers of the pairs of the training file."""
 
 
+def _encode_contents(
+    data: TrainingData, files: TrainingInputs, folder: Path, config: Config, initial: InitialRun | None
+) -> TrainingContents:
+    """Return the data of a training with its training examples in ids."""
+    return TrainingContents(
+        encode_training_data(data, config, _initial_vocabularies(folder, config, initial)),
+        data.validation_examples,
+        data.validation_lines,
+        data.num_mixed_in,
+        initial,
+        count_pairs(files, data.file_events),
+    )
+
+
 def _load_initial_run(config: Config, folder: Path) -> InitialRun | None:
     """Return the initial run of a new training; None without one, and if the training is resumed."""
     if not config.training.initial_run or file_exists(folder / run_files.CHECKPOINT):
@@ -324,7 +344,7 @@ def _load_initial_run(config: Config, folder: Path) -> InitialRun | None:
     return load_initial_run(config)
 
 
-def _known_vocabularies(folder: Path, config: Config, initial: InitialRun | None) -> Vocabularies | None:
+def _initial_vocabularies(folder: Path, config: Config, initial: InitialRun | None) -> Vocabularies | None:
     """Return the vocabularies that those of a fine-tuning extend: of its initial run, or of the run that is resumed."""
     if initial is not None:
         return initial.predictor.vocabularies
@@ -401,15 +421,23 @@ def _open_training(
         restore_training_state(folder / run_files.CHECKPOINT, state, fingerprint)
         check_same_vocabularies(folder, vocabularies, config.data)
     log, messages = _repair_folder(state, folder, fingerprint)
-    is_finished = bool(state.progress.finished)
+    is_finished = state.progress.is_finished
     frozen = () if initialized is None else frozen_part_warnings(config, initialized)
     notes = [*log.describe_damage(), *messages, *log.describe_missing_validation(state.progress)]
     notes += [] if is_finished else _continuation_notes(state, log)
     warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *notes)
     compiles = not is_finished and config.device == "cpu" and will_compile()
     model_built = ModelBuilt(
-        *(folder, config.size, parameter_count(network), vocabularies, resumed, compiles),
-        *(coverage, warnings, initialized, is_finished),
+        folder=folder,
+        size=config.size,
+        parameters=parameter_count(network),
+        vocabularies=vocabularies,
+        resumed=resumed,
+        compiles=compiles,
+        coverage=coverage,
+        warnings=warnings,
+        initialized=initialized,
+        is_finished=is_finished,
         num_pairs=contents.counts.all_pairs,
         num_held_out=contents.counts.held_out,
         batch_size=f"{state.batch_size:,} {config.training.batch_type}",
@@ -431,13 +459,13 @@ def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tupl
     it, so it may be missing; then it equals that of the checkpoint.
     """
     progress, messages = state.progress, repair_config(folder, state.config)
-    if progress.best is not None and progress.best_update == progress.update:
-        model = best_model(state, fingerprint, _recorded_versions(folder))
+    if progress.best_rank is not None and progress.best_update == progress.update:
+        model = encode_best_model(state, fingerprint, _recorded_versions(folder))
         if not has_content(folder / run_files.MODEL, model):
             if _is_damaged(folder / run_files.MODEL, state):
                 messages.append(f"{folder / run_files.MODEL} was damaged: it is written anew from the checkpoint")
             write_atomic(folder / run_files.MODEL, model)
-    elif progress.best is not None:
+    elif progress.best_rank is not None:
         check_network(folder / run_files.MODEL, state.predictor.network)
         identity = read_identity(folder)
         identity.check_training(folder / run_files.CHECKPOINT, fingerprint)
@@ -479,20 +507,20 @@ def _version_note(log: RunLog, config: Config) -> list[str]:
 
 
 def _train_and_save(
-    writer: RunFolderWriter, reads: Sequence[LoggedOnce], command: TrainingCommand
+    writer: RunFolderWriter, data_events: Sequence[LoggedOnce], command: TrainingCommand
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
     state, lock, log = writer.state, writer.lock, writer.log
     lock.check()
-    if command.size_choice is not None and log.first("size_chosen") is None:
-        append_records(lock, log, size_record(command.size_choice))
+    if command.size_chosen is not None and log.first("size_chosen") is None:
+        append_records(lock, log, size_record(command.size_chosen))
     # A write that a crash cut, or a loss of power, may have left the first of these records only.
     num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
-    if missing := reads[num_logged:]:
+    if missing := data_events[num_logged:]:
         append_records(lock, log, *map(log_record_before_training, missing))
     with lock.replacement_reported():
-        yield from fit_run_pair_ngram(state, lock, log, writer.fingerprint)
-    clock = OtherTimeClock(state, command.started_at)
+        yield from fit_or_read_pair_ngram(state, lock, log, writer.fingerprint)
+    clock = OverheadClock(state, command.started_at)
     clock.record()
     try:
         for event in fit(state):
@@ -510,8 +538,8 @@ def _train_and_save(
         raise
 
 
-class OtherTimeClock:
-    """Clock of the time without updates and validations, which a time limit contains too.
+class OverheadClock:
+    """Clock of the time outside updates and validations, which a time limit contains too.
 
     The time to compile kernels, once on a machine, does not count.
     """
@@ -534,11 +562,11 @@ class OtherTimeClock:
         progress, first = self.state.progress, self.first_progress
         elapsed = time.monotonic() - self.started_at - compilation_seconds(self.started_at)
         elapsed -= progress.seconds - first.seconds
-        other_seconds = first.other_seconds + max(0.0, elapsed)
+        overhead_seconds = first.overhead_seconds + max(0.0, elapsed)
         self.state.progress = msgspec.structs.replace(
             progress,
-            other_seconds=other_seconds,
-            preparation_seconds=progress.preparation_seconds if progress.update else other_seconds,
+            overhead_seconds=overhead_seconds,
+            preparation_seconds=progress.preparation_seconds if progress.update else overhead_seconds,
         )
 
 

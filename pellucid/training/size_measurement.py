@@ -32,7 +32,7 @@ from pellucid.run_folder.run_files import saved_size
 from pellucid.tasks.registry import encode_for_task
 from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
 from pellucid.training.events import SizeChosen, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
-from pellucid.training.loop import derived_batch_size, derived_epochs, examples_per_epoch, fit, max_updates
+from pellucid.training.loop import fit
 from pellucid.training.session import build_checked_network, build_state
 from pellucid.training.training_data import (
     TrainingInputs,
@@ -45,6 +45,7 @@ from pellucid.training.training_data import (
     resolve_auto_settings,
     split_checked_examples,
 )
+from pellucid.training.training_length import derived_batch_size, derived_epochs, examples_per_epoch, max_updates
 from pellucid.training.training_lock import one_training_thread
 from pellucid.training.validation_sample import sample_evenly
 
@@ -75,7 +76,7 @@ class SizedConfig(NamedTuple):
     """None if no speed was measured: the run was started before, or its training file cannot be read twice."""
 
 
-def config_within_time(
+def choose_config_for_time_limit(
     folder: Path,
     files: TrainingInputs,
     build_config: Callable[[Size], Config],
@@ -120,12 +121,12 @@ def config_within_time(
         report(SizeMeasurementSkipped(config.size, stream))
         return SizedConfig(config, None)
     with one_training_thread():
-        chosen = size_within_time(files, build_config, report)._replace(has_one_process=has_one_process)
+        chosen = measure_and_choose_size(files, build_config, report)._replace(has_one_process=has_one_process)
     report(chosen)
     return SizedConfig(build_config(chosen.size), chosen)
 
 
-def size_within_time(
+def measure_and_choose_size(
     files: TrainingInputs,
     build_config: Callable[[Size], Config],
     report: Callable[[SizeMeasurementStarted], None] = lambda event: None,
@@ -142,14 +143,14 @@ def size_within_time(
         ConfigError: A setting is invalid, or memory does not suffice.
     """
     started_at, config = time.monotonic(), build_config(default_size())
-    measured = _read_measured_data(files, config)
+    data = _read_measurement_data(files, config)
     reading_seconds = time.monotonic() - started_at
-    time_limit, length = config.training.time_limit, _training_length(measured, config)
+    time_limit, length = config.training.time_limit, _training_length(data, config)
     limit = parse_duration("training.time_limit", time_limit)
     use_threads(config.threads)
     use_determinism(config)
     uses_cpu = find_device(config.device).type == "cpu"
-    report(SizeMeasurementStarted(time_limit, measured.num_examples, uses_cpu and will_compile()))
+    report(SizeMeasurementStarted(time_limit, data.num_examples, uses_cpu and will_compile()))
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
 
@@ -160,7 +161,7 @@ def size_within_time(
 
     def measure_speeds() -> Iterator[SizeSpeed]:
         for size in reversed(SIZES[: SIZES.index(largest) + 1]):
-            rate = measure_speed(measured, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
+            rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
             # The training will read the files again.
             speed = SizeSpeed(size, rate, (1 - RESERVED_SHARE) * limit - elapsed - reading_seconds)
@@ -206,12 +207,12 @@ class SizeSpeed(NamedTuple):
     size: Size
     examples_per_second: float
     """Number of training examples per second."""
-    seconds: float
+    seconds_left: float
     """Seconds of the time limit that are left for updates; negative if it has passed."""
 
 
-class SizeChoice(NamedTuple):
-    """A chosen size."""
+class MeasuredSize(NamedTuple):
+    """Size for whose training the time suffices, by its measured speed."""
 
     size: Size
     epochs: float
@@ -227,10 +228,10 @@ def estimate_epochs(speed: SizeSpeed, length: TrainingLength) -> float:
         speed: Speed of a size, and the seconds that are left.
         length: Length of the training without a time limit.
     """
-    return max(0.0, speed.seconds) * speed.examples_per_second / length.examples_per_epoch
+    return max(0.0, speed.seconds_left) * speed.examples_per_second / length.examples_per_epoch
 
 
-def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> SizeChoice:
+def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> MeasuredSize:
     """Return the first size for which the time suffices, else the last.
 
     The time suffices if it allows at least `length.needed_epochs` (`estimate_epochs`).
@@ -240,53 +241,55 @@ def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> SizeChoi
             measured, once the time suffices for a size.
         length: Length of the training without a time limit.
     """
-    choice: SizeChoice | None = None
+    choice: MeasuredSize | None = None
     for speed in speeds:
         epochs = estimate_epochs(speed, length)
-        choice = SizeChoice(speed.size, epochs, None if choice is None else choice.size)
+        choice = MeasuredSize(speed.size, epochs, None if choice is None else choice.size)
         if epochs >= length.needed_epochs:
             break
     assert choice is not None, "expected at least one size"
     return choice
 
 
-class MeasuredData(NamedTuple):
-    """Number of all training examples, and evenly spaced ones in ids: a file may be sorted."""
+class MeasurementData(NamedTuple):
+    """Data of the measurement: a sample of the training examples, evenly spaced because a file may be sorted."""
 
     num_examples: int
+    """Number of all training examples, not of the sample."""
     vocabularies: Vocabularies
     encoded: EncodedExamples
+    """Training examples of the sample in ids."""
     validation_examples: Sequence[Example]
     """One example, since `fit` needs a validation set; it is never decoded."""
 
 
-def _read_measured_data(files: TrainingInputs, config: Config) -> MeasuredData:
+def _read_measurement_data(files: TrainingInputs, config: Config) -> MeasurementData:
     """Return the data of the measurement, from files of pairs, tables in memory or prepared data."""
     prepared = prepared_folder(files)
     if prepared is None:
         reading, groups = read_training_examples(files, config.data)
         examples = split_checked_examples(files, reading.examples, groups, config.data)
-        measured = sample_evenly(examples, MEASURED_EXAMPLES)
+        sample = sample_evenly(examples, MEASURED_EXAMPLES)
         # The speed depends on the vocabulary sizes. Subword vocabularies have a configured size and are slow to learn,
         # so a sample suffices.
         has_subwords = "subwords" in (config.data.source_symbols, config.data.target_symbols)
-        tokenizers, vocabularies = learn_symbols(measured if has_subwords else examples, config)
-        encoded = encode_for_task(measured, tokenizers, vocabularies, config)
-        return MeasuredData(len(examples), vocabularies, encoded, examples[:1])
+        tokenizers, vocabularies = learn_symbols(sample if has_subwords else examples, config)
+        encoded = encode_for_task(sample, tokenizers, vocabularies, config)
+        return MeasurementData(len(examples), vocabularies, encoded, examples[:1])
     resolved = resolve_auto_settings(files, config.data)
     data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
     assert data.corpus is not None
     encoded = data.corpus.encoded
     count = encoded.source.num_sequences
     rows = np.array(sample_evenly(range(count), MEASURED_EXAMPLES))
-    chosen = EncodedExamples(encoded.source.take(rows), encoded.target.take(rows))
-    return MeasuredData(count, data.corpus.vocabularies, chosen, data.validation_examples[:1])
+    sampled = EncodedExamples(encoded.source.take(rows), encoded.target.take(rows))
+    return MeasurementData(count, data.corpus.vocabularies, sampled, data.validation_examples[:1])
 
 
-def _training_length(measured: MeasuredData, config: Config) -> TrainingLength:
+def _training_length(data: MeasurementData, config: Config) -> TrainingLength:
     """Return the length of a training without a time limit; its updates are counted by the batches of the measured
     examples."""
-    training, encoded, count = config.training, measured.encoded, measured.num_examples
+    training, encoded, count = config.training, data.encoded, data.num_examples
     if training.augmentation != "none":
         count += round(count * training.augmentation_ratio)
     count = examples_per_epoch(count, training)
@@ -300,14 +303,14 @@ def _batch_size(config: Config, count: int) -> int:
     return config.training.batch_size or derived_batch_size(count)
 
 
-def measure_speed(measured: MeasuredData, config: Config, count: int, seconds: float) -> float:
+def measure_speed(data: MeasurementData, config: Config, count: int, seconds: float) -> float:
     """Return the number of training examples per second, from a few updates of a new network.
 
     If the seconds do not suffice for all of these updates, the speed is that of those until then, at least one. The
     first updates are slower, so the measured speed may be too low, never too high.
 
     Args:
-        measured: Training examples in ids.
+        data: Training examples in ids.
         config: Configuration. Its time limit, length and validations have no effect.
         count: Number of training examples of an epoch, from which the batch size is derived.
         seconds: Time after which no further update begins.
@@ -324,7 +327,7 @@ def measure_speed(measured: MeasuredData, config: Config, count: int, seconds: f
         eval_interval=1e6,
     )
     config = msgspec.structs.replace(config, training=training)
-    _, vocabularies, encoded, validation_examples = measured
+    _, vocabularies, encoded, validation_examples = data
     network = build_checked_network(config, vocabularies)
     state = build_state(network, config, vocabularies, encoded, validation_examples, "")
     with closing(fit(state)) as events:

@@ -113,7 +113,7 @@ class TrainingData(NamedTuple):
     """Training examples in ids, from a saved corpus; None if the training file was read."""
     validation_examples: Sequence[Example]
     """Validation examples."""
-    reads: tuple[FileRead, FileRead]
+    file_events: tuple[FileRead, FileRead]
     """Events for the training file and the validation file."""
     columns: int
     """Number of columns of the training file; 0 for a corpus, and for a file without columns."""
@@ -239,7 +239,7 @@ def read_prepared_data(folder: Path, config: Config) -> TrainingData:
         training_examples=[],
         corpus=corpus,
         validation_examples=validation_examples,
-        reads=(
+        file_events=(
             FileRead(folder, description.num_examples, [], 0, note, digest=description.train.digest),
             FileRead(path, num_valid, [], 0, "; ".join(filter(None, [valid, overlap])), digest=digest_file(path)),
         ),
@@ -257,18 +257,18 @@ class PairCounts(NamedTuple):
     """Number of those that are held out for validation."""
 
 
-def count_pairs(files: TrainingInputs, reads: Sequence[FileRead]) -> PairCounts:
+def count_pairs(files: TrainingInputs, file_events: Sequence[FileRead]) -> PairCounts:
     """Return the number of training pairs by which a default size is chosen, and of those that are held out.
 
     Pairs that prepared data hold out are counted in neither.
 
     Args:
         files: Training and validation data.
-        reads: Events of the training and the validation set.
+        file_events: Events of the training and the validation set.
     """
     holds_out = files.valid is None and prepared_folder(files) is None
-    held_out = sum(read.examples for read in reads[1:]) if holds_out else 0
-    return PairCounts(reads[0].examples + held_out, held_out)
+    held_out = sum(read.examples for read in file_events[1:]) if holds_out else 0
+    return PairCounts(file_events[0].examples + held_out, held_out)
 
 
 def read_training_data(
@@ -366,7 +366,7 @@ def read_files(
         training_examples=training.examples,
         corpus=corpus,
         validation_examples=valid_file.examples,
-        reads=(train_read, valid_read),
+        file_events=(train_read, valid_read),
         columns=training.columns,
         validation_file=content,
         validation_lines=range(1, num_valid + 1) if isinstance(files.valid, InMemoryTable) else valid_file.line_numbers,
@@ -504,7 +504,7 @@ def _read_and_split(
     texts = text_note(train_file, config, "used", _unit(files.train))
     held_out = f"held out of {files.train}: {description}"
     num_training, path = len(split.training_examples), path_or_name(files.train)
-    reads = (
+    file_events = (
         FileRead(path, num_training, bad, blank, note, files.train_target, digests[0], digests[2], texts),
         FileRead(validation_path or path, num_held_out, [], 0, held_out, digest=digest_bytes(content)),
     )
@@ -514,7 +514,7 @@ def _read_and_split(
         training_examples=split.training_examples,
         corpus=None,
         validation_examples=split.validation_examples,
-        reads=reads,
+        file_events=file_events,
         columns=_count_columns(files, config),
         validation_file=content,
         validation_lines=range(1, num_held_out + 1),
@@ -595,14 +595,16 @@ def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConf
     return msgspec.structs.replace(config, input_format=format, header=has_header(config))
 
 
-def encode_training_data(data: TrainingData, config: Config, known: Vocabularies | None = None) -> EncodedCorpus:
+def encode_training_data(
+    data: TrainingData, config: Config, initial_vocabularies: Vocabularies | None = None
+) -> EncodedCorpus:
     """Return the training examples as ids: the saved corpus, or the texts with vocabularies learned from them now.
 
     Args:
         data: Training data.
         config: Configuration.
-        known: Vocabularies that those of the texts extend: of an initial run, or of the run that is resumed. None, the
-            default, for none.
+        initial_vocabularies: Vocabularies that those of the texts extend: of an initial run, or of the run that is
+            resumed. None, the default, for none.
 
     Raises:
         DataError: A symbol has a reserved name or is too long.
@@ -610,55 +612,55 @@ def encode_training_data(data: TrainingData, config: Config, known: Vocabularies
     """
     if data.corpus is not None:
         return data.corpus
-    vocabularies, encoded = encode_texts(data.training_examples, config, known)
+    vocabularies, encoded = encode_texts(data.training_examples, config, initial_vocabularies)
     vocabularies = msgspec.structs.replace(vocabularies, columns=data.columns)
     return EncodedCorpus(data.key, data.report, vocabularies, encoded)
 
 
 def encode_texts(
-    examples: Sequence[Example], config: Config, known: Vocabularies | None = None
+    examples: Sequence[Example], config: Config, initial_vocabularies: Vocabularies | None = None
 ) -> tuple[Vocabularies, EncodedExamples]:
     """Return vocabularies learned from examples, and the examples as ids.
 
     Args:
         examples: Training examples.
         config: Configuration.
-        known: Vocabularies that those of the examples extend, and whose subword models are used; None, the default, for
-            none.
+        initial_vocabularies: Vocabularies that those of the examples extend, and whose subword models are used; None,
+            the default, for none.
 
     Raises:
         DataError: A symbol has a reserved name or is too long.
         ConfigError: A setting defines no tokenizer, or the tokenizers library is not installed.
     """
-    tokenizers, vocabularies = learn_symbols(examples, config, known)
+    tokenizers, vocabularies = learn_symbols(examples, config, initial_vocabularies)
     return vocabularies, encode_for_task(examples, tokenizers, vocabularies, config)
 
 
 def learn_symbols(
-    examples: Sequence[Example], config: Config, known: Vocabularies | None = None
+    examples: Sequence[Example], config: Config, initial_vocabularies: Vocabularies | None = None
 ) -> tuple[Tokenizers, Vocabularies]:
     """Return tokenizers and vocabularies learned from examples.
 
     Args:
         examples: Training examples.
         config: Configuration.
-        known: Vocabularies that those of the examples extend; None, the default, for none.
+        initial_vocabularies: Vocabularies that those of the examples extend; None, the default, for none.
 
     Raises:
         DataError: As in `encode_texts`.
         ConfigError: As in `encode_texts`.
     """
     task = get_task(config.task)
-    if known is None:
+    if initial_vocabularies is None:
         tokenizers = learn_tokenizers(examples, config.data)
     else:
-        tokenizers = build_tokenizers(config.data, known.pieces)
+        tokenizers = build_tokenizers(config.data, initial_vocabularies.pieces)
     vocabularies = task.learn_vocabularies(examples, tokenizers, config)
     if has_characters(config):
         characters = learn_characters(examples, tokenizers.source)
         vocabularies = msgspec.structs.replace(vocabularies, characters=characters)
-    if known is not None:
-        vocabularies = extend_vocabularies(known, vocabularies, config)
+    if initial_vocabularies is not None:
+        vocabularies = extend_vocabularies(initial_vocabularies, vocabularies, config)
     return tokenizers, vocabularies
 
 

@@ -24,7 +24,7 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.loop import TrainingState
+from pellucid.training.training_state import TrainingState
 
 LoggedOnce = FileRead | DataAugmented | PairsMixedIn | NetworkInitialized
 """Events whose records a log has once, before the first update."""
@@ -46,7 +46,7 @@ def log_record(event: Event, fingerprint: str, state: TrainingState) -> dict[str
         case TrainingStarted():
             start = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "fingerprint": fingerprint}
             start["versions"] = format_versions(find_versions(state.config, of_training=True))
-            derived = {"epochs": event.epochs, "updates": event.updates, "batch_size": state.batch_size}
+            derived = {"epochs": event.max_epochs, "updates": event.max_updates, "batch_size": state.batch_size}
             gpu = torch.cuda.get_device_name() if state.config.device == "cuda" else ""
             environment = describe_environment(torch.get_num_threads(), gpu)
             workers = {} if state.workers is None else {"workers": state.workers.size}
@@ -60,7 +60,7 @@ def log_record(event: Event, fingerprint: str, state: TrainingState) -> dict[str
             # Before the first update, where a fine-tuning validates, there is no training loss.
             loss = {"training_loss": event.progress.training_loss} if event.progress.update else {}
             number = {"validation": event.progress.validations}
-            return {"event": "validated", **fields, **number, **event.metrics, **loss, "best": event.best}
+            return {"event": "validated", **fields, **number, **event.metrics, **loss, "best": event.is_best}
         case TrainingStopped():
             return None
 
@@ -86,35 +86,35 @@ def size_record(choice: SizeChosen) -> dict[str, Any]:
     return {"event": "size_chosen", **facts, **forecast, "reason": choice.reason}
 
 
-def log_record_before_training(read: LoggedOnce) -> dict[str, Any]:
+def log_record_before_training(event: LoggedOnce) -> dict[str, Any]:
     """Return the log record of an event before the first update, such as a data file with its bad lines.
 
     Args:
-        read: Event before the first update.
+        event: Event before the first update.
     """
-    if isinstance(read, NetworkInitialized):
-        counts = {name: len(getattr(read, name)) for name in ("new_source", "new_target", "new_features")}
-        if read.new_characters:
-            counts["new_characters"] = len(read.new_characters)
-        return {"event": "initialized", "run": str(read.run), "sha256": read.digest, **counts}
-    if isinstance(read, PairsMixedIn):
-        counts = {"examples": read.examples, "per_epoch": read.per_epoch, "new_examples": read.new_examples}
-        digest = {} if read.digest is None else {"sha256": read.digest.sha256}
-        return {"event": "mixed_in", "path": str(read.path), **counts, "bad_lines": len(read.bad_lines), **digest}
-    if isinstance(read, DataAugmented):
-        return {"event": "augmented", "kind": read.kind, "examples": read.examples, "made": read.num_synthetic}
+    if isinstance(event, NetworkInitialized):
+        counts = {name: len(getattr(event, name)) for name in ("new_source", "new_target", "new_features")}
+        if event.new_characters:
+            counts["new_characters"] = len(event.new_characters)
+        return {"event": "initialized", "run": str(event.run), "sha256": event.digest, **counts}
+    if isinstance(event, PairsMixedIn):
+        counts = {"examples": event.examples, "per_epoch": event.per_epoch, "new_examples": event.new_examples}
+        digest = {} if event.digest is None else {"sha256": event.digest.sha256}
+        return {"event": "mixed_in", "path": str(event.path), **counts, "bad_lines": len(event.bad_lines), **digest}
+    if isinstance(event, DataAugmented):
+        return {"event": "augmented", "kind": event.kind, "examples": event.examples, "made": event.num_synthetic}
     fields = {
-        "examples": read.examples,
-        "blank_lines": read.num_blank_lines,
-        "bad_lines": (described := _describe_bad_lines(read.bad_lines)),
+        "examples": event.examples,
+        "blank_lines": event.num_blank_lines,
+        "bad_lines": (described := _describe_bad_lines(event.bad_lines)),
     }
-    if len(described) < len(read.bad_lines):
-        fields["num_bad_lines"] = len(read.bad_lines)
-    digest = {} if read.digest is None else dict[str, Any](read.digest._asdict())
-    if read.target_digest is not None:
-        digest |= {f"target_{key}": value for key, value in read.target_digest._asdict().items()}
-    target = {"target": str(read.target)} if read.target else {}
-    return {"event": "read", "path": str(read.path), **target, **digest, **fields}
+    if len(described) < len(event.bad_lines):
+        fields["num_bad_lines"] = len(event.bad_lines)
+    digest = {} if event.digest is None else dict[str, Any](event.digest._asdict())
+    if event.target_digest is not None:
+        digest |= {f"target_{key}": value for key, value in event.target_digest._asdict().items()}
+    target = {"target": str(event.target)} if event.target else {}
+    return {"event": "read", "path": str(event.path), **target, **digest, **fields}
 
 
 def _describe_bad_lines(bad_lines: Sequence[BadLine]) -> list[str]:
@@ -129,15 +129,15 @@ def _describe_bad_lines(bad_lines: Sequence[BadLine]) -> list[str]:
     return described
 
 
-def changed_files(log: RunLog, reads: Sequence[FileRead]) -> list[str]:
+def changed_files(log: RunLog, file_events: Sequence[FileRead]) -> list[str]:
     """Return a clause for each data file whose content differs from that in the log of a run.
 
     Args:
         log: Log of the run.
-        reads: Events of the training and the validation file.
+        file_events: Events of the training and the validation file.
     """
     changed = []
-    for name, record, read in zip(("training", "validation"), log.all("read"), reads, strict=False):
+    for name, record, read in zip(("training", "validation"), log.all("read"), file_events, strict=False):
         digests = ((record.get("sha256"), read.digest), (record.get("target_sha256"), read.target_digest))
         if any(digest is not None and former not in (None, digest.sha256) for former, digest in digests):
             former = f"{quote(record['path'])} with {count_noun(record['examples'], 'example')} in the log of the run"

@@ -14,10 +14,10 @@ MAX_WEIGHTING_SOURCES = 1000
 taken."""
 MAX_CONFIDENCE_PAIRS = 2000
 """Maximum number of validation pairs to which the confidence is fitted; of more, evenly spaced ones are taken."""
-SOURCES_AT_ONCE = 100
-"""Number of sources that are decoded before the time is compared with the time limit."""
-FIRST_SOURCES = 20
-"""The same at first, if there is a time limit; then each time twice as many."""
+BLOCK_SIZE = 100
+"""Number of sources that are decoded at once, before the time is compared with the time limit."""
+FIRST_BLOCK_SIZE = 20
+"""Number of sources that are decoded at first, if there is a time limit; then each time twice as many."""
 Item = TypeVar("Item")
 Decoded = TypeVar("Decoded")
 
@@ -57,16 +57,16 @@ def decode_in_time(
 
     Args:
         examples: Examples, whose targets are ignored.
-        decode: Function that returns one result for each of at most `SOURCES_AT_ONCE` examples.
+        decode: Function that returns one result for each of at most `BLOCK_SIZE` examples.
         seconds: Time after which no more examples are decoded; may be infinite.
         minimum: Number of examples that are decoded whatever the time.
         num_first: Number of examples that are decoded at once at first; then each time twice as many, up to
-            `SOURCES_AT_ONCE`. The default is `FIRST_SOURCES`, or `SOURCES_AT_ONCE` if the seconds are infinite.
+            `BLOCK_SIZE`. The default is `FIRST_BLOCK_SIZE`, or `BLOCK_SIZE` if the seconds are infinite.
     """
     decoded, started_at = list[Decoded](), time.monotonic()
-    default = SOURCES_AT_ONCE if math.isinf(seconds) else FIRST_SOURCES
-    count = min(default if num_first is None else num_first, SOURCES_AT_ONCE)
+    default = BLOCK_SIZE if math.isinf(seconds) else FIRST_BLOCK_SIZE
+    count = min(default if num_first is None else num_first, BLOCK_SIZE)
     while len(decoded) < len(examples) and (len(decoded) < minimum or time.monotonic() - started_at <= seconds):
         decoded += decode(examples[len(decoded) : len(decoded) + count])
-        count = min(2 * count, SOURCES_AT_ONCE)
+        count = min(2 * count, BLOCK_SIZE)
     return decoded

@@ -48,8 +48,11 @@ CONNECTION_SETTINGS = {
 }
 """Settings of the client, which the URL may change: a server that is lost is noticed after about a minute."""
 SESSION_SETTINGS = (
-    *("timezone=UTC", "lock_timeout=120s"),
-    *("tcp_keepalives_idle=30", "tcp_keepalives_interval=10", "tcp_keepalives_count=3"),
+    "timezone=UTC",
+    "lock_timeout=120s",
+    "tcp_keepalives_idle=30",
+    "tcp_keepalives_interval=10",
+    "tcp_keepalives_count=3",
 )
 """Settings of the server for the session: it notices after about a minute that a machine is lost, and ends its lock."""
 

@@ -42,9 +42,8 @@ from pellucid.run_folder.lock import in_use, lock_run_folder, share_run_folder
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.run_files import CHECKPOINT, CORPUS, LOCK, MODEL, SNAPSHOTS
 from pellucid.training.data_file_check import DataFileCheck
-from pellucid.training.ensemble_training import TrainingJob, first_trainings, run_job, shutdown
+from pellucid.training.ensemble_training import TrainingJob, num_first_trainings, run_job, shutdown
 from pellucid.training.events import FileRead, RunEvent, UpdateCompleted, ValidationCompleted
-from pellucid.training.loop import derived_epochs
 from pellucid.training.snapshots import remove_run_temporaries
 from pellucid.training.training_data import (
     TrainingFiles,
@@ -53,6 +52,7 @@ from pellucid.training.training_data import (
     read_training_data,
     resolve_auto_settings,
 )
+from pellucid.training.training_length import derived_epochs
 from pellucid.tuning.journal import JOURNAL, STUDY_FILES, STUDY_ID
 from pellucid.tuning.processes import PROCESSES
 from pellucid.tuning.results import write_results
@@ -200,7 +200,7 @@ def resolve_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
         if path.exists() and not path.is_file() and prepared_folder(files) is None:
             raise DataError(f"{path} is no regular file: each trial has to read it again")
     data = resolve_auto_settings(files, config.data)
-    file_reads = read_training_data(files, msgspec.structs.replace(config, data=data), config.data).reads
+    file_reads = read_training_data(files, msgspec.structs.replace(config, data=data), config.data).file_events
     epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
     # Pruning compares the validations of trials, so there is one after each epoch.
     eval_interval = config.training.eval_interval or 1.0
@@ -267,7 +267,7 @@ def _run_search(search: "HyperparameterSearch") -> Iterator[TuneEvent | None]:
     unfinished = search.study.num_running - num_elsewhere
     space = describe_space(search.request.space)
     yield StudyOpened(space, len(search.study.ended_trials()), unfinished, search.num_retried, num_elsewhere)
-    with open_pool(run_job, first_trainings(search.request.max_parallel)) as search.pool:
+    with open_pool(run_job, num_first_trainings(search.request.max_parallel)) as search.pool:
         try:
             yield from search.events()
         except BaseException:

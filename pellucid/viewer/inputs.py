@@ -36,7 +36,7 @@ from pellucid.model.network import parameter_count
 from pellucid.run_folder.identity import has_validated_model
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import RunLog, load_run_log
-from pellucid.run_folder.predictor_loader import load_logged, load_unwarned
+from pellucid.run_folder.predictor_loader import load_with_log, load_without_warnings
 from pellucid.run_folder.run_files import CONFIG, VALIDATION, load_run_config, member_folders
 from pellucid.run_folder.run_parts import missing_model_error
 from pellucid.tasks.registry import get_task
@@ -244,7 +244,11 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
     running, log = _read_state(folder)  # before the model, so that the model is not older than the log
     if lacks_model and not log.has_stopped:  # a finished training without a model is an error
         return ViewedRun(name, folder, None, log, running)
-    predictor = load_logged(folder, device, log) if is_single else load_unwarned(folder, device, needs_network=True)
+    predictor = (
+        load_with_log(folder, device, log)
+        if is_single
+        else load_without_warnings(folder, device, needs_validated_model=True)
+    )
     if beam_size is not None:
         predictor = predictor.with_beam(beam_size)
     return ViewedRun(name, folder, predictor, log, running)

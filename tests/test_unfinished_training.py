@@ -12,15 +12,14 @@ from trained_runs import copy_run_folder, digits_run, shared_folder
 
 import pellucid
 from pellucid import api
-from pellucid.config.toml import build_config, to_toml
+from pellucid.config.toml import to_toml
 from pellucid.reporting.tables import timed_updates_note
-from pellucid.run_folder import completion
-from pellucid.run_folder.completion import FinalUpdates, find_unfinished, read_final_updates
+from pellucid.run_folder import unfinished_training
 from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import load_run_config
-from pellucid.training.loop import ValidationOutcome, stop_reason
+from pellucid.run_folder.unfinished_training import FinalUpdates, find_unfinished, read_final_updates
 
 
 @cache
@@ -55,11 +54,9 @@ def test_updates_are_counted_of_trainings_that_have_ended(tmp_path: Path, monkey
     """Regression test: trainings with a time limit counted as ended by it, although their epochs ended them."""
     copy = copy_run_folder(unfinished_run(), tmp_path / "ensemble" / "seed-1")
     progress = read_progress(copy / "training.safetensors")
-    config = build_config({"training": {"time_limit": "5m"}}, "test").training
-    timed = stop_reason(config, ValidationOutcome(None, 0, 1.0, True, False, True))
-    for outcome, by_time in (("", None), ("all its passes over the data are done", False), (timed, True)):
-        finished = msgspec.structs.replace(progress, finished=outcome)
-        monkeypatch.setattr(completion, "read_progress", lambda path, finished=finished: finished)
+    for cause, by_time in (("", None), ("epochs", False), ("time_limit", True)):
+        finished = msgspec.structs.replace(progress, stop_cause=cause)
+        monkeypatch.setattr(unfinished_training, "read_progress", lambda path, finished=finished: finished)
         assert read_final_updates(copy) == (None if by_time is None else FinalUpdates(progress.update, by_time))
     copy_run_folder(unfinished_run(), copy.parent / "seed-2")
     (copy.parent / "ensemble.json").write_text('{"members": ["seed-1", "seed-2"]}')

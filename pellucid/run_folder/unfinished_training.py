@@ -12,7 +12,7 @@ from pellucid.run_folder.identity import ModelIdentity, read_identity
 from pellucid.run_folder.lock import in_use
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.pair_ngram_file import has_provisional_weight
-from pellucid.run_folder.progress import TIME_LIMIT_REASON, Progress, read_progress
+from pellucid.run_folder.progress import Progress, read_progress
 from pellucid.run_folder.provisional_weight import provisional_weight
 from pellucid.run_folder.run_files import CHECKPOINT, PAIR_NGRAM, member_folders
 
@@ -128,8 +128,8 @@ def read_final_updates(folder: str | Path) -> FinalUpdates | None:
     with suppress(RunError):
         if len(folders) == 1 and file_exists(folders[0] / CHECKPOINT):
             progress = read_progress(folders[0] / CHECKPOINT)
-            if progress.finished:
-                return FinalUpdates(progress.update, progress.finished.startswith(TIME_LIMIT_REASON))
+            if progress.is_finished:
+                return FinalUpdates(progress.update, progress.stop_cause == "time_limit")
     return None
 
 
@@ -139,7 +139,7 @@ def _unfinished_training(run: Path) -> UnfinishedTraining | None:
     if unfinished is None:
         return None
     has_checkpoint, model, progress = unfinished
-    made_all_updates = bool(progress.finished) and model.validated
+    made_all_updates = progress.is_finished and model.validated
     with suppress(RunError):  # outputs need no log, and the training command reports a damaged one
         log = load_run_log(run)
         started = log.all("started")
@@ -164,7 +164,7 @@ def _unfinished_progress(run: Path) -> "_UnfinishedProgress | None":
         if not has_checkpoint and model.validated:
             return None
         progress = read_progress(run / CHECKPOINT) if has_checkpoint else Progress()
-        is_finished = bool(progress.finished) and model.validated and not model.lacks_weight
+        is_finished = progress.is_finished and model.validated and not model.lacks_weight
         return None if is_finished else _UnfinishedProgress(has_checkpoint, model, progress)
     return None
 
