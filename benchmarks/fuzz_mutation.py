@@ -192,7 +192,7 @@ def _mutate_value(value: Any, rng: random.Random) -> Any:  # noqa: ANN401 (any J
 def _mutate_string(value: str, rng: random.Random) -> str:
     """Return a changed string; JSON within a string is changed as JSON."""
     if value[:1] in ("{", "["):
-        return _mutate_json_text(value.encode("utf-8", "surrogatepass"), rng).decode("utf-8", "surrogatepass")
+        return _mutate_json_text(value.encode("utf-8", "surrogatepass"), rng).decode("utf-8", "replace")
     place = rng.randrange(len(value) + 1)
     return value[:place] + rng.choice(("", "a", "\t", "\n", "\0", "\u202e", "9", "\udfff", "-")) + value[place + 1 :]
 

@@ -110,6 +110,13 @@ def test_mutations_are_bounded_and_repeatable(content: bytes, structure: str, se
     assert mutated[0] == mutated[1] and 0 < len(mutated[0]) <= MAX_SIZE
 
 
+def test_json_within_a_string_is_mutated_to_a_string() -> None:
+    """Regression test: bytes that are no UTF-8 ended the campaign."""
+    content = json.dumps({"a": '["\u00e9\u20ac\ud800"'}).encode()
+    for seed in range(100):
+        assert mutate(b"\0" + content, "json", random.Random(seed), [b"\0other"])
+
+
 def test_a_failure_is_minimized() -> None:
     content = b"\7" + b"a" * 500 + b"bad" + b"c" * 300
     assert minimize(content, lambda candidate: b"bad" in candidate) == b"\7bad"
