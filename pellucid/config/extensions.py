@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pellucid.argument_checks import argument_error, convert_argument
 from pellucid.error_messages import join_choices, suggest_choice
-from pellucid.errors import ArgumentError, ConfigError, abbreviate_reason, quote
+from pellucid.errors import ArgumentError, ConfigError, MissingExtensionError, abbreviate_reason, quote
 
 ExtensionT = TypeVar("ExtensionT")
 OTHER_MODULES = frozenset({"pellucid", "torch", *sys.stdlib_module_names})
@@ -279,15 +279,15 @@ class ExtensionRegistry(Generic[ExtensionT]):
             name: Value of the setting.
 
         Raises:
-            ConfigError: There is no such extension, several packages declare it, or its entry point cannot be loaded or
-                does not provide it.
+            MissingExtensionError: There is no such extension.
+            ConfigError: Several packages declare it, or its entry point cannot be loaded or does not provide it.
         """
         if name not in self.registered:
             entries = self.declared.get(name, ())
             if not entries:
                 known = self.names()
                 expected = f"expected {join_choices(known)}{suggest_choice(name, known)}"
-                raise ConfigError(f"unknown {self.kind} {quote(name)}: {expected}")
+                raise MissingExtensionError(f"unknown {self.kind} {quote(name)}: {expected}")
             if len(entries) > 1:
                 packages = " and ".join(sorted(map(_describe_entry_point, entries)))
                 raise ConfigError(

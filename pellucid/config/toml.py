@@ -224,12 +224,13 @@ def check_training_extensions(config: Config) -> None:
         config: Configuration of a training.
 
     Raises:
-        ConfigError: One is unknown, the message suggests the nearest name; or a callback is named twice.
+        MissingExtensionError: One is unknown; the message suggests the nearest name.
+        ConfigError: A callback is named twice.
     """
     for key, registry, name in named_extensions(msgspec.to_builtins(config)):
         if registry.is_training_only and name not in registry:
             known = registry.names()
-            raise ConfigError(
+            raise MissingExtensionError(
                 f"{key}: expected {join_choices(known)}, or one that is installed (entry points "
                 f"{quote(registry.group)}) or registered, got {quote(name)}{suggest_choice(name, known)}"
             )
