@@ -69,16 +69,21 @@ class BaseTransducer(BasePredictor):
         """Check the types of the fields, and the sizes of the pair n-gram model."""
         super().__post_init__()
         member = convert_argument("pair_ngram", self.pair_ngram, PairNgramMember | None)
-        expected = len(self.vocabularies.source), len(self.vocabularies.target)
-        found = expected if member is None else member.model.numbering[:2]
-        if member is not None and member.network >= self.num_networks:
+        if member is not None:
+            self._check_pair_ngram(member)
+
+    def _check_pair_ngram(self, member: PairNgramMember) -> None:
+        """Raise `ArgumentError` for a pair n-gram model of other sizes than those of vocabularies and ensemble."""
+        if member.network >= self.num_networks:
             raise ArgumentError(f"pair_ngram.network: expected less than {self.num_networks}, got {member.network}")
+        num_source, num_target = len(self.vocabularies.source), len(self.vocabularies.target)
+        numbering = member.model.numbering
         # The pair n-gram model of an ensemble has the source ids of one network, which may be fewer.
-        is_subset = self.is_ensemble and found[0] < expected[0]
-        if found != expected and not (is_subset and found[1] == expected[1]):
+        is_subset = self.is_ensemble and numbering.source_size < num_source
+        if numbering.target_size != num_target or (numbering.source_size != num_source and not is_subset):
             raise ArgumentError(
-                f"pair_ngram: expected a model of {expected[0]} source and {expected[1]} target ids, the sizes of the "
-                f"vocabularies, got {found[0]} and {found[1]}: it belongs to another run"
+                f"pair_ngram: expected a model of {num_source} source and {num_target} target ids, the sizes of the "
+                f"vocabularies, got {numbering.source_size} and {numbering.target_size}: it belongs to another run"
             )
 
     def with_options(self: TransducerT, options: DecodingOptions) -> TransducerT:
@@ -370,16 +375,16 @@ class BaseTransducer(BasePredictor):
     def _align_by_pair_ngram(self, example: Example) -> Alignment | None:
         """Return the most probable alignment of a pair."""
         assert self.pair_ngram is not None
-        sides = [(self.tokenizers.source, self.vocabularies.source), (self.tokenizers.target, self.vocabularies.target)]
         model = self.pair_ngram.model
         network_ids = self._network_ids(self.pair_ngram.network)
-        symbols = [tuple(tokenizer.split(text)) for (tokenizer, _), text in zip(sides, example[:2], strict=True)]
-        source, target = (vocabulary.encode(side) for (_, vocabulary), side in zip(sides, symbols, strict=True))
-        ids = network_ids.map_source(source, model.numbering.source_size), network_ids.map_target(target)
-        found = model.align(*ids) if ids[0] else None
-        if found is None:
+        source = tuple(self.tokenizers.source.split(example.source))
+        target = tuple(self.tokenizers.target.split(example.target))
+        source_ids = network_ids.map_source(self.vocabularies.source.encode(source), model.numbering.source_size)
+        target_ids = network_ids.map_target(self.vocabularies.target.encode(target))
+        aligned = model.align(source_ids, target_ids) if source_ids else None
+        if aligned is None:
             return None
-        return Alignment(symbols[0], symbols[1], chunks_of_sizes(found.sizes), min(0.0, found.log_probability))
+        return Alignment(source, target, chunks_of_sizes(aligned.sizes), min(0.0, aligned.log_probability))
 
     def _refuse_lattice(self, operation: str) -> None:
         """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""

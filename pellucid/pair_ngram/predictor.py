@@ -189,7 +189,7 @@ def _rows_within(
     examples: EncodedExamples, rows: Int[np.ndarray, " n"], max_cells: int
 ) -> tuple[Int[np.ndarray, " m"], int]:
     """Return the rows of the examples with at most `max_cells`, and the number of their cells, at least one each."""
-    source, target = (column.offsets[rows + 1] - column.offsets[rows] for column in examples[:2])
+    source, target = (column.offsets[rows + 1] - column.offsets[rows] for column in (examples.source, examples.target))
     cells = np.maximum(source, 1) * np.maximum(target - 1, 1)  # without EOS
     fits = cells <= max_cells
     return rows[fits], int(cells[fits].sum())
