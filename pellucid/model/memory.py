@@ -197,7 +197,7 @@ class NetworkOutput(NamedTuple):
     """The decoder state after the last step; without a decoder, the final state of the encoder."""
     heads: Float[Tensor, "B T N S"] | None = None
     """The weights of each head; None for a single head."""
-    generated: Float[Tensor, "B T V"] | None = None
+    vocabulary_logits: Float[Tensor, "B T V"] | None = None
     """The logits before copies are mixed in; None without a pointer-generator."""
     hop_weights: Float[Tensor, "B R S"] | None = None
     """The weights of every attention hop of a classifier, of which `weights` are the last; None for other networks."""

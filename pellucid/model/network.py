@@ -90,7 +90,8 @@ class EncoderDecoder(Network):
         if not len(batch.source):
             return self._empty_output(batch)
         memory = self.encoder(batch.source, batch.source_lengths, batch.characters)
-        state, cache = self.decoder.init_state(memory), self.decoder.build_cache(memory)
+        state = self.decoder.init_state(memory)
+        cache = self.decoder.build_cache(memory)
         if sampled_symbols is not None:
             cache = cache._replace(sampled_outputs=SampledOutputs(batch.target, sampled_symbols))
         return self.decoder.unroll(shift_right(batch.target), state, cache)

@@ -1,4 +1,7 @@
-"""Pair n-gram models over symbols: fitted to examples, they map sources to outputs."""
+"""Pair n-gram models over symbols: fitted to examples, they map sources to outputs.
+
+N sources.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -103,7 +106,9 @@ def fit_encoded_examples(
 
     if context_size:
         examples = examples._replace(source=_without_contexts(examples.source, context_size, len(vocabularies.source)))
-    rows, source, target = _choose_rows(examples, max_cells), examples.source, examples.target
+    rows = _choose_rows(examples, max_cells)
+    source = examples.source
+    target = examples.target
     if len(rows) < source.num_sequences:
         source, target = source.take(rows), target.take(rows)
     target = _without_ends(target)
@@ -127,7 +132,8 @@ def count_plain_examples(examples: EncodedExamples, vocabularies: Vocabularies, 
         vocabularies: Vocabularies of the run.
         context_size: As for `fit_encoded_examples`; 0, the default, without contexts.
     """
-    sources, total = examples.source, 0
+    sources = examples.source
+    total = 0
     for start in range(0, sources.num_sequences, COUNTED_EXAMPLES):  # prepared data exceeds the memory
         offsets = sources.offsets[start : start + COUNTED_EXAMPLES + 1]
         block = Ragged(sources.values[offsets[0] : offsets[-1]], offsets - offsets[0])
