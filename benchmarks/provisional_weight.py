@@ -23,7 +23,7 @@ import numpy as np
 
 import pellucid
 from pellucid.data.examples import Example
-from pellucid.decoding.pair_ngram_member import CandidateScores
+from pellucid.decoding.pair_ngram_interpolation import CandidateScores
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.run_folder.log import load_run_log

@@ -25,7 +25,7 @@ from pellucid.data.examples import (
 )
 from pellucid.data.headers import MAX_LINES, header_note
 from pellucid.data.readers import BadLine, has_known_suffix
-from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
+from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import Trace
@@ -329,7 +329,7 @@ def add_provenance(
     def describe(run: RunEvaluation) -> EvaluationProvenance:
         """Return the record of the inputs of one evaluation."""
         has_search = get_task_settings(run.config.task).autoregressive and sampling is None
-        ranks_with_both = ranks_with_pair_ngram(run.config.search) and uses_pair_ngram(run.config)
+        ranks_with_both = allows_pair_ngram_ranking(run.config.search) and uses_pair_ngram(run.config)
         search = {**msgspec.to_builtins(run.config.search), "pair_ngram": ranks_with_both, "nbest": nbest}
         return EvaluationProvenance(run.name, files, search if has_search else None, settings, path, multi_reference)
 

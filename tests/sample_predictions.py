@@ -19,7 +19,7 @@ def make_prediction_trace(
     return Trace(
         text=source,
         source=tuple(source),
-        features=0,
+        num_features=0,
         unknown=(),
         target=tuple(predictions),
         output="".join(predictions),

@@ -26,7 +26,7 @@ def make_trace(
     return Trace(
         text="".join(source[features:]),
         source=tuple(source),
-        features=features,
+        num_features=features,
         unknown=unknown,
         target=tuple(target),
         output="".join(symbol for symbol in target if symbol != END),

@@ -191,7 +191,7 @@ def test_features_end_to_end(tmp_path: Path) -> None:
     assert uppercase.output.isupper() and lowercase.output.islower()
     assert (
         uppercase.source == ("UP", "NOUN", "c", "a", "b")
-        and uppercase.features == 2
+        and uppercase.num_features == 2
         and uppercase.attention.shape[1] == 5
     )
     assert unknown.unknown == (1,)
@@ -212,8 +212,12 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
     sources, tags = ["cab?", "cab?", "cab?", "a"], ["UP;NOUN", "LOW;NOUN", "UP;VERB", ""]
     uppercase, lowercase, unknown, without = transducer.predict(sources, features=tags)
     assert uppercase.output.isupper() and lowercase.output.islower()
-    assert (uppercase.source, uppercase.features, uppercase.added) == (("c", "a", "b", "?"), 0, ("UP", "NOUN"))
-    assert uppercase.unknown == unknown.unknown == (3,) and without.added == ()
+    assert (uppercase.source, uppercase.num_features, uppercase.summed_features) == (
+        ("c", "a", "b", "?"),
+        0,
+        ("UP", "NOUN"),
+    )
+    assert uppercase.unknown == unknown.unknown == (3,) and without.summed_features == ()
     assert json.loads(uppercase.to_json())["added"] == ["UP", "NOUN"] and "added" not in json.loads(without.to_json())
     np.testing.assert_allclose(uppercase.attention.sum(axis=1), 1, atol=1e-5)
     with_coverage = transducer.with_search(

@@ -21,7 +21,7 @@ def make_trace(source: str, target: tuple[str, ...], features: int = 0, finished
     return Trace(
         text=source,
         source=(*["tag"] * features, *source),
-        features=features,
+        num_features=features,
         unknown=(),
         target=target,
         output="".join(target[:-1] if finished else target),

@@ -54,9 +54,9 @@ class AttentionCase(NamedTuple):
     query: Tensor
     attention_state: Tensor
 
-    def attend_once(self, override: Tensor | None = None) -> AttentionOutput:
+    def attend_once(self, forced_weights: Tensor | None = None) -> AttentionOutput:
         attention_output: AttentionOutput = self.attention(
-            self.query, self.attention.build_cache(self.memory), self.attention_state, override
+            self.query, self.attention.build_cache(self.memory), self.attention_state, forced_weights
         )
         return attention_output
 
@@ -200,11 +200,11 @@ def test_permuting_the_memory_permutes_the_weights_only(case: AttentionCase, ran
 def test_one_hot_override_returns_the_state_of_its_position(case: AttentionCase, seed: int) -> None:
     B, S, _ = case.memory.states.shape
     positions = torch.randint(S, (B,), generator=torch.Generator().manual_seed(seed))
-    override = torch.zeros(B, S, dtype=torch.float64)
-    override[torch.arange(B), positions] = 1
-    context, weights, attention_state, _ = case.attend_once(override)
+    forced_weights = torch.zeros(B, S, dtype=torch.float64)
+    forced_weights[torch.arange(B), positions] = 1
+    context, weights, attention_state, _ = case.attend_once(forced_weights)
     assert torch.equal(context, case.memory.states[torch.arange(B), positions])
-    assert torch.equal(weights, override)
+    assert torch.equal(weights, forced_weights)
     assert attention_state is (weights if isinstance(case.attention, LocationSensitiveAttention) else None)
 
 
@@ -278,14 +278,16 @@ def test_additive_keys_contain_the_bias_once() -> None:
 
 def test_location_attention_uses_the_previous_weights() -> None:
     case = make_case("location", [4, 2], 3, 1)
-    attention, initial_weights = case.attention, case.attention.initial_weights(case.memory)
+    attention, initial_attention_state = case.attention, case.attention.initial_attention_state(case.memory)
     assert (
-        isinstance(attention, LocationSensitiveAttention) and initial_weights is not None and not initial_weights.any()
+        isinstance(attention, LocationSensitiveAttention)
+        and initial_attention_state is not None
+        and not initial_attention_state.any()
     )
     additive = AdditiveAttention(2, 3, 3).double()
     additive.load_state_dict({name: attention.state_dict()[name] for name in additive.state_dict()})
     first, without_location = (
-        case._replace(attention_state=initial_weights).attend_once(),
+        case._replace(attention_state=initial_attention_state).attend_once(),
         case._replace(attention=additive).attend_once(),
     )
     assert_tensors_close(first.weights, without_location.weights)
@@ -299,7 +301,7 @@ def test_location_attention_uses_the_previous_weights() -> None:
 def test_only_stateful_attention_has_a_state(score: str) -> None:
     case = make_case(score, [3, 1], 2, 1)
     assert (
-        (case.attention.initial_weights(case.memory) is None)
+        (case.attention.initial_attention_state(case.memory) is None)
         == (case.attend_once().attention_state is None)
         == (score != "location")
     )

@@ -49,14 +49,14 @@ class BilinearAttention(ScoredAttention):
 class LocalAttention(BilinearAttention):
     """α = softmax(e − (s − p)²), p the mean position of the previous weights; a state of the shape (R, S)."""
 
-    def initial_weights(self, memory: Memory) -> Tensor | None:
+    def initial_attention_state(self, memory: Memory) -> Tensor | None:
         """Return weight 1 at the first position."""
         weights = memory.states.new_zeros(memory.states.shape[:2])
         weights[:, 0] = 1
         return weights
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         """Return contexts and weights."""
         memory = cache.memory
@@ -64,7 +64,7 @@ class LocalAttention(BilinearAttention):
         positions = torch.arange(scores.shape[1])
         assert attention_state is not None
         scores = scores - (positions - (attention_state * positions).sum(-1, keepdim=True)) ** 2
-        output = attend(scores, memory, override)
+        output = attend(scores, memory, forced_weights)
         return output._replace(attention_state=output.weights)
 
 
@@ -76,13 +76,13 @@ class WeightAttention(BilinearAttention):
     edit: ClassVar[Callable[[AttentionOutput], object]] = lambda output: output
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         """Return contexts and weights."""
         memory = cache.memory
         scores = self.scores(group_by_source(query, memory), cache.keys)
         scores = scores.masked_fill(~memory.attention_mask()[:, None], -torch.inf).flatten(0, 1)
-        weights = type(self).weights(scores) if override is None else override
+        weights = type(self).weights(scores) if forced_weights is None else forced_weights
         return cast(AttentionOutput, type(self).edit(attend(scores, memory, weights)))
 
 
@@ -161,7 +161,7 @@ class IgnoresOverride(LocalAttention):
     """Forced weights are not read."""
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         """Return contexts and weights."""
         return super().forward(query, cache, attention_state)
@@ -171,24 +171,24 @@ class ForcedWeightsOnly(LocalAttention):
     """Forced weights are those of the output, but not of the context."""
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         """Return contexts and weights."""
         output = super().forward(query, cache, attention_state)
-        return output if override is None else output._replace(weights=override)
+        return output if forced_weights is None else output._replace(weights=forced_weights)
 
 
 class NoInitialWeights(LocalAttention):
     """A state whose first value is missing."""
 
-    initial_weights = Attention.initial_weights
+    initial_attention_state = Attention.initial_attention_state
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         """Return contexts and weights."""
         state = query.new_zeros(len(query), cache.keys.shape[1]) if attention_state is None else attention_state
-        return super().forward(query, cache, state, override)
+        return super().forward(query, cache, state, forced_weights)
 
 
 class KeepsWeights(BilinearAttention):
@@ -202,11 +202,11 @@ class KeepsWeights(BilinearAttention):
         return super().keys(memory)
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         """Return contexts and weights."""
-        output = super().forward(query, cache, attention_state, override)
-        if override is None and self.previous is not None:
+        output = super().forward(query, cache, attention_state, forced_weights)
+        if forced_weights is None and self.previous is not None:
             weights = (output.weights + self.previous) / 2
             states = cache.memory.states.repeat_interleave(len(weights) // len(cache.memory.states), dim=0)
             output = output._replace(weights=weights, context=torch.einsum("rs,rsd->rd", weights, states))
@@ -232,7 +232,7 @@ class NormOfStates(BilinearAttention):
 class NoInitialState(LocalAttention):
     """A class whose forward reads a state, without one at the first step."""
 
-    initial_weights = Attention.initial_weights
+    initial_attention_state = Attention.initial_attention_state
 
 
 class PlainTensor(BilinearAttention):
@@ -370,7 +370,7 @@ REFUSED: dict[str, tuple[type[Attention], str]] = {
     "negative": (change_weights(lambda e: e.softmax(-1) * 2 - e.softmax(-1) ** 0), "got a weight of -"),
     "padding": (change_weights(lambda e: (e.softmax(-1) + 0.01) / 2), "positions of padding have weight"),
     "mask": (IgnoresMask, r"a masked position has the weight 0\.\d+: expected 0 where memory\.attention_mask"),
-    "override": (IgnoresOverride, "the weights of forced attention are not those of `override`"),
+    "forced_weights": (IgnoresOverride, "the weights of forced attention are not those of `forced_weights`"),
     "forced context": (ForcedWeightsOnly, "forced attention does not change the context"),
     "counter": (change_scores(count_calls), "a second call with equal inputs has another result"),
     "state": (change_scores(add_previous), "a second call with equal inputs has another result"),
@@ -386,7 +386,7 @@ REFUSED: dict[str, tuple[type[Attention], str]] = {
     ),
     "no state": (
         NoInitialState,
-        r"AssertionError.* \(.*\.py, line \d+\); attention_state is None because initial_weights returns None: define",
+        r"AssertionError.* \(.*\.py, line \d+\); attention_state is None because initial_attention_state returns None",
     ),
     "plain tensor": (PlainTensor, r"PlainTensor\.gains\['first'\] is a tensor .* that is no nn\.Parameter"),
     "list of modules": (PlainList, r"PlainList\.layers\[1\] is a Linear .* nn\.ModuleList"),
@@ -413,9 +413,9 @@ REFUSED: dict[str, tuple[type[Attention], str]] = {
     "no tuple": (change_output(lambda output: output.context), "expected an AttentionOutput, .* got Tensor"),
     "unused state": (
         change_output(lambda output: output._replace(attention_state=output.weights)),
-        "either initial_weights returns a tensor and every step an attention_state, or both are None",
+        "either initial_attention_state returns a tensor and every step an attention_state, or both are None",
     ),
-    "no initial state": (NoInitialWeights, "either initial_weights returns a tensor"),
+    "no initial state": (NoInitialWeights, "either initial_attention_state returns a tensor"),
     "super": (WithoutSuper, r"WithoutSuper cannot be built: .*; does its __init__ call super\(\).__init__\(\) first"),
     "detached": (change_scores(lambda self, e: e.detach()), "no parameter has a gradient"),
     "gradient": (NormOfStates, "the gradient of the states of the encoder is not finite"),
@@ -452,10 +452,14 @@ def test_a_state_of_another_shape_than_the_first_is_refused() -> None:
         """The state of the second step has one column."""
 
         def forward(
-            self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+            self,
+            query: Tensor,
+            cache: DecoderCache,
+            attention_state: Tensor | None,
+            forced_weights: Tensor | None = None,
         ) -> AttentionOutput:
             """Return contexts and weights."""
-            output = super().forward(query, cache, attention_state, override)
+            output = super().forward(query, cache, attention_state, forced_weights)
             return output._replace(attention_state=output.weights[:, :1])
 
     with pytest.raises(ConfigError, match=r"attention_state: expected the shape \(R, 5\) = \(4, 5\), got \(4, 1\)"):
@@ -484,12 +488,12 @@ class Mixture(WeightAttention):
         del self.projection
         self.parameters_projection = nn.Linear(query_size, 6)
 
-    def initial_weights(self, memory: Memory) -> Tensor:
+    def initial_attention_state(self, memory: Memory) -> Tensor:
         """Return position 0."""
         return memory.states.new_zeros(len(memory.states), 2)
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         """Return contexts and weights."""
         height, width, step = self.parameters_projection(query).exp().chunk(3, dim=-1)
@@ -498,7 +502,7 @@ class Mixture(WeightAttention):
         window = height[..., None] * torch.exp(-width[..., None] * (centers[..., None] - positions) ** 2)
         weights = group_by_source(window.sum(1), cache.memory) * cache.memory.attention_mask()[:, None]
         weights = weights.flatten(0, 1)
-        weights = weights / (weights.sum(-1, keepdim=True) + 1) if override is None else override
+        weights = weights / (weights.sum(-1, keepdim=True) + 1) if forced_weights is None else forced_weights
         return attend(weights, cache.memory, weights)._replace(attention_state=centers)
 
 

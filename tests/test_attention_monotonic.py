@@ -63,7 +63,7 @@ def test_decoding_attends_to_one_position_and_never_moves_back() -> None:
     attention = MonotonicAttention(4, 6, 8).eval()
     torch.nn.init.constant_(attention.offset, 0.0)
     cache = make_cache(attention, torch.randn(5, 12, 6), [12, 9, 7, 3, 1])
-    previous_weights, last_position = attention.initial_weights(cache.memory), torch.zeros(5, dtype=torch.int64)
+    previous_weights, last_position = attention.initial_attention_state(cache.memory), torch.zeros(5, dtype=torch.int64)
     for _ in range(6):
         attention_output = attention(torch.randn(5, 4), cache, previous_weights)
         assert attention_output.attention_state is not None
@@ -80,6 +80,6 @@ def test_next_scan_begins_at_the_overridden_position() -> None:
     attention = MonotonicAttention(4, 6, 8).eval()
     torch.nn.init.constant_(attention.offset, 100.0)
     cache = make_cache(attention, torch.randn(1, 5, 6), [5])
-    overridden = attention(torch.randn(1, 4), cache, attention.initial_weights(cache.memory), torch.eye(5)[3:4])
+    overridden = attention(torch.randn(1, 4), cache, attention.initial_attention_state(cache.memory), torch.eye(5)[3:4])
     after = attention(torch.randn(1, 4), cache, overridden.attention_state)
     assert torch.equal(overridden.context, cache.memory.states[:, 3]) and int(after.weights.argmax()) == 3

@@ -97,10 +97,10 @@ def test_several_queries_of_a_source_equal_repeated_sources(lengths: list[int], 
 
 def test_override_applies_to_every_head() -> None:
     attention, memory, query = make_attention(2, [3, 2], 1)
-    override = torch.eye(3, dtype=torch.float64)[[1, 0]]
-    attention_output: AttentionOutput = attention(query, attention.build_cache(memory), None, override)
-    assert attention_output.heads is not None and torch.equal(attention_output.weights, override)
-    assert torch.equal(attention_output.heads, override[:, None].expand(2, 2, 3))
+    forced_weights = torch.eye(3, dtype=torch.float64)[[1, 0]]
+    attention_output: AttentionOutput = attention(query, attention.build_cache(memory), None, forced_weights)
+    assert attention_output.heads is not None and torch.equal(attention_output.weights, forced_weights)
+    assert torch.equal(attention_output.heads, forced_weights[:, None].expand(2, 2, 3))
     contexts = memory.states[[0, 1], [1, 0]].repeat(1, 2)
     assert_tensors_close(attention_output.context, contexts @ attention.context_projection.weight.T)
 

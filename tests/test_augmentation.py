@@ -88,7 +88,7 @@ def test_synthetic_pairs_extend_the_vocabularies_by_the_copy_tag(tmp_path: Path)
     events = train_to_end(write_digit_files(tmp_path), tmp_path / "run", augmentation_config("copy", 1.0))
     result = load_vocabularies(tmp_path / "run" / "vocabulary.json", DataConfig())
     assert set("0123456789") <= set(result.source.symbols) and "".join(result.features.symbols) == COPY_TAG
-    assert load(tmp_path / "run").predict(["one"])[0].features == 0
+    assert load(tmp_path / "run").predict(["one"])[0].num_features == 0
     (built,) = [event for event in events if isinstance(event, ModelBuilt)]
     unaugmented_events = train_to_end(write_digit_files(tmp_path), tmp_path / "none", augmentation_config("none", 1.0))
     assert built.parameters > next(event for event in unaugmented_events if isinstance(event, ModelBuilt)).parameters

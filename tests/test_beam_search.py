@@ -206,7 +206,7 @@ def test_memory_is_not_copied_per_hypothesis(monkeypatch: pytest.MonkeyPatch) ->
     step = network.decoder.step
 
     def record_sizes(
-        symbols: Tensor, state: DecoderState, cache: DecoderCache, override: None = None
+        symbols: Tensor, state: DecoderState, cache: DecoderCache, forced_weights: None = None
     ) -> DecoderStepOutput:
         sizes.append((len(symbols), len(cache.keys)))
         return step(symbols, state, cache)

@@ -78,7 +78,11 @@ def test_all_options_train_together_and_unseen_symbols_are_copied(uninterrupted_
     for search in (model, model.with_beam(3)):
         uppercase, lowercase, without_tag = search.predict(sources, features=tags)
         assert uppercase.output[-1] == "𝒳" and lowercase.output[-1] == "\u5fff" and "𝒳" in without_tag.output
-        assert (uppercase.source, uppercase.features, uppercase.added) == (("a", "b", "c", "𝒳"), 0, ("UP", "NOUN"))
+        assert (uppercase.source, uppercase.num_features, uppercase.summed_features) == (
+            ("a", "b", "c", "𝒳"),
+            0,
+            ("UP", "NOUN"),
+        )
         assert uppercase.output[:3].isupper() and lowercase.output[:3].islower()
         assert uppercase.attention.shape == (len(uppercase.target), 4)
         np.testing.assert_allclose(uppercase.attention.sum(axis=1), 1, atol=1e-5)
@@ -88,7 +92,7 @@ def test_all_options_train_together_and_unseen_symbols_are_copied(uninterrupted_
     prefixed = model.predict(["abc𝒳"], ["UP;NOUN"], prefixes=["𝒳"])[0]
     assert prefixed.target[0] == "𝒳" and prefixed.forced == (0,)
     (samples,) = model.sample(["abc𝒳"], SamplingConfig(samples=3), ["LOW;NOUN"])
-    assert all(trace.added == ("LOW", "NOUN") for trace in samples)
+    assert all(trace.summed_features == ("LOW", "NOUN") for trace in samples)
 
 
 @pytest.mark.slow

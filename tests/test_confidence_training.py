@@ -96,7 +96,10 @@ def test_other_outputs_have_no_confidence(finished: Path) -> None:
     ):
         assert all(trace.confidence is None for trace in without)
     assert predictor.no_confidence_reason() == ""
-    assert predictor.no_confidence_reason(own_prefixes=True) == "the confidence does not hold for outputs with a prefix"
+    assert (
+        predictor.no_confidence_reason(has_example_prefixes=True)
+        == "the confidence does not hold for outputs with a prefix"
+    )
     assert load([finished]).no_confidence_reason() == (
         "no confidence is fitted to the outputs of these runs together; train --ensemble fits one"
     )

@@ -227,7 +227,7 @@ class WeightlessAttention(Attention):
         return memory.states[:, :, :0]
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         """Return the last state of each source."""
         states, lengths = cache.memory.states, cache.memory.lengths

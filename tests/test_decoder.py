@@ -157,11 +157,13 @@ def test_step_of_selected_rows_equals_selected_rows_of_the_step(
     same_states(selected_step.state, full_step.state.index_select(rows))
 
 
-def run_first_step(network: EncoderDecoder, override: Tensor | None = None) -> tuple[DecoderStepOutput, Memory]:
+def run_first_step(network: EncoderDecoder, forced_weights: Tensor | None = None) -> tuple[DecoderStepOutput, Memory]:
     source = make_padded_ids([4, 2], 3)
     memory: Memory = network.encoder(source, torch.tensor([4, 2]))
     decoder = network.decoder
-    return decoder.step(torch.tensor([1, 1]), decoder.init_state(memory), decoder.build_cache(memory), override), memory
+    return decoder.step(
+        torch.tensor([1, 1]), decoder.init_state(memory), decoder.build_cache(memory), forced_weights
+    ), memory
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -182,13 +184,13 @@ def test_override_sets_the_weights_of_a_step(layers: int) -> None:
 def test_location_attention_uses_forced_weights_at_the_next_step(dtype: torch.dtype) -> None:
     """float32 uses a kernel and float64 uses PyTorch."""
     network = make_network(make_config({"attention": {"type": "location"}}), 1, dtype)
-    override = torch.eye(4, dtype=dtype)[[3, 0]]
-    (free, memory), (forced, _) = run_first_step(network), run_first_step(network, override)
-    assert forced.state.attention_state is not None and torch.equal(forced.state.attention_state, override)
+    forced_weights = torch.eye(4, dtype=dtype)[[3, 0]]
+    (free, memory), (forced, _) = run_first_step(network), run_first_step(network, forced_weights)
+    assert forced.state.attention_state is not None and torch.equal(forced.state.attention_state, forced_weights)
     decoder, cache = network.decoder, network.decoder.build_cache(memory)
     states = [
         forced.state,
-        forced.state._replace(attention_state=override.clone()),
+        forced.state._replace(attention_state=forced_weights.clone()),
         forced.state._replace(attention_state=free.state.attention_state),
     ]
     after, copied, unforced = (decoder.step(torch.tensor([4, 5]), state, cache).attention.weights for state in states)

@@ -93,12 +93,12 @@ def test_each_step_equals_its_definition(settings: dict[str, Any], score: str, b
         state = step.state
 
 
-def first_two_logits(override: Tensor | None, input_feeding: bool) -> tuple[Tensor, Tensor]:
+def first_two_logits(forced_weights: Tensor | None, input_feeding: bool) -> tuple[Tensor, Tensor]:
     """Return the logits of the forced step and of the next one."""
     network = make_network(make_config({"decoder": {"order": "step-then-attend", "input_feeding": input_feeding}}), 1)
     memory = network.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
     state, cache = network.decoder.init_state(memory), network.decoder.build_cache(memory)
-    first_step = network.decoder.step(torch.tensor([1]), state, cache, override)
+    first_step = network.decoder.step(torch.tensor([1]), state, cache, forced_weights)
     return first_step.logits, network.decoder.step(torch.tensor([4]), first_step.state, cache).logits
 
 

@@ -19,7 +19,7 @@ from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference, encode_and_initialize
 from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.decoding.options import DecodingOptions
-from pellucid.decoding.pair_ngram_member import PairNgramMember
+from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.topk import suppressed_symbols, symbol_log_probabilities
 from pellucid.decoding.trace import Trace
@@ -175,14 +175,14 @@ def test_first_member_with_a_pair_ngram_model_may_have_fewer_source_symbols() ->
     pairs = [Example("ab", "vw"), Example("ca", "xv")] * 3
     fitted = fit_pair_ngram_predictor(pairs, one.tokenizers, one.vocabularies)
     assert fitted is not None
-    ranked = replace(one, pair_ngram=PairNgramMember(fitted.model, 0.5, 0))
+    ranked = replace(one, pair_ngram=InterpolatedPairNgram(fitted.model, 0.5, 0))
     combined = combine_transducers([ranked, two], ["one", "two"])
     assert combined.pair_ngram is not None and combined.pair_ngram.model == fitted.model
     assert [trace.source for trace in combined.predict(["abd", "ca"])] == [("a", "b", "d"), ("c", "a")]
     other = fit_pair_ngram_predictor(pairs, one.tokenizers, make_vocabularies("abcdefgh"))
     assert other is not None
     with pytest.raises(ArgumentError, match=r"^pair_ngram: expected a model of 8 source"):
-        replace(combined, pair_ngram=PairNgramMember(other.model, 0.5, 0))
+        replace(combined, pair_ngram=InterpolatedPairNgram(other.model, 0.5, 0))
 
 
 @pytest.mark.parametrize("nested", [False, True])

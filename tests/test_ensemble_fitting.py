@@ -22,7 +22,7 @@ from trained_runs import (
 from pellucid.config.settings import Config
 from pellucid.data.examples import read_examples
 from pellucid.data.validation_split import format_validation_file
-from pellucid.decoding.pair_ngram_member import WEIGHTS
+from pellucid.decoding.pair_ngram_interpolation import WEIGHTS
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import RunError
 from pellucid.files import digest_file, write_json

@@ -167,7 +167,7 @@ def test_scores_are_those_of_the_modules(attention_type: str) -> None:
     randomize_parameters(attention, 1)
     states = torch.randn(1, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     query, memory = states[:, 0] + 1, Memory(states, torch.tensor([5]), DecoderState(states[:, :1]))
-    output = attention(query, attention.build_cache(memory), attention.initial_weights(memory))
+    output = attention(query, attention.build_cache(memory), attention.initial_attention_state(memory))
     equations = attention_equations(config, "q", 3, 3).equations
     (latex,) = (equation for equation in equations if equation.startswith("e_{ts}"))
     scores = torch.stack([SCORES[latex](attention, query[0], state) for state in states[0]])

@@ -102,8 +102,8 @@ def compute_expected_loss(network: EncoderDecoder, unrolled: NetworkOutput, batc
     loss = get_task("transduce").loss(network, unrolled, batch, 0.1)
     if network.decoder.copying is None:
         return loss
-    assert unrolled.generated is not None
-    return (loss + cross_entropy(unrolled.generated, batch.target, 0.1)) / 2
+    assert unrolled.vocabulary_logits is not None
+    return (loss + cross_entropy(unrolled.vocabulary_logits, batch.target, 0.1)) / 2
 
 
 @pytest.mark.parametrize("context", [nullcontext, disable_kernels])
@@ -122,8 +122,8 @@ def test_the_generator_loss_includes_copied_symbols(
         network.decoder.copying.gate.bias.fill_(-50)
     with context():
         unrolled = network(BATCH)
-        assert unrolled.generated is not None and generator.eval()(BATCH).generated is None
-        torch.testing.assert_close(unrolled.generated, generator(BATCH).logits, rtol=1e-4, atol=1e-5)
+        assert unrolled.vocabulary_logits is not None and generator.eval()(BATCH).vocabulary_logits is None
+        torch.testing.assert_close(unrolled.vocabulary_logits, generator(BATCH).logits, rtol=1e-4, atol=1e-5)
         head = [name for name, _ in network.named_parameters()].index("decoder.head.projection.weight")
         gradient = GradientComputer(network, config).compute(BATCH).gradients[head]
     assert gradient is not None and gradient.abs().max() > 1e-3

@@ -172,7 +172,7 @@ class ScriptedDecoder:
         return DecoderState(memory.lengths[:, None, None].float())
 
     def step(
-        self, symbols: Tensor, state: DecoderState, cache: DecoderCache, override: None = None
+        self, symbols: Tensor, state: DecoderState, cache: DecoderCache, forced_weights: None = None
     ) -> DecoderStepOutput:
         remaining = state.hidden[:, 0, 0].tolist()
         inputs = {symbol for symbol, count in zip(symbols.tolist(), remaining, strict=True) if count > 0}

@@ -259,8 +259,8 @@ INVALID_TRACES = [
     (replace(TRACE, text="abcabc"), "again, of 6 source symbols, not 3"),
     (replace(TRACE, attention=TRACE.attention[:, :1]), ".attention: expected "),
     (replace(TRACE, target=("v", "?", *TRACE.target[2:])), "of symbols that this model writes, not '?'"),
-    (replace(TRACE, features=1), "again, without features"),
-    (replace(TRACE, added=("V",)), "again, without features"),
+    (replace(TRACE, num_features=1), "again, without features"),
+    (replace(TRACE, summed_features=("V",)), "again, without features"),
 ]
 
 
@@ -281,7 +281,7 @@ def test_a_trace_that_does_not_fit_the_model_is_refused(
         ("text", None),
         ("source", None),
         ("target", None),
-        ("features", "x"),
+        ("num_features", "x"),
         ("attention", [[1.0], [0.5, 0.5]]),
         ("finished", np.zeros(2)),
         ("log_probabilities", np.full(len(TRACE.target), np.nan)),

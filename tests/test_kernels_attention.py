@@ -20,7 +20,7 @@ from test_kernels_unroll import build_memory, build_small_decoder
 
 from pellucid.config.settings import Cell
 from pellucid.kernels import runtime
-from pellucid.kernels.attention import Scorer, attention_weights, location_buffers, scorer_of
+from pellucid.kernels.attention import AttentionScorer, attention_scorer, attention_weights, location_buffers
 from pellucid.kernels.tensor_functions import project_keys
 from pellucid.kernels.types import LOCATION_SENSITIVE, LSTM, DecoderParameters
 
@@ -58,11 +58,11 @@ def compute_keys_and_gradients(
     return actual, compute_gradients(lambda: [linear(memory.transpose(0, 1), weight, bias)], inputs, seed)
 
 
-def build_location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> Scorer:
+def build_location_scorer(energy: np.ndarray, projection: np.ndarray, filters: np.ndarray) -> AttentionScorer:
     """Return a location-sensitive scorer with these parameters in single precision."""
     parameters: Any = [array.astype(np.float32) for array in (energy, projection, filters)]
     empty: Any = [np.empty((0, 0), np.float32)] * 5
-    return scorer_of(DecoderParameters(LSTM, LOCATION_SENSITIVE, *empty, *parameters))
+    return attention_scorer(DecoderParameters(LSTM, LOCATION_SENSITIVE, *empty, *parameters))
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(0, 60), SEEDS)

@@ -113,14 +113,14 @@ def test_forced_weights_apply_to_selected_rows() -> None:
     torch.manual_seed(0)
     decoder = build_small_decoder("additive", "gru", 3, 4).eval()
     compiled, uncompiled = prepare_caches(decoder, build_memory(torch.randn(4, 5, 4), torch.tensor([5, 3, 4, 2])))
-    rows, override = torch.tensor([3, 1]), torch.zeros(2, 5)
-    override[:, 1] = 1
+    rows, forced_weights = torch.tensor([3, 1]), torch.zeros(2, 5)
+    forced_weights[:, 1] = 1
     arguments = (torch.tensor([4, 5]), draw_state(decoder, 2, 5))
-    actual = collect_results(decoder.step(*arguments, compiled.index_select(rows), override))
+    actual = collect_results(decoder.step(*arguments, compiled.index_select(rows), forced_weights))
     assert_named_tensors_close(
-        actual, collect_results(decoder.step(*arguments, uncompiled.index_select(rows), override))
+        actual, collect_results(decoder.step(*arguments, uncompiled.index_select(rows), forced_weights))
     )
-    assert torch.equal(actual["weights"], override)
+    assert torch.equal(actual["weights"], forced_weights)
 
 
 @few_examples

@@ -183,8 +183,8 @@ def test_a_sample_stands_for_a_large_set(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_keys_that_exceed_63_bits_do_not_fit() -> None:
-    assert GraphoneKeys(30_000, 30_000, 2, 2).fits
-    assert not GraphoneKeys(30_000, 30_000, 2, 3).fits
+    assert GraphoneKeys(30_000, 30_000, 2, 2).fits_int64
+    assert not GraphoneKeys(30_000, 30_000, 2, 3).fits_int64
 
 
 @given(LIMITS, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=6), st.integers(1, 200))

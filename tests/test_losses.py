@@ -14,8 +14,8 @@ from pellucid.model.losses import (
     copying_cross_entropy,
     coverage_loss,
     cross_entropy,
-    generated_cross_entropy,
     symmetric_kl,
+    vocabulary_cross_entropy,
 )
 
 SMOOTHING = st.sampled_from([0.0, 0.1, 0.5])
@@ -130,10 +130,10 @@ def test_smoothing_excludes_copied_positions(lengths: list[int], seed: int, smoo
 def test_copied_targets_do_not_count_for_the_generator(lengths: list[int], seed: int, smoothing: float) -> None:
     target = make_padded_ids(lengths, seed)
     logits = make_logits(target, seed)
-    assert generated_cross_entropy(logits, target, smoothing) == cross_entropy(logits, target, smoothing)
+    assert vocabulary_cross_entropy(logits, target, smoothing) == cross_entropy(logits, target, smoothing)
     copied = torch.where(torch.arange(target.shape[1]) == 0, 9, target)
     if (without_copied := torch.where(copied == 9, PAD, target)).any():
-        assert generated_cross_entropy(logits, copied, smoothing) == cross_entropy(logits, without_copied, smoothing)
+        assert vocabulary_cross_entropy(logits, copied, smoothing) == cross_entropy(logits, without_copied, smoothing)
 
 
 @few_examples

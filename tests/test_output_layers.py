@@ -66,7 +66,7 @@ def test_unused_inputs_do_not_change_logits(inputs: str, used: tuple[bool, bool]
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_tied_weights_have_an_adapter_if_sizes_differ(inputs: ReadoutKind, size: int) -> None:
     vectors, (hidden, context) = torch.randn(6, size), (torch.randn(5, 2), torch.randn(5, 3))
-    head = TiedOutputLayer(inputs, (2, 3), vectors)
+    head = TiedOutputLayer(inputs, 2, 3, vectors)
     randomize_parameters(head, 1)
     used = {"state": [hidden], "context": [context], "state-and-context": [hidden, context]}[inputs]
     joined = torch.cat(used, dim=1)

@@ -14,7 +14,7 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import learn_vocabularies
 from pellucid.errors import RunError
-from pellucid.pair_ngram.kneser_ney import LOWEST
+from pellucid.pair_ngram.kneser_ney import MIN_PROBABILITY
 from pellucid.pair_ngram.predictor import fit_pair_ngram_predictor
 from pellucid.run_folder.pair_ngram_file import (
     SavedPairNgram,
@@ -180,7 +180,7 @@ def test_searches_with_any_logarithms_within_their_range_end(saved: SavedPairNgr
     tensors, metadata = read_file(path)
     for name in ("log_probability", "backoff"):
         is_changed = generator.random(len(tensors[name])) < generator.random()
-        changed = generator.uniform(np.log(LOWEST), 0, int(is_changed.sum())).astype(np.float32)
+        changed = generator.uniform(np.log(MIN_PROBABILITY), 0, int(is_changed.sum())).astype(np.float32)
         tensors[name][torch.from_numpy(is_changed)] = torch.from_numpy(changed)
     write_changed(path, tensors, metadata)
     check_searches(load_pair_ngram(path, VOCABULARIES))

@@ -97,7 +97,7 @@ def given_probability(model: PairNgram, source: tuple[int, ...], target: tuple[i
                 after = rest(row + height, column + width, (*history, token))
                 total += probability(model.model, token, history) * after
             if height == 1:
-                total += math.exp(model.table.unseen) * rest(row + 1, column + width, ())
+                total += math.exp(model.table.unseen_log_probability) * rest(row + 1, column + width, ())
         return total
 
     return rest(0, 0, (begin,))
@@ -124,10 +124,12 @@ def test_scores_without_an_alignment_are_below_those_of_unseen_graphones(
     examples: list[Pair], source: list[int], target: list[int]
 ) -> None:
     model = fit(examples)
-    lowest = model.table.unseen * (max(len(source), len(target)) + 1)
+    lowest = model.table.unseen_log_probability * (max(len(source), len(target)) + 1)
     _, scores = model._search(source, target, SearchSettings(10_000, np.inf, 1))
     assert all(score >= lowest - 1e-6 for score in scores.tolist())
-    assert model.score(source, [4] * (4 * len(source) + 1)) == model.table.unseen * (4 * len(source) + 2)
+    assert model.score(source, [4] * (4 * len(source) + 1)) == model.table.unseen_log_probability * (
+        4 * len(source) + 2
+    )
 
 
 @given(EXAMPLES, st.integers(1, 5))

@@ -15,7 +15,7 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
-from pellucid.decoding.pair_ngram_member import PairNgramMember
+from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.search_tree import SearchTree
 from pellucid.decoding.trace import Trace
@@ -176,7 +176,7 @@ def test_ensembles_have_the_pair_ngram_model_of_any_member() -> None:
     examples = [Example("ab", "vw"), Example("ba", "wv"), Example("dab", "xvw"), Example("d", "x"), Example("b", "w")]
     fitted = fit_pair_ngram_predictor(examples, two.tokenizers, two.vocabularies)
     assert fitted is not None
-    member = PairNgramMember(fitted.model, 0.8, 0)
+    member = InterpolatedPairNgram(fitted.model, 0.8, 0)
     two, runtime_two = replace(two, pair_ngram=member), replace(runtime_two, pair_ngram=member)
     alone = combine_transducers([two], ["two"])
     ensembles = [
@@ -198,8 +198,8 @@ def test_ensembles_have_the_pair_ngram_model_of_any_member() -> None:
         if isinstance(each, Ensemble) and each.pair_ngram is not None
     ]
     assert weighted[0].weight > 0 and weighted == [weighted[0]] * 3
-    with pytest.raises(ArgumentError, match=r"^pair_ngram\.network: expected less than 1, got 1"):
-        replace(two, pair_ngram=member._replace(network=1))
+    with pytest.raises(ArgumentError, match=r"^pair_ngram\.network_index: expected less than 1, got 1"):
+        replace(two, pair_ngram=member._replace(network_index=1))
 
 
 def ranked_outputs(traces: Sequence[Trace]) -> dict[str, float | None]:

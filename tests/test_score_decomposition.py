@@ -180,16 +180,16 @@ class StatefulAttention(Attention):
         keys: Tensor = self.projection(memory.states)
         return keys
 
-    def initial_weights(self, memory: Memory) -> Tensor:
+    def initial_attention_state(self, memory: Memory) -> Tensor:
         return memory.states.new_zeros(len(memory.states), 2, memory.states.shape[1])
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         assert attention_state is not None
         sums, steps = attention_state.unbind(1)
         scores = self.query_scores(query, cache) - sums + torch.sin(steps)
-        output = attend(scores, cache.memory, override)
+        output = attend(scores, cache.memory, forced_weights)
         return output._replace(attention_state=torch.stack([sums + output.weights, steps + 1], 1))
 
     def query_scores(self, query: Tensor, cache: DecoderCache) -> Tensor:
@@ -200,15 +200,15 @@ class StatefulAttention(Attention):
 class NumbersAttention(StatefulAttention):
     """Its state has nine numbers per row, of which the last is that of the steps: it turns the scores around."""
 
-    def initial_weights(self, memory: Memory) -> Tensor:
+    def initial_attention_state(self, memory: Memory) -> Tensor:
         return memory.states.new_zeros(len(memory.states), 9)
 
     def forward(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         assert attention_state is not None and attention_state.shape[1] == 9
         scores = self.query_scores(query, cache) * torch.cos(attention_state[:, -1:])
-        output = attend(scores, cache.memory, override)
+        output = attend(scores, cache.memory, forced_weights)
         return output._replace(attention_state=torch.cat([attention_state[:, 1:], attention_state[:, -1:] + 1], 1))
 
 

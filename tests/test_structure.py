@@ -253,6 +253,54 @@ def test_valid_files_have_no_violations() -> None:
     ]
 
 
+ARRAY_TYPES = {"Bool", "Float", "Int", "Integer", "UInt", "UInt32"}
+"""Types of `pellucid.shapes`, whose second argument names the dimensions."""
+
+
+def list_shape_letters(tree: ast.AST) -> set[str]:
+    """Return the capital letters that name a dimension, alone or in a sum, in the types of arrays."""
+    letters = set[str]()
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in ARRAY_TYPES):
+            continue
+        for part in ast.walk(node.slice):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                letters.update(
+                    re.findall(r"(?<![A-Za-z_])[A-Z](?![A-Za-z_])", re.sub(r"([A-Z])1\b", r"\1", part.value))
+                )
+    return letters
+
+
+def read_glossary_letters(text: str) -> set[str]:
+    """Return the letters that the glossary lists as symbols of all modules."""
+    return {
+        letter for row in re.findall(r"^\| ([A-Z](?:, [A-Z])*) \|", text, re.MULTILINE) for letter in row.split(", ")
+    }
+
+
+def find_unexplained_letters(source: str, known: set[str]) -> list[str]:
+    """Return the letters of dimensions that neither the glossary nor the docstring of the module explains."""
+    tree = ast.parse(source)
+    docstring = ast.get_docstring(tree) or ""
+    explained = known | set(re.findall(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", docstring))
+    return sorted(list_shape_letters(tree) - explained)
+
+
+@pytest.mark.slow
+def test_every_module_explains_the_letters_of_its_shapes() -> None:
+    known = read_glossary_letters((ROOT / "docs" / "glossary.md").read_text("utf-8"))
+    assert {*"BSTDHAEVK"} <= known
+    unexplained = {path: find_unexplained_letters(source, known) for path, source in SOURCES.items()}
+    assert {path: letters for path, letters in unexplained.items() if letters} == {}
+
+
+def test_unexplained_letters_are_found() -> None:
+    body = 'def f(a: Float[np.ndarray, "B Q S+1 T1 n"], b: Int[Tensor, " P"]) -> str: return "X Y"'
+    assert find_unexplained_letters(f'"""Functions."""\n{body}', {*"BST"}) == ["P", "Q"]
+    assert find_unexplained_letters(f'"""B sources, P parameters, Q gates."""\n{body}', {*"ST"}) == []
+    assert read_glossary_letters("| B | batch |\n| S, T | positions |\n| $U$ | matrix |") == {*"BST"}
+
+
 def read_package_table(text: str) -> list[tuple[str, str]]:
     """Return the package and its first module of each row of the table in the page on the architecture."""
     return re.findall(r"^\| `(\w+)` \| \S.*? \| `(\w+\.py)` \|$", text, re.MULTILINE)

@@ -55,7 +55,7 @@ def mark_position(line: Line2D) -> float:
 def test_unknown_symbols_are_underlined_in_their_line() -> None:
     letters = [*"ACDEFGHIKLMNPQRSTVWY"] * 5
     tag_trace = make_tag_trace(letters, ["H"] * 100, [0.5] * 100)
-    trace = replace(tag_trace, source=("f", *letters), features=1, unknown=(1, 60, 100))
+    trace = replace(tag_trace, source=("f", *letters), num_features=1, unknown=(1, 60, 100))
     figure = tags_figure(trace)
     marks = [(axes, line) for axes in figure.axes for line in axes.lines]
     n = len([label for label in figure.axes[0].get_xticklabels() if label.get_text()])

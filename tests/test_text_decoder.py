@@ -132,7 +132,7 @@ def test_words_without_a_context_have_unknown_neighbors() -> None:
     model = CONTEXT_MODELS[1]
     [alone], [explicit] = model.predict(["ab"]), model.predict(["ab"], ["? ? ? ?"])
     assert alone.source == (UNKNOWN_WORD,) * 4 + ("a", "b")
-    assert (alone.features, alone.unknown) == (4, ())
+    assert (alone.num_features, alone.unknown) == (4, ())
     assert alone.output == explicit.output and alone.score == explicit.score
 
 

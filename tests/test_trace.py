@@ -21,7 +21,7 @@ def make_trace(**changes: object) -> Trace:
     fields: dict[str, Any] = {
         "text": "a?",
         "source": ("V", "a", "?"),
-        "features": 1,
+        "num_features": 1,
         "unknown": (2,),
         "target": ("x", END),
         "output": "x",
@@ -35,7 +35,7 @@ def make_trace(**changes: object) -> Trace:
 
 
 def make_empty_trace() -> Trace:
-    fields = {"source": (), "features": 0, "unknown": (), "target": (), "top_symbols": ()}
+    fields = {"source": (), "num_features": 0, "unknown": (), "target": (), "top_symbols": ()}
     arrays = {name: np.zeros((0, 0), dtype=np.float32) for name in ("attention", "top_log_probabilities")}
     return make_trace(text="", output="", log_probabilities=np.zeros(0, dtype=np.float32), **fields, **arrays)
 
@@ -171,7 +171,7 @@ def test_a_changed_field_is_checked_when_the_trace_is_written(tmp_path: Path) ->
         ("hop_weights", np.full((1, 3), np.inf), "trace.hop_weights: expected weights from 0 to 1, got inf"),
         ("probability", 1.1, "trace.probability: expected a number from 0 to 1, got 1.1"),
         ("search_score", math.inf, "trace.search_score: expected a finite number or None, got inf"),
-        ("features", 9, "trace.features: expected 0 to"),
+        ("num_features", 9, "trace.num_features: expected 0 to"),
         ("unknown", (7,), "trace.unknown: expected numbers from 0 to"),
         ("unknown", (1, 1), "trace.unknown: expected each number once, in ascending order, got 1 after 1"),
         ("forced", (1, 0), "trace.forced: expected each number once, in ascending order, got 0 after 1"),

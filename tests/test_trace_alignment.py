@@ -13,7 +13,7 @@ from pellucid.alignment.types import ChunkLimits
 from pellucid.config.settings import DataConfig
 from pellucid.config.toml import override_settings
 from pellucid.data.examples import Example
-from pellucid.decoding.pair_ngram_member import PairNgramMember
+from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram
 from pellucid.decoding.trace_alignment import align_trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError, ConfigError
@@ -28,7 +28,7 @@ def test_alignment_of_a_trace_ignores_features_and_the_end() -> None:
     trace = load(digits_run().run).score_examples(PAIRS)[0]
     steps, weights = len(trace.target), np.zeros((len(trace.target), 8), np.float32)
     weights[0, 3], weights[1, 5], weights[2:, 0] = 1, 1, 1
-    trace = replace(trace, source=("F", *trace.source), features=1, attention=weights)
+    trace = replace(trace, source=("F", *trace.source), num_features=1, attention=weights)
     assert steps == 3
     alignment = align_trace(trace)
     assert alignment is not None and alignment.source == tuple("one two") and alignment.target == ("1", "2")
@@ -91,7 +91,7 @@ def test_the_pair_ngram_model_of_a_run_aligns_pairs() -> None:
     examples = [Example("one two", "12"), Example("two one", "21"), Example("one", "1"), Example("two", "2")] * 5
     fitted = fit_pair_ngram_predictor(examples, model.tokenizers, model.vocabularies)
     assert fitted is not None
-    model = replace(model, pair_ngram=PairNgramMember(fitted.model, 0.5, 0))
+    model = replace(model, pair_ngram=InterpolatedPairNgram(fitted.model, 0.5, 0))
     found = pellucid.align(examples[:4], model, method="em")
     for example, alignment in zip(examples, found, strict=False):
         assert alignment is not None and "".join(alignment.source) == example.source

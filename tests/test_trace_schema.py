@@ -106,7 +106,7 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
     return dict(
         text=draw(SYMBOLS),
         source=tuple(draw(st.lists(SYMBOLS, min_size=S, max_size=S))),
-        features=features,
+        num_features=features,
         unknown=draw(index_tuples(S)),
         target=tuple(target),
         output=draw(SYMBOLS),
@@ -124,7 +124,7 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
         forced_attention=draw(index_tuples(T)),
         lattice=draw(st.none() | lattice_fields(S)),
         heads=None if heads is None else draw_weights(draw, (heads, T, S)),
-        added=draw(st.lists(SYMBOLS, max_size=2).map(tuple)),
+        summed_features=draw(st.lists(SYMBOLS, max_size=2).map(tuple)),
         task=task,
         hop_weights=None if hops is None else draw_weights(draw, (hops, S)),
     )
@@ -355,7 +355,7 @@ def test_every_position_has_one_tag(source: list[str]) -> None:
         with pytest.raises(DataError, match=f"^attention: expected {reason}"):
             Trace.from_json(stored)
     object.__setattr__(fitting, "source", ("a",))
-    object.__setattr__(fitting, "features", 0)
+    object.__setattr__(fitting, "num_features", 0)
     with pytest.raises(ArgumentError, match=r"^trace\.target: expected a tag for each of 1 source position, got 2"):
         fitting.to_json()
 
@@ -379,7 +379,7 @@ def test_copies_of_tags_take_little_memory(copy_trace: Callable[[Trace], Trace])
         tags = replace(
             make_small_trace(),
             task="tag",
-            features=features,
+            num_features=features,
             source=("s",) * (count + features),
             target=("t",) * count,
             log_probabilities=np.zeros(count, np.float32),

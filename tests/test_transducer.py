@@ -230,7 +230,7 @@ def test_the_default_maximum_length_follows_from_the_training_targets() -> None:
 @pytest.mark.parametrize(("transducer", "tags"), [(PLAIN, None), (TAGGED, ["V;N"])])
 def test_an_empty_source_has_an_empty_output(transducer: Transducer, tags: list[str] | None) -> None:
     trace = transducer.predict([""], tags)[0]
-    assert (trace.source, trace.target, trace.output, trace.features, trace.unknown) == ((), (), "", 0, ())
+    assert (trace.source, trace.target, trace.output, trace.num_features, trace.unknown) == ((), (), "", 0, ())
     assert trace.finished
     assert trace.attention.shape == (0, 0)
     assert trace.score == 0
@@ -248,7 +248,7 @@ def test_unknown_symbols_are_listed_by_position() -> None:
     assert [trace.unknown for trace in PLAIN.predict(["?a?", "abc", "é"])] == [(0, 2), (), (0,)]
     trace = TAGGED.predict(["a?c"], ["N;X;V"])[0]
     assert trace.source == ("N", "X", "V", "a", "?", "c")
-    assert trace.features == 3
+    assert trace.num_features == 3
     assert trace.unknown == (1, 4)
     assert trace.attention.shape[1] == 6
 

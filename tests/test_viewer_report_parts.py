@@ -204,7 +204,7 @@ def test_wrong_tags_have_their_expected_tag() -> None:
 
     assert find_wrong_tags(tagged("play a <b>", "O O B-x"), "O B-y B-x") == [(1, "B-y")]
     assert find_wrong_tags(tagged("a b", "O O"), "O -", ignored_tag="-") == []
-    trace_with_features = replace(tagged("play a", "O O"), source=("N", "play", "a"), features=1, unknown=(0, 2))
+    trace_with_features = replace(tagged("play a", "O O"), source=("N", "play", "a"), num_features=1, unknown=(0, 2))
     trace_with_features = replace(trace_with_features, attention=identity_attention(2, 3, 1))
     assert find_wrong_tags(trace_with_features, "B-x O") == [(0, "B-x")]
 

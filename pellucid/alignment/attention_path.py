@@ -57,7 +57,9 @@ def monotone_path(
     if no_alignment_reason(num_source, num_target, limits):
         return None
     best, sizes = _search(weights.astype(np.float64), limits)
-    row, column, path = num_source, num_target, list[tuple[int, int]]()
+    row = num_source
+    column = num_target
+    path = list[tuple[int, int]]()
     while row or column:
         path.append((int(sizes[column, row, 0]), int(sizes[column, row, 1])))
         row, column = row - path[-1][0], column - path[-1][1]

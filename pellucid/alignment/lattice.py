@@ -130,7 +130,9 @@ def _columns_on_paths(row: int, num_source: int, num_target: int, limits: ChunkL
 
     There, the symbols before the position have an alignment (`ChunkLimits.allow`), and those after it.
     """
-    first, last, rest = 0, num_target, num_source - row
+    first = 0
+    last = num_target
+    rest = num_source - row
     if not limits.insertions:
         first, last = max(first, num_target - rest * limits.max_target), min(last, row * limits.max_target)
     if not limits.deletions:
@@ -158,7 +160,8 @@ def _edge_keys(pairs: SymbolPairs, example: int, numbering: GraphoneKeys, edges:
     """Return the key of the graphone of each edge of an example."""
     source = pairs.source[pairs.source_offsets[example] : pairs.source_offsets[example + 1]]
     target = pairs.target[pairs.target_offsets[example] : pairs.target_offsets[example + 1]]
-    factor, keys = (numbering.target_size + 1) ** numbering.target_chunk, np.empty(edges.row.shape[0], np.int64)
+    factor = (numbering.target_size + 1) ** numbering.target_chunk
+    keys = np.empty(edges.row.shape[0], np.int64)
     for edge in range(keys.shape[0]):
         row, column = edges.row[edge], edges.column[edge]
         source_key = chunk_key(source[row : row + edges.height[edge]], numbering.source_size)
@@ -246,8 +249,10 @@ def _add_expected_counts(
         first += edges.row.shape[0]
         height = pairs.source_offsets[example + 1] - pairs.source_offsets[example]
         width = pairs.target_offsets[example + 1] - pairs.target_offsets[example]
-        alpha, beta = np.empty((height + 1, width + 1)), np.zeros((height + 1, width + 1))
-        scales, edge_probabilities = np.empty(height + 1), step.probabilities[edge_ids]
+        alpha = np.empty((height + 1, width + 1))
+        beta = np.zeros((height + 1, width + 1))
+        scales = np.empty(height + 1)
+        edge_probabilities = step.probabilities[edge_ids]
         _forward(edges, edge_probabilities, alpha, scales, limits.max_source)
         if alpha[height, width] <= 0.0:
             continue  # the probabilities underflow: an example of very rare graphones
@@ -302,7 +307,8 @@ def _write_best_paths(
             score = best[row, column] + weight * log_probabilities[edge]
             if score > best[next_row, next_column]:
                 best[next_row, next_column], incoming[next_row, next_column] = score, edge
-        first, count = sequences.offsets[index], 0
+        first = sequences.offsets[index]
+        count = 0
         while height > 0 or width > 0:
             edge = incoming[height, width]
             sequences.graphones[first + count] = keys[edge]
@@ -433,7 +439,8 @@ def align_pairs(
     sequences = GraphoneSequences(
         graphones, sizes[0], sizes[1], np.zeros(len(rows) + 1, np.int64), np.zeros(len(rows), np.float64)
     )
-    scoring, first = PathScoring(distribution, by_longer_side), 0
+    scoring = PathScoring(distribution, by_longer_side)
+    first = 0
     for block in _split_blocks(pairs, rows, limits):
         last = first + len(block)
         of_block = sequences._replace(
@@ -449,5 +456,6 @@ def align_pairs(
 def warm_up() -> None:
     """Call every kernel of this module with small arguments, at which Numba loads it from the disk or compiles it."""
     pairs = SymbolPairs(*(np.array(values, np.int64) for values in ([4, 5], [0, 2], [4], [0, 1])))
-    numbering, limits = GraphoneKeys(6, 6, 1, 2), ChunkLimits(1, 2)
+    numbering = GraphoneKeys(6, 6, 1, 2)
+    limits = ChunkLimits(1, 2)
     align_pairs(pairs, numbering, limits, estimate_graphones(pairs, numbering, limits, 1))

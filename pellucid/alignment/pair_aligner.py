@@ -60,7 +60,7 @@ def align_symbols(
 
     arrays, sizes = _encode([pairs[row] for row in rows])
     numbering = GraphoneKeys(*sizes, limits.max_source, limits.max_target)
-    if not numbering.fits:
+    if not numbering.fits_int64:
         raise ConfigError(
             f"chunks of up to {limits.max_source} of {sizes[0]:,} different source symbols with up to "
             f"{limits.max_target} of {sizes[1]:,} target symbols cannot be numbered: choose smaller limits"

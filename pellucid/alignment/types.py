@@ -189,7 +189,9 @@ def chunks_of_sizes(sizes: Sequence[tuple[int, int]]) -> tuple[AlignedChunk, ...
     Args:
         sizes: Number of source symbols and of target symbols of each chunk.
     """
-    chunks, row, column = list[AlignedChunk](), 0, 0
+    chunks = list[AlignedChunk]()
+    row = 0
+    column = 0
     for height, width in sizes:
         chunks.append(AlignedChunk(row, row + height, column, column + width))
         row, column = row + height, column + width
@@ -222,7 +224,7 @@ class GraphoneKeys(NamedTuple):
     """M, maximum number of target symbols of a graphone."""
 
     @property
-    def fits(self) -> bool:
+    def fits_int64(self) -> bool:
         """True if every key is an integer of 63 bits."""
         num_keys: int = (self.source_size + 1) ** self.source_chunk * (self.target_size + 1) ** self.target_chunk
         return num_keys < 2**63

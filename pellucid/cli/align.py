@@ -309,7 +309,7 @@ def _align_by_attention(
         if trace is None:
             writer.write(item, None)
         else:
-            num_source, num_target = len(trace.source) - trace.features, len(trace.symbols)
+            num_source, num_target = len(trace.source) - trace.num_features, len(trace.symbols)
             writer.write(item, align_trace(trace, limits), no_alignment_reason(num_source, num_target, limits))
 
 

@@ -193,7 +193,7 @@ def read_acceptance(predictor: "BasePredictor", args: PredictArguments) -> Accep
     """
     if args.min_confidence is None:
         return None
-    obstacle = predictor.no_confidence_reason(own_prefixes=args.prefixes is not None)
+    obstacle = predictor.no_confidence_reason(has_example_prefixes=args.prefixes is not None)
     if obstacle:
         raise ConfigError(f"--min-confidence: {obstacle}")
     return Acceptance(args.min_confidence)

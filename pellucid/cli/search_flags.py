@@ -108,9 +108,11 @@ def needs_pair_ngram(flags: SearchFlags) -> bool:
     Args:
         flags: Parsed flags.
     """
-    from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
+    from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking
 
-    return flags.sample is None and ranks_with_pair_ngram(msgspec.structs.replace(SearchConfig(), **_changes(flags)))
+    return flags.sample is None and allows_pair_ngram_ranking(
+        msgspec.structs.replace(SearchConfig(), **_changes(flags))
+    )
 
 
 def apply_search_flags(predictor: PredictorT, flags: SearchFlags) -> PredictorT:
@@ -200,7 +202,7 @@ def decode_samples(
 
 
 def check_decoding(
-    predictor: "BasePredictor", sampling: "SamplingConfig | None", nbest: int, own_prefixes: bool
+    predictor: "BasePredictor", sampling: "SamplingConfig | None", nbest: int, has_example_prefixes: bool
 ) -> None:
     """Refuse options of decoding that fit no source, before the first source is read.
 
@@ -208,17 +210,17 @@ def check_decoding(
         predictor: Predictor.
         sampling: Settings of sampling; None for a search.
         nbest: Maximum number of outputs per source of a search.
-        own_prefixes: True if each output has its own prefix, in place of that of the predictor's options.
+        has_example_prefixes: True if each output has its own prefix, in place of that of the predictor's options.
 
     Raises:
         InputError: As in `Predictor.check_search` or `Predictor.check_sampling`; the message names the flag.
     """
     if sampling is None:
         with _named_by_flag("count", "--nbest"):
-            predictor.check_search(nbest, own_prefixes)
+            predictor.check_search(nbest, has_example_prefixes)
     else:
         with _named_by_flag("sample_examples", "--sample"):
-            predictor.check_sampling(own_prefixes)
+            predictor.check_sampling(has_example_prefixes)
 
 
 @contextmanager

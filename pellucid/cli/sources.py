@@ -432,7 +432,7 @@ class DecodingNotes:
             self.num_other_unknown_targets += _count_symbols(
                 self.unknown_targets, (trace.target[index] for index in trace.unknown_target)
             )
-            self.num_without_features += bool(trace.source) and not (trace.features or trace.added)
+            self.num_without_features += bool(trace.source) and not (trace.num_features or trace.summed_features)
         self.num_truncated += sum(not each.finished for each in (trace, *others))
         self.num_without_required += bool(trace.source) and not self.required <= set(trace.target)
 

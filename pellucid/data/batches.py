@@ -1,6 +1,7 @@
 """Padded batches of near-equal lengths.
 
-Batches depend on the seed and the epoch only. B counts examples, S source positions, T target positions.
+Batches depend on the seed and the epoch only. B counts examples, S source positions, T target positions, L positions of
+padded sequences, M examples of an epoch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -199,7 +200,9 @@ def _split_by_tokens(
         target: Target length of each row.
         tokens: Maximum of padded source and target positions of a batch.
     """
-    batches, start, widest = [], 0, 0
+    batches = []
+    start = 0
+    widest = 0
     for index, (source_length, target_length) in enumerate(zip(source, target, strict=True)):
         widest = max(widest, target_length)
         if index > start and (source_length + widest) * (index + 1 - start) > tokens:

@@ -1,6 +1,7 @@
 """Characters of source words: their vocabulary, their ids, and the distinct words of a batch.
 
-B counts examples, S source positions, W distinct words of a batch, C ids of a word: its characters between two marks.
+B counts examples, N a selection of them, S source positions, W distinct words of a batch, C ids of a word: its
+characters between two marks.
 """
 
 from collections.abc import Sequence
@@ -66,9 +67,11 @@ def encode_characters(examples: Sequence[Example], tokenizers: Tokenizers, chara
         One sequence for each example: BOS, the characters and EOS of each feature, which has no characters, and of each
         word, in the narrowest unsigned integer type that holds every id.
     """
-    spellings, dtype = dict[str, bytes](), np.min_scalar_type(len(characters) - 1)
+    spellings = dict[str, bytes]()
+    dtype = np.min_scalar_type(len(characters) - 1)
     no_word = np.array([BOS, EOS], dtype).tobytes()
-    parts, sizes = list[bytes](), np.zeros(len(examples) + 1, np.int64)
+    parts = list[bytes]()
+    sizes = np.zeros(len(examples) + 1, np.int64)
     for row, example in enumerate(examples, start=1):
         features = tokenizers.features.split(example.features) if example.features else []
         spelled = [no_word] * len(features)

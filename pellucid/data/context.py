@@ -33,7 +33,8 @@ def format_context(before: Sequence[str], after: Sequence[str], count: int) -> s
         after: Words of the sentence after it, in order; only the first `count` are used.
         count: n, the number of words on either side.
     """
-    left, right = before[max(0, len(before) - count) :], after[:count]
+    left = before[max(0, len(before) - count) :]
+    right = after[:count]
     edges = [EDGE] * (count - len(left)), [EDGE] * (count - len(right))
     return " ".join([*edges[0], *map(context_word, left), *map(context_word, right), *edges[1]])
 
@@ -94,12 +95,14 @@ def add_contexts(words: Iterable[tuple[Item, str]], count: int) -> Iterator[tupl
         DataError: As the stream; the items before it are yielded first.
     """
     before, waiting = deque[str](maxlen=count), deque[tuple[Item, str]]()
-    stream, failure = iter(words), None
+    stream = iter(words)
+    failure = None
     while failure is None:
         try:
             entry = next(stream, None)
         except DataError as error:
-            entry, failure = None, error
+            entry = None
+            failure = error
         if entry is None:
             break
         if entry[1] != SENTENCE_END:

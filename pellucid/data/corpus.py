@@ -89,7 +89,7 @@ def write_corpus(path: Path, corpus: EncodedCorpus) -> None:
     import pyarrow
 
     # The json module escapes file names that are not valid Unicode; msgspec would refuse them.
-    metadata = json.dumps(msgspec.to_builtins(_CorpusMetadata(*corpus[:3]))).encode()
+    metadata = json.dumps(msgspec.to_builtins(_CorpusMetadata(corpus.key, corpus.report, corpus.vocabularies))).encode()
     columns = corpus.encoded.columns()
     lists = [pyarrow.LargeListArray.from_arrays(column.offsets, column.values) for column in columns.values()]
     batch = pyarrow.record_batch(lists, names=list(columns))

@@ -89,7 +89,8 @@ def detect_delimiter(lines: Sequence[bytes], expected: ExpectedColumns, name: st
     tables = {delimiter: _parse(lines, character) for delimiter, character in DELIMITERS.items()}
     if expected.names and expected.has_header:
         return _delimiter_of_header(tables, expected.names, name, advice)
-    comma, min_columns = tables[","], max(2, expected.min_columns)
+    comma = tables[","]
+    min_columns = max(2, expected.min_columns)
     fits = len(comma.first) >= min_columns
     others = [key for key, table in tables.items() if key != "," and len(table.first) >= min_columns]
     consistent = [key for key in others if tables[key].has_consistent_columns()]

@@ -1,6 +1,6 @@
 """Encoding of examples as ids: sequences of unequal length in one array.
 
-B counts examples, M sequences, N all symbols of a column.
+B counts examples, M sequences, N all symbols of a column, L positions of padded sequences.
 """
 
 from collections.abc import Iterable, Sequence
@@ -144,7 +144,8 @@ def encode_classes_and_tags(
         Source and target ids of the examples; the first target id of each is its class.
     """
     encoded = encode_labels(examples, tokenizers, vocabularies)
-    values, is_first = encoded.target.values, np.zeros(len(encoded.target.values), dtype=bool)
+    values = encoded.target.values
+    is_first = np.zeros(len(encoded.target.values), dtype=bool)
     is_first[encoded.target.offsets[:-1][encoded.target.lengths > 0]] = True
     is_class, is_tag = label_masks(vocabularies)
     values[~np.where(is_first, is_class[values], is_tag[values])] = PAD
@@ -236,7 +237,8 @@ def encode_column(texts: Sequence[str], tokenizer: Tokenizer, vocabulary: Vocabu
         return Ragged(values, _offsets(np.array(lengths)))
     texts = [tokenizer.normalize(text) for text in texts]
     offsets = _offsets(np.fromiter(map(len, texts), np.int64, len(texts)))
-    values, start = np.empty(offsets[-1], dtype=dtype), 0
+    values = np.empty(offsets[-1], dtype=dtype)
+    start = 0
     for points in code_points(texts):
         values[start : start + len(points)] = vocabulary.encode_points(points)
         start += len(points)

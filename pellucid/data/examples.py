@@ -193,7 +193,8 @@ def _collect_partially_labeled(
             a function.
         config: The data settings.
     """
-    skipping, candidates = msgspec.structs.replace(config, on_bad_line="skip"), dict[int, Example]()
+    skipping = msgspec.structs.replace(config, on_bad_line="skip")
+    candidates = dict[int, Example]()
 
     def keep_candidates(records: Records) -> Records:
         for record in records:
@@ -317,7 +318,8 @@ def describe_table_columns(table: InMemoryTable, config: DataConfig) -> str:
         DataError: The table lacks a configured column.
         ConfigError: A configured column is invalid.
     """
-    columns, num_columns = training_columns(config), len(table.column_names) or table.num_columns
+    columns = training_columns(config)
+    num_columns = len(table.column_names) or table.num_columns
     notes = []
     if num_columns > len(set(columns.selected.values())):
         if table.column_names:
@@ -402,12 +404,15 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
     if config.input_format == "text":
         num_columns = 3 if config.features_column else 2
     config = msgspec.structs.replace(pair_config(config), input_format="auto", features_column="", context_words=0)
-    columns, format, name = _selected_columns(config, ("source", "target")), resolve_format(path, config), str(path)
+    columns = _selected_columns(config, ("source", "target"))
+    format = resolve_format(path, config)
+    name = str(path)
     if format == "parquet":
         names = parquet_column_names(path)
         selected = _lexicon_columns(names, columns, num_columns, name) if names else columns
         return _collect_lexicon(parquet_records(path, selected), config, InputNames(name, name))
-    lines, first_lines = read_lines(path), list[bytes]()
+    lines = read_lines(path)
+    first_lines = list[bytes]()
     if format == "csv":
         delimiter, lines = resolve_delimiter(
             lines, columns, name, advice="save the lexicon with commas, or with tabs under a name that ends with .tsv"
@@ -590,7 +595,9 @@ class _FirstRow(NamedTuple):
 
 def _first_row(path: Path, config: DataConfig) -> _FirstRow:
     """Return the first record of a TSV or CSV file."""
-    format, name, columns = resolve_format(path, config), str(path), _selected_columns(config, PAIR_ROLES)
+    format = resolve_format(path, config)
+    name = str(path)
+    columns = _selected_columns(config, PAIR_ROLES)
     if format not in TABLE_FORMATS or not path.is_file():
         return _FirstRow()
     lines = read_lines(path)
@@ -620,7 +627,8 @@ def describe_used_columns(path: str | Path, config: DataConfig) -> str:
         ConfigError: A configured column is invalid.
     """
     path = Path(path)
-    columns, (first, _, delimiter_note) = _selected_columns(config, PAIR_ROLES), _first_row(path, config)
+    columns = _selected_columns(config, PAIR_ROLES)
+    first, _, delimiter_note = _first_row(path, config)
     if len(first) <= len(set(columns.selected.values())):
         return delimiter_note
     if columns.header is True:
@@ -734,7 +742,8 @@ def iterate_row_ids(path: str | Path, config: DataConfig) -> Iterator[tuple[int,
         ConfigError: As in `read_row_ids`.
     """
     path = Path(path)
-    columns, names = _selected_columns(config, PAIR_ROLES), _first_row(path, config).fields
+    columns = _selected_columns(config, PAIR_ROLES)
+    names = _first_row(path, config).fields
     position = _id_position(columns, names, path)
     if position is None:
         return None
@@ -783,7 +792,8 @@ def read_other_columns(path: str | Path, config: DataConfig) -> OtherColumns:
         ConfigError: A configured column is invalid.
     """
     path = Path(path)
-    columns, names = _selected_columns(config, PAIR_ROLES), _first_row(path, config).fields
+    columns = _selected_columns(config, PAIR_ROLES)
+    names = _first_row(path, config).fields
     if columns.header is not True or not names:
         return OtherColumns()
     used = {*find_columns(columns, names, str(path)), _id_position(columns, names, path)}
@@ -1111,7 +1121,8 @@ def _collect_lexicon(records: Records, config: DataConfig, names: InputNames) ->
 
 def _collect_blocks(records: Records, config: DataConfig, names: InputNames, size: int) -> Iterator[ExampleFile]:
     """Yield blocks of at most `size` examples and `size` bad lines; see `_collect_examples`."""
-    block, num_yielded = ExampleFile([], [], [], 0), 0
+    block = ExampleFile([], [], [], 0)
+    num_yielded = 0
     for item in _classify_records(records, config, names):
         match item:
             case None:
@@ -1174,7 +1185,8 @@ def _classify_records(
 
 def _checked_sources(records: Records, config: DataConfig, name: str, unit: str = "") -> Iterator[Example | BadLine]:
     """Yield the source and features of each record, or why they are invalid."""
-    tokenizers, limit = build_tokenizers(config), config.max_sequence_length
+    tokenizers = build_tokenizers(config)
+    limit = config.max_sequence_length
     for record in _with_contexts(records, config, 1):
         if isinstance(record, BadLine):
             yield record
@@ -1344,7 +1356,8 @@ def _position_error(target: str, positions: int) -> str:
 
 def _alignment_error(source: str, target: str, tokenizers: Tokenizers, class_first: bool) -> str:
     """Return why source and target symbols do not correspond one to one, or "" if they do."""
-    num_source_symbols, target_symbols = len(tokenizers.source.split(source)), tokenizers.target.split(target)
+    num_source_symbols = len(tokenizers.source.split(source))
+    target_symbols = tokenizers.target.split(target)
     if num_source_symbols + class_first != len(target_symbols):
         needs = (
             "class_first needs a class, and a tag for each source symbol"

@@ -1,7 +1,8 @@
 """Extended vocabulary of decoders that copy: ids for source symbols that the vocabularies lack.
 
-V is the size of the target vocabulary, N the number of encoder ids, features included. Target id V + p is the symbol
-whose first source position is p. Source id N + t is a symbol that the source vocabulary lacks and whose target id is t.
+V is the size of the target vocabulary, N the number of encoder ids, features included; F counts unknown symbols. Target
+id V + p is the symbol whose first source position is p. Source id N + t is a symbol that the source vocabulary lacks
+and whose target id is t.
 
 References:
     See et al. (2017), "Get to the point: summarization with pointer-generator networks", section 2.2.
@@ -32,7 +33,8 @@ def copied_target_ids(vocabularies: Vocabularies) -> list[int]:
         The target id; −1 (`BY_POSITION`) for a symbol outside the target vocabulary; −2 (`NEVER_COPIED`) for special
         ids and features, which are never copied.
     """
-    source, target = vocabularies.source.symbols, vocabularies.target.ids
+    source = vocabularies.source.symbols
+    target = vocabularies.target.ids
     ids = [*[NEVER_COPIED] * NUM_SPECIAL, *(target.get(symbol, BY_POSITION) for symbol in source)]
     return [*ids, *[NEVER_COPIED] * len(vocabularies.features)]
 
@@ -58,7 +60,8 @@ def encode_extended(
     for row in _rows_with_unknown(target):
         inputs, features = input_symbols(examples[row], tokenizers)
         target_symbols = tokenizers.target.split(examples[row].target)
-        start, positions = target.offsets[row], _first_positions(inputs, features)
+        start = target.offsets[row]
+        positions = _first_positions(inputs, features)
         for index, symbol in enumerate(target_symbols):
             if target.values[start + index] == UNK and symbol in positions:
                 target.values[start + index] = size + positions[symbol] - features * sum_features
@@ -108,10 +111,12 @@ def extend_sources(
         The sources with extended ids, as int32.
     """
     num_source_ids = len(vocabularies.source) + len(vocabularies.features)
-    target, extended = vocabularies.target, sources._replace(values=sources.values.astype(np.int32))
+    target = vocabularies.target
+    extended = sources._replace(values=sources.values.astype(np.int32))
     for row in _rows_with_unknown(sources):
         inputs, features = input_symbols(examples[row], tokenizers)
-        start, positions = sources.offsets[row], _first_positions(inputs, features)
+        start = sources.offsets[row]
+        positions = _first_positions(inputs, features)
         for index, symbol in enumerate(inputs):
             if sources.values[start + index] == UNK:
                 extended_id = len(target) + positions[symbol] - features * sum_features

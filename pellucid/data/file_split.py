@@ -135,7 +135,9 @@ def split_file(path: Path, config: DataConfig, sizes: SplitSizes, seed: int) -> 
 
 def _read_content(path: Path, config: DataConfig) -> _Content:
     """Read a file and sort its records."""
-    format, name, bad_lines = resolve_format(path, config), str(path), list[BadLine]()
+    format = resolve_format(path, config)
+    name = str(path)
+    bad_lines = list[BadLine]()
     if format == "text":
         raise ConfigError(
             f"{name} has sources only, one per line: join it with the file of their targets into one of two columns "
@@ -186,7 +188,8 @@ def _check_first_line(pairs: Sequence[_Row], content: _Content, path: Path) -> l
     """Return a note if the first line of a table may be a header; `HeaderError` if it looks like one."""
     if content.header != "auto":
         return []
-    cells, location = [(row.source, row.target) for row in pairs], f"{path}:{pairs[0].line}"
+    cells = [(row.source, row.target) for row in pairs]
+    location = f"{path}:{pairs[0].line}"
     check_header_cells(cells, location)
     note = header_note(cells)
     return [f"{location}: {note}"] if note else []
@@ -204,7 +207,8 @@ def connected_components(keys: Sequence[tuple[str, str]]) -> list[int]:
     Returns:
         Index of the first row of the same component, for each row.
     """
-    parents, first_rows = list(range(len(keys))), dict[tuple[int, str], int]()
+    parents = list(range(len(keys)))
+    first_rows = dict[tuple[int, str], int]()
     for row, key in enumerate(keys):
         for side, text in enumerate(key):
             if text:
@@ -231,7 +235,8 @@ def _choose_parts(
     unit_sizes: Counter[int], wanted: Mapping[SplitPart, int], generator: random.Random, path: Path
 ) -> dict[int, SplitPart]:
     """Return the part of each held-out unit; `DataError` if no unit would be left for training."""
-    remaining, parts = dict(unit_sizes), dict[int, SplitPart]()
+    remaining = dict(unit_sizes)
+    parts = dict[int, SplitPart]()
     for part, num_rows in wanted.items():
         chosen = choose_groups(remaining, num_rows, generator) if remaining else set[int]()
         parts |= dict.fromkeys(chosen, part)
@@ -267,7 +272,8 @@ def _divide_lines(content: _Content, parts: Sequence[str]) -> dict[str, bytes]:
         content: Content of the file.
         parts: Name of the part of each record; "" for none.
     """
-    starts, lines = [row.line for row in content.rows], content.lines
+    starts = [row.line for row in content.rows]
+    lines = content.lines
     beginning = BYTE_ORDER_MARK if content.has_bom else b""
     if content.header is True:  # the first record that is missing; before it are blank ones only, of one line each
         num_blank = next((index for index, start in enumerate(starts) if start != index + 1), len(starts))

@@ -215,7 +215,8 @@ def _header_evidence(column: _ColumnSample) -> _HeaderEvidence | None:
         return _HeaderEvidence(f"{cell} is a usual column name", STRONG)
     if not has_comparison:
         return None
-    characters, other_characters = set(column.first) - {" "}, set[str]().union(*column.others)
+    characters = set(column.first) - {" "}
+    other_characters = set[str]().union(*column.others)
     if len(characters) > 1 and characters.isdisjoint(other_characters):
         return _HeaderEvidence(f"no character of {cell} occurs in the {len(column.others):,} cells below it", STRONG)
     if "_" in characters and "_" not in other_characters:

@@ -99,7 +99,8 @@ class InMemoryTable:
             DataError: As in `records`.
             ConfigError: As in `records`.
         """
-        checksum, size = hashlib.sha256(), 0
+        checksum = hashlib.sha256()
+        size = 0
         for item in self.records(columns):
             fields = (item.reason,) if isinstance(item, BadLine) else item.fields
             texts = [text.encode(errors="surrogatepass") for text in fields]
@@ -261,7 +262,8 @@ def _table_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
 
 def _row_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
     """Yield the records of rows that have their own names, as dicts and named tuples have, or no names."""
-    width, nullable = 0, columns.nullable_columns
+    width = 0
+    nullable = columns.nullable_columns
     finder = ColumnFinder(columns, table.unit)
     for number, row in enumerate(table.rows, 1):
         items = _row_items(row)

@@ -95,7 +95,8 @@ def find_combined_phones(texts: Sequence[str]) -> list[str]:
     """
     if sum(not IPA_SIGNS.isdisjoint(text) for text in texts) < MIN_SIGN_SHARE * len(texts):
         return []
-    counts, num_combined = Counter[str](), 0
+    counts = Counter[str]()
+    num_combined = 0
     for text in texts:
         combined = [phone for phone in split_phones(text) if len(phone) > 1]
         counts.update(combined)

@@ -167,7 +167,8 @@ class LineStream:
             *lines, remainder = chunk.split(b"\n")
             if lines:
                 lines[0] = b"".join([*partial_line, lines[0]])
-                partial_line, length = [], 0
+                partial_line = []
+                length = 0
                 self.arrived_lines.extend(line + b"\n" for line in lines)
             partial_line.append(remainder)
             length += len(remainder)

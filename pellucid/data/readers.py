@@ -178,7 +178,8 @@ class ColumnCount:
             row: The row.
         """
         if not self.columns:
-            self.columns, self.line = len(row.fields), row.line
+            self.columns = len(row.fields)
+            self.line = row.line
         return len(row.fields) != self.columns
 
     def __str__(self) -> str:
@@ -476,7 +477,8 @@ def _names_source(row: Record, columns: ColumnSelection, name: str) -> bool:
     A header that lacks the column raises `DataError`: if the user says that there is a header, or if only the case of
     the name differs.
     """
-    cell, source = row.fields[0], columns.selected["source"]
+    cell = row.fields[0]
+    source = columns.selected["source"]
     is_named = column_number(source) is None
     if is_named and cell == source:
         return True
@@ -666,7 +668,9 @@ def resolve_delimiter(
         if not (names and columns.single_column and columns.header is True):
             return columns.delimiter, lines
         max_sample_lines = 1
-    blank, sample, size = list[bytes](), list[bytes](), 0
+    blank = list[bytes]()
+    sample = list[bytes]()
+    size = 0
     for line in lines:
         (sample if sample or not is_blank(line) else blank).append(line)
         size += len(line)
@@ -704,7 +708,8 @@ def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) ->
     Raises:
         DataError: Source and target are one key.
     """
-    decode, finder = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, ColumnFinder(columns, "line")
+    decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+    finder = ColumnFinder(columns, "line")
     for number, line in enumerate(lines, 1):
         if is_blank(line):
             yield Record(number, ())
@@ -797,7 +802,8 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
         unexpanded = ParquetFile(
             content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
         )
-        unpacked, packed = 0, content.seek(0, io.SEEK_END)
+        unpacked = 0
+        packed = content.seek(0, io.SEEK_END)
         for batch in _parquet_batches(table, unexpanded, chunks, names, str(path)):
             arrays = [batch.column(name) for name in names]
             unpacked += sum(map(_text_bytes, arrays))
@@ -868,7 +874,8 @@ def _check_unpacked_columns(table: Any, content: io.BufferedIOBase, name: str) -
     unexpanded = ParquetFile(
         content, metadata=table.metadata, read_dictionary=dictionaries, page_checksum_verification=True
     )
-    packed, unpacked = content.seek(0, io.SEEK_END), 0
+    packed = content.seek(0, io.SEEK_END)
+    unpacked = 0
     for batch in _parquet_batches(table, unexpanded, chunks, texts, name):
         unpacked += sum(map(_text_bytes, batch.columns))
         check_unpacked(name, unpacked, packed)
@@ -911,7 +918,8 @@ def _column_chunks(
     """
     from pyarrow.parquet import ParquetFile
 
-    metadata, selected = table.metadata, frozenset(names)
+    metadata = table.metadata
+    selected = frozenset(names)
     _check_column_paths(table, selected, name)
     first_rows = ParquetFile(
         content, metadata=metadata, buffer_size=PARQUET_PROBE_BYTES, page_checksum_verification=True
@@ -937,7 +945,8 @@ def _check_column_paths(table: Any, selected: frozenset[str], name: str) -> None
         if column.path in selected and column.path in paths and column.name == column.path:
             raise DataError(f"{name}: several columns are named {quote(column.path)}: rename all but one")
         paths.add(column.path)
-        is_field, starts = False, accumulate(column.path.split("."), "{}.{}".format)
+        is_field = False
+        starts = accumulate(column.path.split("."), "{}.{}".format)
         for start in starts if column.name != column.path else ():
             if is_field and start in selected:
                 raise DataError(f"{name}: {quote(start)} is a column and a field of a struct: rename one of them")
@@ -1059,7 +1068,10 @@ class _CsvRecord:
         Args:
             line: Number of the line.
         """
-        self.line, self.size, self.num_delimiters, self.error = line, 0, 0, ""
+        self.line = line
+        self.size = 0
+        self.num_delimiters = 0
+        self.error = ""
         return line
 
     def add(self, line: bytes) -> None:

@@ -1,4 +1,7 @@
-"""Synthetic data sets with known answers: spelled-out digits, and words with one wrong letter."""
+"""Synthetic data sets with known answers: spelled-out digits, and words with one wrong letter.
+
+N samples, S source positions, T target positions, L symbols of a text.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -198,7 +201,8 @@ def _spell_rows(
     digits: Int[np.ndarray, "N D"], starts: Int[np.ndarray, "N T"], lengths: Int[np.ndarray, " N"]
 ) -> Int[np.ndarray, "N S"]:
     """Return the letters of the words of each row, with a space between words and zeros after the last."""
-    count, width = len(digits), int(lengths.max())
+    count = len(digits)
+    width = int(lengths.max())
     # Words are padded with spaces to equal length; the next word overwrites the padding.
     padded = np.zeros((count, width + _MAX_WORD_SIZE), np.int32)
     rows = np.arange(count)[:, None]

@@ -51,7 +51,8 @@ def learn_class_and_tag_vocabularies(
     """
     learned = learn_label_vocabularies(examples, tokenizers, config)
     targets = [tokenizers.target.split(example.target) for example in examples]
-    classes, tags = {target[0] for target in targets}, {tag for target in targets for tag in target[1:]}
+    classes = {target[0] for target in targets}
+    tags = {tag for target in targets for tag in target[1:]}
     symbols = learned.target.symbols
     return msgspec.structs.replace(
         learned,

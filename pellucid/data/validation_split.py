@@ -111,7 +111,8 @@ def split_by_group(
     Raises:
         DataError: All examples have the same group.
     """
-    sizes, column = Counter(groups), config.group_column
+    sizes = Counter(groups)
+    column = config.group_column
     if len(sizes) < 2:
         raise DataError(
             f"{location} has a single group, {quote(groups[0])}, in column {quote(column)} (data.group_column): none "
@@ -175,7 +176,8 @@ def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.R
             chosen.
         generator: Random number generator.
     """
-    chosen, num_examples = set[GroupKey](), 0
+    chosen = set[GroupKey]()
+    num_examples = 0
     for group in generator.sample(list(sizes), len(sizes)):
         if num_examples + sizes[group] <= limit:
             chosen.add(group)
@@ -187,7 +189,8 @@ def _describe_groups(
     parts: Sequence[Sequence[Example]], sizes: Counter[str], num_held_out: int, config: DataConfig
 ) -> str:
     """Return the description of a split by groups, with what makes its scores doubtful."""
-    share, column = len(parts[1]) / sizes.total(), config.group_column
+    share = len(parts[1]) / sizes.total()
+    column = config.group_column
     notes = [
         f"all examples of {num_held_out:,} of {len(sizes):,} groups (column {quote(column)}) chosen at random, "
         f"{100 * share:.1f} % of the examples"

@@ -52,7 +52,8 @@ def read_vectors(path: str | Path, vocabulary: Vocabulary, size: Count, key: str
             malformed or not finite in float32, or the file contains no vector.
     """
     path = Path(path)
-    values, vectors = dict[int, list[float]](), 0
+    values = dict[int, list[float]]()
+    vectors = 0
     for number, line in enumerate(read_lines(path), start=1):
         try:
             text = line_text(line).rstrip(" ")

@@ -1,4 +1,7 @@
-"""Vocabularies: symbols and their ids, learned from the training file and saved as JSON."""
+"""Vocabularies: symbols and their ids, learned from the training file and saved as JSON.
+
+N counts symbols or code points, P the code points up to the greatest of a vocabulary.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -312,7 +315,8 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
     Raises:
         ConfigError: A kind of tokenizer is unknown, or the tokenizers library is needed but not installed.
     """
-    plain, limits = build_tokenizers(config), (config.subword_vocab_size, config.min_count)
+    plain = build_tokenizers(config)
+    limits = (config.subword_vocab_size, config.min_count)
     source, target = (
         train_subwords([tokenizer.normalize(text) for text in texts], *limits) if tokenizer.kind == "subwords" else None
         for tokenizer, texts in (

@@ -53,6 +53,7 @@ from pellucid.decoding.preprocessing import (
     SourceBatch,
     TokenizedSource,
     add_unknown_contexts,
+    check_length_limits,
     check_minimum,
     encode_source_characters,
     encode_source_chunk,
@@ -106,7 +107,7 @@ class PreparedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class BasePredictor(ABC):
-    """A trained network, or an ensemble, with its vocabularies and settings: it maps source texts to traces.
+    """Base of the predictors of every task and backend: a trained network, or an ensemble, that maps texts to traces.
 
     Subclasses compute with a backend: `Predictor` in PyTorch, `RuntimePredictor` in NumPy. Predictors are immutable.
 
@@ -210,7 +211,7 @@ class BasePredictor(ABC):
         """Maximum output length, in symbols without EOS.
 
         Raises:
-            ConfigError: As in `max_output_length`.
+            ConfigError: As in `check_length_limits`.
         """
         return max_output_length(self.config.search, self.vocabularies)
 
@@ -238,30 +239,30 @@ class BasePredictor(ABC):
         """Sample outputs of each example; `ConfigError` for a predictor that cannot."""
         raise self.unsupported_error("sample_examples")
 
-    def check_search(self, nbest: int, own_prefixes: bool) -> None:
+    def check_search(self, nbest: int, has_example_prefixes: bool) -> None:
         """Check the options of a search before the first source is read.
 
         Args:
             nbest: Maximum number of outputs per source.
-            own_prefixes: True if each output has its own prefix, in place of that of the options.
+            has_example_prefixes: True if each output has its own prefix, in place of that of the options.
 
         Raises:
             InputError: The task or the model does not support an option, or a length limit is too large.
         """
-        max_output_length(self.config.search, self.vocabularies)  # checks the limits
+        check_length_limits(self.config.search, self.vocabularies)
 
-    def check_sampling(self, own_prefixes: bool) -> None:
+    def check_sampling(self, has_example_prefixes: bool) -> None:
         """Check the options of sampling before the first source is read.
 
         Args:
-            own_prefixes: True if each output has its own prefix, in place of that of the options.
+            has_example_prefixes: True if each output has its own prefix, in place of that of the options.
 
         Raises:
             InputError: As in `check_search`; also if the task is not autoregressive (`ConfigError`).
         """
         if not self.autoregressive:
             raise self.unsupported_error("sample_examples")
-        self.check_search(1, own_prefixes)
+        self.check_search(1, has_example_prefixes)
 
     def check_scoring(self) -> None:
         """Check the options of forced decoding before the first source is read.
@@ -269,9 +270,9 @@ class BasePredictor(ABC):
         Raises:
             InputError: As in `check_search`.
         """
-        max_output_length(self.config.search, self.vocabularies)  # checks the limits
+        check_length_limits(self.config.search, self.vocabularies)
 
-    def no_confidence_reason(self, nbest: int = 1, own_prefixes: bool = False) -> str:
+    def no_confidence_reason(self, nbest: int = 1, has_example_prefixes: bool = False) -> str:
         """Return why the outputs of a search have no confidence; "" if the best output of each source has one.
 
         The fitted confidence holds for outputs of the search to which it was fitted. Constraints and options that
@@ -279,7 +280,7 @@ class BasePredictor(ABC):
 
         Args:
             nbest: Maximum number of outputs per source. Lists that enlarge the beam have no confidence.
-            own_prefixes: True if each output has its own prefix.
+            has_example_prefixes: True if each output has its own prefix.
         """
         fitted, options = self.confidence, self.options
         if fitted is None:
@@ -289,10 +290,10 @@ class BasePredictor(ABC):
                 else "the run has no fitted confidence; the training command, given again, fits it"
             )
         changed = {
-            "a prefix": bool(options.prefix) or own_prefixes,
+            "a prefix": bool(options.prefix) or has_example_prefixes,
             "forbidden symbols": bool(options.forbidden),
             "required symbols": bool(options.required),
-            "attention that is forced or masked": options.attention_options != NO_OPTIONS,
+            "attention that is forced or masked": options.changes_attention,
         }
         for name, is_given in changed.items():
             if is_given:
@@ -330,13 +331,13 @@ class BasePredictor(ABC):
         Raises:
             ArgumentError: The argument is neither.
             ConfigError: A setting is unknown or out of range, contradicts another, or is changed without effect; or a
-                length limit is too large (`max_output_length`).
+                length limit is too large (`check_length_limits`).
         """
         section: SearchConfig | Mapping[str, Any] = convert_argument("search", search, SearchConfig | Mapping[str, Any])
         config = override_settings(self.config, {"search": section})
         before = flatten_config(self.config)
         reject_unused(config, {key for key, value in flatten_config(config).items() if value != before[key]})
-        max_output_length(config.search, self.vocabularies)  # checks the limits
+        check_length_limits(config.search, self.vocabularies)
         return replace(self, config=config)
 
     def save_pretrained(self, folder: str | Path, card: CardOptions = DEFAULT_CARD) -> None:
@@ -748,19 +749,19 @@ class BasePredictor(ABC):
         decode_chunk: Callable[[ExampleChunk], list[Result]],
         examples: Iterable[Example],
         prefixes: Prefixes = None,
-        outputs: int = 1,
+        outputs_per_source: int = 1,
         first: int = 0,
     ) -> list[Result] | Iterator[Result]:
         """Check the arguments, and decode a list into a list, or a stream into a stream (`decode_chunks`)."""
         converted: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
         if self.options.lattice:  # a search tree holds every hypothesis of the beam
-            outputs = max(outputs, self.config.search.beam_size)
+            outputs_per_source = max(outputs_per_source, self.config.search.beam_size)
 
         def decode_with_contexts(chunk: ExampleChunk) -> list[Result]:
             return decode_chunk(chunk._replace(examples=add_unknown_contexts(chunk.examples, self.config.data)))
 
         prefixes = convert_argument("prefixes", prefixes, Prefixes)
-        return decode_chunks(decode_with_contexts, converted, prefixes, outputs, first)
+        return decode_chunks(decode_with_contexts, converted, prefixes, outputs_per_source, first)
 
     def _search_with_confidence(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example; the first of each has its confidence, if there is one."""
@@ -828,7 +829,8 @@ class BasePredictor(ABC):
 
     def _all_traces(self, prepared: PreparedChunk) -> list[list[Trace]]:
         """Return the traces of each example; those of an empty source are one empty output."""
-        traces, constraints = prepared.traces, prepared.config.constraints
+        traces = prepared.traces
+        constraints = prepared.config.constraints
         return [
             traces[row] if row in traces else [self._build_trace(tokenized, None, 1, constraints.prefix_length(row))]
             for row, tokenized in enumerate(prepared.tokenized)
@@ -858,7 +860,7 @@ class BasePredictor(ABC):
     def _symbol_names(self, ids: Int[np.ndarray, "*shape"], source: TokenizedSource) -> np.ndarray:
         """Return the names of ids in an output of this source."""
         names = self._names
-        if self.config.decoder.pointer_generator:
+        if self._copies:
             # The id V + p is the symbol at source position p. Ids beyond the source have probability zero.
             padding = SPECIAL_NAMES[:1] * int(ids.max(initial=0))
             names = np.array([*names, *source.source, *padding], dtype=object)
@@ -879,7 +881,7 @@ class BasePredictor(ABC):
         return Trace(
             text=source.text,
             source=source.source,
-            features=source.num_features,
+            num_features=source.num_features,
             unknown=source.unknown,
             target=symbols,
             output=self.tokenizers.target.join(symbols[:-1] if output.is_finished else symbols),
@@ -898,7 +900,7 @@ class BasePredictor(ABC):
             ),
             lattice=lattice,
             heads=output.heads,
-            added=source.summed_features,
+            summed_features=source.summed_features,
             task=self.config.task,
             hop_weights=output.hop_weights,
         )

@@ -22,11 +22,11 @@ from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
-from pellucid.decoding.hypothesis_scorer import hypothesis_scorer, ranks_with_pair_ngram
+from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking, hypothesis_scorer
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints, search_properties
-from pellucid.decoding.pair_ngram_member import (
+from pellucid.decoding.pair_ngram_interpolation import (
+    InterpolatedPairNgram,
     NetworkIds,
-    PairNgramMember,
     TargetIds,
     propose_outputs,
     rank_by_interpolation,
@@ -35,6 +35,7 @@ from pellucid.decoding.pair_ngram_member import (
 from pellucid.decoding.preprocessing import (
     ChunkConfig,
     SourceBatch,
+    check_length_limits,
     check_room,
     copyable_sources,
     forbids_all_message,
@@ -53,13 +54,13 @@ TransducerT = TypeVar("TransducerT", bound="BaseTransducer")
 
 @dataclass(frozen=True)
 class BaseTransducer(BasePredictor):
-    """Predictor of an encoder-decoder, which decodes symbol by symbol.
+    """Base of the predictors of encoder-decoders, which decode symbol by symbol, whatever the backend.
 
     Raises:
         ArgumentError: A field has a wrong type.
     """
 
-    pair_ngram: PairNgramMember | None = None
+    pair_ngram: InterpolatedPairNgram | None = None
     """Pair n-gram model whose outputs and scores take part in searches, by the ids of one network, unless its weight is
     0; None for none. Scores of given targets and samples are those of the network alone."""
 
@@ -68,17 +69,24 @@ class BaseTransducer(BasePredictor):
     def __post_init__(self) -> None:
         """Check the types of the fields, and the sizes of the pair n-gram model."""
         super().__post_init__()
-        member = convert_argument("pair_ngram", self.pair_ngram, PairNgramMember | None)
-        expected = len(self.vocabularies.source), len(self.vocabularies.target)
-        found = expected if member is None else member.model.numbering[:2]
-        if member is not None and member.network >= self.num_networks:
-            raise ArgumentError(f"pair_ngram.network: expected less than {self.num_networks}, got {member.network}")
-        # The pair n-gram model of an ensemble has the source ids of one network, which may be fewer.
-        is_subset = self.is_ensemble and found[0] < expected[0]
-        if found != expected and not (is_subset and found[1] == expected[1]):
+        pair_ngram = convert_argument("pair_ngram", self.pair_ngram, InterpolatedPairNgram | None)
+        if pair_ngram is not None:
+            self._check_pair_ngram(pair_ngram)
+
+    def _check_pair_ngram(self, pair_ngram: InterpolatedPairNgram) -> None:
+        """Raise `ArgumentError` for a pair n-gram model of other sizes than those of vocabularies and ensemble."""
+        if pair_ngram.network_index >= self.num_networks:
             raise ArgumentError(
-                f"pair_ngram: expected a model of {expected[0]} source and {expected[1]} target ids, the sizes of the "
-                f"vocabularies, got {found[0]} and {found[1]}: it belongs to another run"
+                f"pair_ngram.network_index: expected less than {self.num_networks}, got {pair_ngram.network_index}"
+            )
+        num_source, num_target = len(self.vocabularies.source), len(self.vocabularies.target)
+        numbering = pair_ngram.model.numbering
+        # The pair n-gram model of an ensemble has the source ids of one network, which may be fewer.
+        is_subset = self.is_ensemble and numbering.source_size < num_source
+        if numbering.target_size != num_target or (numbering.source_size != num_source and not is_subset):
+            raise ArgumentError(
+                f"pair_ngram: expected a model of {num_source} source and {num_target} target ids, the sizes of the "
+                f"vocabularies, got {numbering.source_size} and {numbering.target_size}: it belongs to another run"
             )
 
     def with_options(self: TransducerT, options: DecodingOptions) -> TransducerT:
@@ -92,27 +100,27 @@ class BaseTransducer(BasePredictor):
         """
         return replace(self, options=convert_argument("options", options, DecodingOptions))
 
-    def check_search(self, nbest: int, own_prefixes: bool) -> None:
+    def check_search(self, nbest: int, has_example_prefixes: bool) -> None:
         """Check the options of a search before the first source is read.
 
         Args:
             nbest: Maximum number of outputs per source.
-            own_prefixes: True if each output has its own prefix, in place of that of the options.
+            has_example_prefixes: True if each output has its own prefix, in place of that of the options.
 
         Raises:
             InputError: A symbol or a position of the options does not exist, or no output can satisfy the options.
             RunError: The search leaves the outputs to a network whose training has not reached its first validation.
         """
-        if not self._ranks_with_pair_ngram:
+        if not self._uses_pair_ngram:
             self.require_trained_network()
-        self._check_constraints(own_prefixes)
+        self._check_constraints(has_example_prefixes)
         self._check_attention_options()
 
-    def check_sampling(self, own_prefixes: bool) -> None:
+    def check_sampling(self, has_example_prefixes: bool) -> None:
         """Check the options of sampling before the first source is read.
 
         Args:
-            own_prefixes: True if each output has its own prefix, in place of that of the options.
+            has_example_prefixes: True if each output has its own prefix, in place of that of the options.
 
         Raises:
             InputError: As in `check_search`; also if the options request a search tree (`ConfigError`).
@@ -120,7 +128,7 @@ class BaseTransducer(BasePredictor):
         """
         self.require_trained_network()
         self._refuse_lattice("sampling")
-        super().check_sampling(own_prefixes)
+        super().check_sampling(has_example_prefixes)
 
     def check_scoring(self) -> None:
         """Check the options of forced decoding.
@@ -153,13 +161,15 @@ class BaseTransducer(BasePredictor):
         if self.pair_ngram is not None and self.pair_ngram.predicts_alone:
             raise untrained_network_error(self.name)
 
-    def _check_constraints(self, own_prefixes: bool) -> None:
+    def _check_constraints(self, has_example_prefixes: bool) -> None:
         """Raise `InputError` for constraints and length limits that no output can satisfy, whatever its source is."""
-        max_length, copies = self.max_length, self._copies  # max_length checks the limits, also without options
+        check_length_limits(self.config.search, self.vocabularies)
         if self.options is NO_OPTIONS:
             return
+        max_length = self.max_length
+        copies = self._copies
         tokenizer, vocabulary = self.tokenizers.target, self.vocabularies.target
-        prefix = () if own_prefixes else tuple(tokenizer.split(self.options.prefix))
+        prefix = () if has_example_prefixes else tuple(tokenizer.split(self.options.prefix))
         # A model that copies can write the symbols of a source, which are not known yet.
         known = [prefix] if prefix and not copies else []
         constraints = build_constraints(self.options, known, tokenizer, vocabulary, [] if copies else None)
@@ -222,12 +232,12 @@ class BaseTransducer(BasePredictor):
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example."""
-        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest, self._ranks_with_pair_ngram)
+        return self._search(chunk, max(nbest, self.config.search.beam_size), nbest, self._uses_pair_ngram)
 
     def _search_for_margins(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the best outputs of each example; at least two if a pair n-gram model ranks them."""
         beam_size = max(nbest, self.config.search.beam_size)
-        adds_pair_ngram = self._ranks_with_pair_ngram
+        adds_pair_ngram = self._uses_pair_ngram
         return self._search(chunk, beam_size, max(nbest, 2) if adds_pair_ngram else nbest, adds_pair_ngram)
 
     def candidates(self, examples: Sequence[Example]) -> list[list[Trace]]:
@@ -241,7 +251,8 @@ class BaseTransducer(BasePredictor):
         Raises:
             InputError: As in `predict_examples`.
         """
-        beam_size, adds_outputs = self.config.search.beam_size, self._allows_pair_ngram
+        beam_size = self.config.search.beam_size
+        adds_outputs = self._allows_pair_ngram
         return list(
             self._check_and_decode(lambda chunk: self._search(chunk, beam_size, sys.maxsize, adds_outputs), examples)
         )
@@ -251,7 +262,8 @@ class BaseTransducer(BasePredictor):
 
         `adds_pair_ngram` adds those of the pair n-gram model, whatever its weight is.
         """
-        constraints, search = self._constraints(chunk), self.config.search
+        constraints = self._constraints(chunk)
+        search = self.config.search
         # All constraints of the chunk decide, so that the composition of a batch changes nothing.
         fits_kernel = fits_search_kernel(search_properties(search, self.options, constraints, self.is_ensemble))
         score = hypothesis_scorer(search)
@@ -272,10 +284,10 @@ class BaseTransducer(BasePredictor):
     @property
     def pair_ngram_weight(self) -> float:
         """Weight of the pair n-gram model in the ranking of outputs, 0 to 1; 0 if it takes no part."""
-        return self.pair_ngram.weight if self.pair_ngram is not None and self._ranks_with_pair_ngram else 0.0
+        return self.pair_ngram.weight if self.pair_ngram is not None and self._uses_pair_ngram else 0.0
 
     @property
-    def _ranks_with_pair_ngram(self) -> bool:
+    def _uses_pair_ngram(self) -> bool:
         """True if a pair n-gram model takes part in searches: one of a weight above 0."""
         return self.pair_ngram is not None and self.pair_ngram.weight > 0 and self._allows_pair_ngram
 
@@ -283,11 +295,11 @@ class BaseTransducer(BasePredictor):
     def _allows_pair_ngram(self) -> bool:
         """True if there is a pair n-gram model, of any weight, and searches may rank by it.
 
-        They do not if the search settings exclude it (`ranks_with_pair_ngram`), or if options change attention, which
-        shows an effect on the network.
+        They do not if the search settings exclude it (`allows_pair_ngram_ranking`), or if options change attention,
+        which shows an effect on the network.
         """
-        changes_attention = self.options.attention_options != NO_OPTIONS
-        return self.pair_ngram is not None and ranks_with_pair_ngram(self.config.search) and not changes_attention
+        allows_ranking = allows_pair_ngram_ranking(self.config.search)
+        return self.pair_ngram is not None and allows_ranking and not self.options.changes_attention
 
     @property
     def _origin(self) -> Origin:
@@ -302,7 +314,7 @@ class BaseTransducer(BasePredictor):
         `hypotheses` are those of the network's search. The network scores those that the pair n-gram model adds.
         """
         assert self.pair_ngram is not None
-        ids = self._network_ids(self.pair_ngram.network)
+        ids = self._network_ids(self.pair_ngram.network_index)
         added, scores = propose_outputs(self.pair_ngram, ids, batch, hypotheses, constraints)
         candidates = list(map(list, hypotheses))
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
@@ -334,7 +346,8 @@ class BaseTransducer(BasePredictor):
         if self.pair_ngram is None:
             raise ConfigError("the predictor has no pair n-gram model")
         model = self.pair_ngram.model
-        network_ids, outputs = self._network_ids(self.pair_ngram.network), list[tuple[str, ...]]()
+        network_ids = self._network_ids(self.pair_ngram.network_index)
+        outputs = list[tuple[str, ...]]()
         for example in convert_argument("examples", examples, Sequence[Example]):
             ids = self.vocabularies.source.encode(self.tokenizers.source.split(example.source))
             found = model.search(network_ids.map_source(ids, model.numbering.source_size), 1) if ids else []
@@ -370,16 +383,16 @@ class BaseTransducer(BasePredictor):
     def _align_by_pair_ngram(self, example: Example) -> Alignment | None:
         """Return the most probable alignment of a pair."""
         assert self.pair_ngram is not None
-        sides = [(self.tokenizers.source, self.vocabularies.source), (self.tokenizers.target, self.vocabularies.target)]
         model = self.pair_ngram.model
-        network_ids = self._network_ids(self.pair_ngram.network)
-        symbols = [tuple(tokenizer.split(text)) for (tokenizer, _), text in zip(sides, example[:2], strict=True)]
-        source, target = (vocabulary.encode(side) for (_, vocabulary), side in zip(sides, symbols, strict=True))
-        ids = network_ids.map_source(source, model.numbering.source_size), network_ids.map_target(target)
-        found = model.align(*ids) if ids[0] else None
-        if found is None:
+        network_ids = self._network_ids(self.pair_ngram.network_index)
+        source = tuple(self.tokenizers.source.split(example.source))
+        target = tuple(self.tokenizers.target.split(example.target))
+        source_ids = network_ids.map_source(self.vocabularies.source.encode(source), model.numbering.source_size)
+        target_ids = network_ids.map_target(self.vocabularies.target.encode(target))
+        aligned = model.align(source_ids, target_ids) if source_ids else None
+        if aligned is None:
             return None
-        return Alignment(symbols[0], symbols[1], chunks_of_sizes(found.sizes), min(0.0, found.log_probability))
+        return Alignment(source, target, chunks_of_sizes(aligned.sizes), min(0.0, aligned.log_probability))
 
     def _refuse_lattice(self, operation: str) -> None:
         """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""
@@ -415,7 +428,7 @@ class BaseTransducer(BasePredictor):
                     f"target {number} has {count_noun(len(target_symbols), 'symbol')}; at most {max_length} can be "
                     "scored"
                 )
-        vocabularies, copying = self.vocabularies, self.config.decoder.pointer_generator
+        vocabularies = self.vocabularies
         targets = encode_sequence_examples(examples, self.tokenizers, vocabularies, self.config).target
         scorer = replace(self, options=self.options.attention_options)
         prepared = scorer._encode_chunk(chunk, ChunkConfig(1, 1, NO_CONSTRAINTS))
@@ -426,7 +439,7 @@ class BaseTransducer(BasePredictor):
         ids = vocabularies.target.ids
         scored = list[Trace]()
         for (trace,), example, target_symbols in zip(scorer._all_traces(prepared), examples, symbols, strict=True):
-            known = {*ids, *trace.source[trace.features :]} if copying else ids
+            known = {*ids, *trace.source[trace.num_features :]} if self._copies else ids
             scored.append(scored_trace(trace, example.target, target_symbols, known, (END,)))
         return scored
 
@@ -434,7 +447,8 @@ class BaseTransducer(BasePredictor):
         """Return the constraints of the options, in ids."""
         sources = copyable_sources(chunk.examples, self.tokenizers, self.config)
         texts = [self.options.prefix] * len(chunk.examples) if chunk.prefixes is None else chunk.prefixes
-        first, max_length = None if chunk.prefixes is None else chunk.first, self.max_length
+        first = None if chunk.prefixes is None else chunk.first
+        max_length = self.max_length
         constraints = build_constraints(
             self.options, texts, self.tokenizers.target, self.vocabularies.target, sources, first
         )

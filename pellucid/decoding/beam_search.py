@@ -1,7 +1,7 @@
 """Beam search of networks of PyTorch: by a kernel that takes all steps, or step by step (`beam_steps`).
 
 B batch, b active sources, k hypotheses of each before a step (1 before the first), R = b·k, V vocabulary, E extensions
-considered.
+considered, N columns of a mask.
 """
 
 from itertools import islice
@@ -66,7 +66,8 @@ def extend_constrained(
         Translation", section 3.2.
     """
     log_probabilities, extended = score_extensions(logits, masks, cumulative_log_probs)
-    by_hypothesis, vocabulary = extended.view(*cumulative_log_probs.shape, -1), logits.shape[1]
+    by_hypothesis = extended.view(*cumulative_log_probs.shape, -1)
+    vocabulary = logits.shape[1]
     selected = torch.zeros_like(by_hypothesis, dtype=torch.bool)
     selected.scatter_(2, by_hypothesis.argmax(dim=2, keepdim=True), True)
     for index, symbol in enumerate(required.ids.tolist()):
@@ -204,7 +205,7 @@ def beam(  # noqa: PLR0913 (characters are a part of the sources)
     positions = inference.cache.memory.lengths
     if use_kernel(inference.decoder.request("beam", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
-        return _beam_kernel(inference, positions.tolist(), kernel_limits, (beam_size, nbest))
+        return _beam_kernel(inference, positions.tolist(), kernel_limits, beam_size, nbest)
     hypotheses = beam_stepwise(
         inference, positions, BeamConfig(batch_length_limits(limits, len(positions)), beam_size, nbest)
     )
@@ -213,15 +214,17 @@ def beam(  # noqa: PLR0913 (characters are a part of the sources)
 
 
 def _beam_kernel(
-    inference: SingleModelInference, lengths: list[int], limits: SearchLimits, sizes: tuple[int, int]
+    inference: SingleModelInference, lengths: list[int], limits: SearchLimits, beam_size: int, nbest: int
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source, the best first; a kernel takes all steps."""
     from pellucid.kernels.search import BeamSizes
     from pellucid.kernels.tensor_functions import beam_search  # Numba takes a second to import
 
-    prepared, results = inference.cache.kernel, list[list[Hypothesis]]()
+    prepared = inference.cache.kernel
+    results = list[list[Hypothesis]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
-    for outputs, counts in beam_search(prepared, initial_kernel_state(inference.state), limits, BeamSizes(*sizes)):
+    initial_state = initial_kernel_state(inference.state)
+    for outputs, counts in beam_search(prepared, initial_state, limits, BeamSizes(beam_size, nbest)):
         positions = lengths[len(results) : len(results) + len(counts)]
         flat = map(hypothesis_of, split_outputs(outputs, np.repeat(positions, counts).tolist()))
         results += [list(islice(flat, count)) for count in counts.tolist()]

@@ -3,8 +3,8 @@
 PyTorch is not needed to import this module: a `SearchInference` takes and returns arrays.
 
 B batch, b active sources, k hypotheses of each before a step (1 before the first), R = b·k, K beam size, S source
-positions, T steps, V vocabulary, C candidates kept for inspection, E extensions considered, M required symbols,
-n outputs.
+positions, T steps, V vocabulary, C candidates kept for inspection, E extensions considered, M required symbols, N
+attention heads, n outputs.
 
 All hypotheses of all sources take each step together; the hypotheses of one source are adjacent. The memory is stored
 once per source, whatever the beam size. Hypotheses at one step have equal length and are pruned by log-probability;
@@ -264,7 +264,8 @@ def backtrace(
     ]
     hypotheses: list[list[Hypothesis]] = [[] for _ in ends]
     for row, (source, end) in enumerate(flat):
-        decoded, tree = outputs.output(row, end.step + 1, lengths[source]), trees[source]
+        decoded = outputs.output(row, end.step + 1, lengths[source])
+        tree = trees[source]
         leaf = -1 if tree is None else tree.nodes.get((end.step, end.extension), -1)
         hypotheses[source].append(Hypothesis(decoded, -end.negative_score, None if tree is None else tree.ids, leaf))
     return hypotheses
@@ -280,11 +281,10 @@ def _write_step(
     """Write step t of the output rows `index` = (rows, t), and return their extensions in the previous step."""
     rows = np.searchsorted(step.sources, sources)
     parents = step.parents[rows, extensions]
-    outputs.ids[index], outputs.log_probabilities[index] = (
-        step.ids[rows, extensions],
-        step.log_probabilities[rows, extensions],
-    )
-    outputs.weights[index], outputs.top_ids[index] = step.weights[rows, parents], step.top_ids[rows, parents]
+    outputs.ids[index] = step.ids[rows, extensions]
+    outputs.log_probabilities[index] = step.log_probabilities[rows, extensions]
+    outputs.weights[index] = step.weights[rows, parents]
+    outputs.top_ids[index] = step.top_ids[rows, parents]
     outputs.top_log_probabilities[index] = step.top_log_probabilities[rows, parents]
     if outputs.heads is not None and step.heads is not None:
         outputs.heads[index[0], :, index[1]] = step.heads[rows, parents]
@@ -378,9 +378,11 @@ def search_beam(
         the finished ones. A source with non-finite probabilities has none.
     """
     config = config._replace(beam_size=constrained_beam_size(config.beam_size, config.constraints))
-    steps, free_slots = list[BeamStep](), np.full(len(lengths), config.beam_size)
+    steps = list[BeamStep]()
+    free_slots = np.full(len(lengths), config.beam_size)
     ends: list[list[HypothesisEnd]] = [[] for _ in range(len(lengths))]
-    state, finite = _initial_beam(inference, lengths, config), np.ones(len(lengths), np.bool_)
+    state = _initial_beam(inference, lengths, config)
+    finite = np.ones(len(lengths), np.bool_)
     active: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
     while active.any():
         output = state.inference.step(state.symbols)
@@ -404,8 +406,10 @@ def search_beam(
 
 def _initial_beam(inference: SearchInference, lengths: Int[np.ndarray, " B"], config: BeamConfig) -> BeamState:
     """Return the initial beam: one empty hypothesis per source."""
-    cumulative_log_probs, origins = np.zeros((len(lengths), 1), np.float32), np.full((len(lengths), 1), -1)
-    met, coverage = config.constraints.initial_met(len(lengths)), np.zeros((len(lengths), 1, 0), np.float32)
+    cumulative_log_probs = np.zeros((len(lengths), 1), np.float32)
+    origins = np.full((len(lengths), 1), -1)
+    met = config.constraints.initial_met(len(lengths))
+    coverage = np.zeros((len(lengths), 1, 0), np.float32)
     return BeamState(
         np.arange(len(lengths)), cumulative_log_probs, origins, met, coverage, np.full(len(lengths), BOS), inference
     )
@@ -421,7 +425,8 @@ def _initial_coverage(output: SearchStep, lengths: Int[np.ndarray, " B"]) -> Flo
 
 def _symbol_masks(state: BeamState, num_symbols: int, config: BeamConfig, length: int) -> SymbolMasks:
     """Return the symbols that cannot follow each hypothesis."""
-    limits, shape = config.limits, (state.cumulative_log_probs.shape[1], num_symbols)
+    limits = config.limits
+    shape = (state.cumulative_log_probs.shape[1], num_symbols)
     suppressed = suppressed_mask(num_symbols)
     position = DecodePosition(state.sources, length, limits.maximum[state.sources] - length)
     blocked = config.constraints.blocked(position, state.met, num_symbols)
@@ -539,7 +544,8 @@ def _next_beam(
     constraints: Constraints,
 ) -> BeamState:
     """Return the next beam. Finished sources are removed once there are many of them."""
-    kept, dropping = step.kept & active[:, None], bool(active.mean() < MIN_ACTIVE_FRACTION)
+    kept = step.kept & active[:, None]
+    dropping = bool(active.mean() < MIN_ACTIVE_FRACTION)
     selected = active if dropping else np.ones_like(active)
     width = int(kept.sum(axis=1).max())
     origins = np.argsort(~kept, axis=1, kind="stable")[:, :width]
@@ -553,7 +559,8 @@ def _next_beam(
         result: np.ndarray = np.take_along_axis(values, origins, axis=1)[selected]
         return result
 
-    parents, rows = select(step.parents), selected.nonzero()[0]
+    parents = select(step.parents)
+    rows = selected.nonzero()[0]
     hypotheses = (parents + rows[:, None] * state.cumulative_log_probs.shape[1]).ravel()
     across = parents[:, :, None]
     return BeamState(

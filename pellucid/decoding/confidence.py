@@ -97,7 +97,8 @@ class ConfidenceModel(CheckedFields):
         Args:
             margins: Margin of each output (`output_margins`), in nats; of −∞, the lower limit.
         """
-        limit, is_finite = 1 / (self.num_examples + 2), np.isfinite(margins)
+        limit = 1 / (self.num_examples + 2)
+        is_finite = np.isfinite(margins)
         log_odds = self.intercept + self.slope * np.where(is_finite, margins, 0.0)
         log_odds = np.where(is_finite, np.clip(log_odds, -50.0, 50.0), -50.0)
         confidences: Float[np.ndarray, " n"] = np.clip(1 / (1 + np.exp(-log_odds)), limit, 1 - limit)

@@ -1,4 +1,7 @@
-"""Output constraints as masks: forbidden and required symbols, prefixes; lexicons."""
+"""Output constraints as masks: forbidden and required symbols, prefixes; lexicons.
+
+B sources, k hypotheses of each, F forbidden symbols, M required symbols.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ def lexicon_trace(source: TokenizedSource, text: str, symbols: Sequence[str], ra
     return Trace(
         text=source.text,
         source=source.source,
-        features=source.num_features,
+        num_features=source.num_features,
         unknown=source.unknown,
         target=target,
         output=text,
@@ -101,7 +101,7 @@ def lexicon_trace(source: TokenizedSource, text: str, symbols: Sequence[str], ra
         top_log_probabilities=np.zeros((len(target), 1), np.float32),
         origin="lexicon",
         rank=rank,
-        added=source.summed_features,
+        summed_features=source.summed_features,
     )
 
 

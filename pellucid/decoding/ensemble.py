@@ -12,7 +12,7 @@ from pellucid.config.settings import Config
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding import member_ids
 from pellucid.decoding.inference import EnsembleInference, EnsembleMembers, SingleModelInference, map_source_ids
-from pellucid.decoding.pair_ngram_member import PairNgramMember
+from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.transducer import Transducer, require_transducer
@@ -64,7 +64,7 @@ class JoinedPredictors(NamedTuple):
     name: str
     """Names of the members, joined by " with "."""
     members: EnsembleMembers
-    pair_ngram: PairNgramMember | None = None
+    pair_ngram: InterpolatedPairNgram | None = None
     """Pair n-gram model of the first member that has one, with the mean weight of all; None if no member has one."""
 
 
@@ -118,20 +118,23 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
     """
     check_lengths({"members": members, "names": names})
     member_ids.check_members_agree(members, names)
-    first, vocabularies = members[0], member_ids.join_vocabularies(members)
+    first = members[0]
+    vocabularies = member_ids.join_vocabularies(members)
     groups = [_members_of(first, vocabularies, member) for member in members]
     joined = EnsembleMembers(*(tuple(chain.from_iterable(column)) for column in zip(*groups, strict=True)))
-    name, pair_ngram = " with ".join(names), _joined_pair_ngram(members, joined)
+    name = " with ".join(names)
+    pair_ngram = _joined_pair_ngram(members, joined)
     return JoinedPredictors(first.config, vocabularies, first.network, name, joined, pair_ngram)
 
 
-def _joined_pair_ngram(members: Sequence[Predictor], joined: EnsembleMembers) -> PairNgramMember | None:
+def _joined_pair_ngram(members: Sequence[Predictor], joined: EnsembleMembers) -> InterpolatedPairNgram | None:
     """Return the first pair n-gram model of the members, with the mean weight of all networks."""
-    weights, num_before = joined.pair_ngram_weights, 0
+    weights = joined.pair_ngram_weights
+    num_before = 0
     for member in members:
         model = member.pair_ngram if isinstance(member, Transducer) else None
         if model is not None:
-            return model._replace(weight=sum(weights) / len(weights), network=num_before + model.network)
+            return model._replace(weight=sum(weights) / len(weights), network_index=num_before + model.network_index)
         num_before += member.num_networks
     return None
 
@@ -142,7 +145,8 @@ def _pair_ngram_weights(predictor: Predictor) -> tuple[float, ...]:
     The model of an ensemble that a program has replaced has its weight for each network.
     """
     pair_ngram = predictor.pair_ngram if isinstance(predictor, Transducer) else None
-    weight, weights = 0.0 if pair_ngram is None else pair_ngram.weight, predictor.members.pair_ngram_weights
+    weight = 0.0 if pair_ngram is None else pair_ngram.weight
+    weights = predictor.members.pair_ngram_weights
     if not weights:
         return (weight,)
     return weights if weight == sum(weights) / len(weights) else (weight,) * len(weights)
@@ -154,15 +158,14 @@ def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predict
     The networks of an ensemble are all members. Their ids follow from those of their ensemble by its own maps.
     """
     device = next(predictor.network.parameters()).device
-    source_id_map, target_ids = (
-        torch.from_numpy(member_ids.source_id_map(vocabularies, predictor)).to(device),
-        member_ids.target_id_map(first, predictor),
-    )
+    source_id_map = torch.from_numpy(member_ids.source_id_map(vocabularies, predictor)).to(device)
+    target_ids = member_ids.target_id_map(first, predictor)
     target_id_map = None if target_ids is None else torch.from_numpy(target_ids).to(device)
     members = predictor.members
     character_ids = torch.from_numpy(member_ids.character_id_map(vocabularies, predictor)).to(device)
     if not members.networks:
-        copy_offsets, weights = (member_ids.copy_offset(predictor.vocabularies),), _pair_ngram_weights(predictor)
+        copy_offsets = (member_ids.copy_offset(predictor.vocabularies),)
+        weights = _pair_ngram_weights(predictor)
         return EnsembleMembers(
             (predictor.network,), (source_id_map,), copy_offsets, (target_id_map,), weights, (character_ids,)
         )

@@ -26,15 +26,15 @@ class ForcedAttentionInference(NamedTuple):
     length: int = 0
     """Number of steps taken."""
 
-    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
-        """Run one step with the attention weights that `weights` has for it, else with `override`.
+    def step(self, symbols: Int[Tensor, " R"], forced_weights: Float[Tensor, "R S"] | None = None) -> StepOutput:
+        """Run one step with the attention weights that `weights` has for it, else with `forced_weights`.
 
         Args:
             symbols: Previous symbol of each hypothesis.
-            override: Attention weights at a step without given ones; None for the model's own.
+            forced_weights: Attention weights at a step without given ones; None for the model's own.
         """
         forced = self.weights.get(self.length)
-        output = self.inference.step(symbols, override if forced is None else forced.repeat(len(symbols), 1))
+        output = self.inference.step(symbols, forced_weights if forced is None else forced.repeat(len(symbols), 1))
         return output._replace(after=ForcedAttentionInference(output.after, self.weights, self.length + 1))
 
     def take(
@@ -84,7 +84,8 @@ def forced_weights(
         _check_masked(options.masked, number, length)
         for forced in options.forced_attention:
             _check_forced_attention(forced, number, length)
-    like, columns = next(networks[0].parameters()), batch.source.shape[1]
+    like = next(networks[0].parameters())
+    columns = batch.source.shape[1]
     return {
         forced.step: _normalized_row(forced, options.masked, columns).to(like) for forced in options.forced_attention
     }

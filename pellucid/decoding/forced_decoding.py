@@ -34,13 +34,16 @@ def score_targets(
     Returns:
         One hypothesis per source, whose ids are its target.
     """
-    symbols, recorder, suppressed = torch.full_like(lengths, BOS), Recorder(len(lengths), targets.shape[1]), None
+    symbols = torch.full_like(lengths, BOS)
+    recorder = Recorder(len(lengths), targets.shape[1])
+    suppressed = None
     for target in targets.unbind(dim=1):
         output = inference.step(symbols)
         if suppressed is None:
             suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
         recorder.add(_record(output, target, suppressed))
-        inference, symbols = output.after, target
+        inference = output.after
+        symbols = target
     sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
     return [hypothesis_of(recorder.output(row, *size)) for row, size in enumerate(sizes)]
 
@@ -50,10 +53,8 @@ def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: Bool[Ten
     log_probabilities = step_log_probabilities(output, targets, suppressed)
     top = log_probabilities.topk(candidate_count(log_probabilities.shape[1]))
     target_log_probabilities = to_array(log_probabilities.gather(1, targets[:, None])[:, 0])
-    rows, top_symbols = (
-        np.arange(len(target_log_probabilities)),
-        TopSymbols(to_array(top.indices), to_array(top.values)),
-    )
+    rows = np.arange(len(target_log_probabilities))
+    top_symbols = TopSymbols(to_array(top.indices), to_array(top.values))
     return StepRecord(
         rows,
         to_array(targets),

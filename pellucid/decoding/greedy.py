@@ -73,7 +73,8 @@ def _greedy_kernel(inference: SingleModelInference, lengths: list[int], limits: 
     """Return the hypothesis of each source; a kernel takes all steps."""
     from pellucid.kernels.tensor_functions import greedy_search  # Numba takes a second to import
 
-    prepared, outputs = inference.cache.kernel, list[Hypothesis]()
+    prepared = inference.cache.kernel
+    outputs = list[Hypothesis]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
     for result in greedy_search(prepared, initial_kernel_state(inference.state), limits):
         first = len(outputs)
@@ -94,15 +95,20 @@ def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: Le
         One hypothesis per source, with EOS unless it was truncated at the maximum length.
     """
     symbols = torch.full_like(lengths, BOS)
-    rows, steps, recorder = np.arange(len(lengths)), np.zeros(len(lengths), np.int64), Recorder(len(lengths))
-    active, suppressed = np.ones(len(lengths), np.bool_), None
+    rows = np.arange(len(lengths))
+    steps = np.zeros(len(lengths), np.int64)
+    recorder = Recorder(len(lengths))
+    active = np.ones(len(lengths), np.bool_)
+    suppressed = None
     for length in range(limits.maximum + 1):
         output = inference.step(symbols)
         if suppressed is None:
             suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
         candidates = top_symbols(output.logits, suppressed)
-        (ids, log_probabilities), inference = choose_symbols(candidates, length < limits.minimum), output.after
-        weights, heads = to_array(output.weights), to_optional_array(output.heads)
+        ids, log_probabilities = choose_symbols(candidates, length < limits.minimum)
+        inference = output.after
+        weights = to_array(output.weights)
+        heads = to_optional_array(output.heads)
         recorder.add(StepRecord(rows, ids, log_probabilities, weights, candidates, heads))
         ended = ids == EOS
         steps[rows[active if length < limits.maximum else active & ended]] = length + 1

@@ -102,7 +102,7 @@ def hypothesis_scorer(config: SearchConfig) -> HypothesisScorer:
     return HypothesisScorer(config.length_normalization, config.length_penalty_alpha, config.coverage_penalty)
 
 
-def ranks_with_pair_ngram(config: SearchConfig) -> bool:
+def allows_pair_ngram_ranking(config: SearchConfig) -> bool:
     """Return whether a search ranks outputs by the network and by the pair n-gram model, if the run has one.
 
     The pair n-gram model has log-probabilities of whole outputs, so it takes no part in a search by other scores.

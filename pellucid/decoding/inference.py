@@ -1,7 +1,8 @@
 """Hypotheses of a search, for one network or an ensemble: their start, the step interface, and the evaluation mode.
 
 B sources, b active sources, R hypotheses (a multiple of b; those of one source are adjacent), S source positions, V
-symbols that can be written (with copying, source positions follow the vocabulary), U source symbols.
+symbols that can be written (with copying, source positions follow the vocabulary), U source symbols, N attention heads,
+M members of an ensemble.
 """
 
 import math
@@ -44,12 +45,12 @@ class StepOutput(NamedTuple):
 class Inference(Protocol):
     """Active hypotheses with their sources: an immutable value."""
 
-    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
+    def step(self, symbols: Int[Tensor, " R"], forced_weights: Float[Tensor, "R S"] | None = None) -> StepOutput:
         """Run one decoder step.
 
         Args:
             symbols: Previous symbol of each hypothesis.
-            override: Attention weights that replace the model's; None for its own.
+            forced_weights: Attention weights that replace the model's; None for its own.
         """
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Inference":
@@ -69,14 +70,14 @@ class SingleModelInference(NamedTuple):
     state: DecoderState
     cache: DecoderCache
 
-    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
+    def step(self, symbols: Int[Tensor, " R"], forced_weights: Float[Tensor, "R S"] | None = None) -> StepOutput:
         """Run one decoder step, in a kernel if the memory was prepared for one and no weights are forced.
 
         Args:
             symbols: Previous symbol of each hypothesis.
-            override: Attention weights that replace the model's; None for its own.
+            forced_weights: Attention weights that replace the model's; None for its own.
         """
-        output = self.decoder.step(symbols, self.state, self.cache, override)
+        output = self.decoder.step(symbols, self.state, self.cache, forced_weights)
         return StepOutput(
             output.logits, output.attention.weights, self._replace(state=output.state), output.attention.heads
         )
@@ -99,14 +100,14 @@ class ReorderedInference(NamedTuple):
     id_map: Int[Tensor, " V"]
     """The network's id of each target id of the ensemble; ids of V and above (copied positions) are equal in both."""
 
-    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
+    def step(self, symbols: Int[Tensor, " R"], forced_weights: Float[Tensor, "R S"] | None = None) -> StepOutput:
         """Run the network's step, and reorder its logits.
 
         Args:
             symbols: Previous symbol of each hypothesis, in the ids of the ensemble.
-            override: Attention weights that replace the model's; None for its own.
+            forced_weights: Attention weights that replace the model's; None for its own.
         """
-        output = self.inference.step(_map_ids(symbols, self.id_map), override)
+        output = self.inference.step(_map_ids(symbols, self.id_map), forced_weights)
         copy_ids = torch.arange(len(self.id_map), output.logits.shape[1], device=symbols.device)
         return output._replace(
             logits=output.logits[:, torch.cat([self.id_map, copy_ids])], after=self._replace(inference=output.after)
@@ -130,19 +131,19 @@ class EnsembleInference(NamedTuple):
 
     members: tuple[Inference, ...]
 
-    def step(self, symbols: Int[Tensor, " R"], override: Float[Tensor, "R S"] | None = None) -> StepOutput:
+    def step(self, symbols: Int[Tensor, " R"], forced_weights: Float[Tensor, "R S"] | None = None) -> StepOutput:
         """Run one decoder step in every member; the logits are the logarithm of the mean of their probabilities.
 
         Each member's probabilities are normalized over the symbols that can be written (not PAD, BOS or UNK).
 
         Args:
             symbols: Previous symbol of each hypothesis.
-            override: Attention weights that replace those of all members; None for their own.
+            forced_weights: Attention weights that replace those of all members; None for their own.
 
         Raises:
             RunError: The members have different numbers of symbols, because only some of them copy from the source.
         """
-        outputs = [member.step(symbols, override) for member in self.members]
+        outputs = [member.step(symbols, forced_weights) for member in self.members]
         if len({output.logits.shape[1] for output in outputs}) > 1:
             raise RunError("the models do not choose among the same symbols: some copy from the source, others do not")
         suppressed = suppressed_symbols(outputs[0].logits.shape[1], outputs[0].logits.device)

@@ -182,15 +182,15 @@ class LabelingPredictor(Predictor):
         )
         return BatchLabels(to_array(mean), attention, hops)
 
-    def check_search(self, nbest: int, own_prefixes: bool) -> None:
+    def check_search(self, nbest: int, has_example_prefixes: bool) -> None:
         """Raise `ConfigError` for prefixes and several taggings, and as in `Predictor.check_search`.
 
         Args:
             nbest: Maximum number of outputs per source.
-            own_prefixes: True if each output has its own prefix.
+            has_example_prefixes: True if each output has its own prefix.
         """
-        super().check_search(nbest, own_prefixes)
-        if own_prefixes:
+        super().check_search(nbest, has_example_prefixes)
+        if has_example_prefixes:
             raise self.unsupported_error("prefixes")
         if nbest > 1 and (self._per_position or self._class_first):
             raise self._single("one tagging; its traces hold the candidates of each tag")
@@ -208,7 +208,9 @@ class LabelingPredictor(Predictor):
         """Return the most probable tags of each source, or its `nbest` most probable classes or positions."""
         num_labels = labels.log_probabilities.shape[2] - NUM_SPECIAL
         top = torch.from_numpy(labels.log_probabilities).topk(min(max(nbest, CANDIDATES), num_labels))
-        ids, values, ranked = to_array(top.indices), to_array(top.values), list[list[Hypothesis]]()
+        ids = to_array(top.indices)
+        values = to_array(top.values)
+        ranked = list[list[Hypothesis]]()
         if nbest > 1 and labels.log_probabilities.shape[1] > 1:
             raise self._single("one output; its traces hold the candidates of each label")
         for index, steps in enumerate(self._steps(batch, labels)):
@@ -248,8 +250,10 @@ class LabelingPredictor(Predictor):
 
     def _score_labels(self, labels: BatchLabels, index: int, symbols: Sequence[str], positions: int) -> Hypothesis:
         """Return the hypothesis of given labels, with their log-probabilities."""
-        steps, ignored = len(symbols), self.tokenizers.target.ignored_tag
-        ids, values = np.array(self.vocabularies.target.encode(symbols)), labels.log_probabilities[index, :steps]
+        steps = len(symbols)
+        ignored = self.tokenizers.target.ignored_tag
+        ids = np.array(self.vocabularies.target.encode(symbols))
+        values = labels.log_probabilities[index, :steps]
         log_probabilities = values[np.arange(steps), ids]
         if ignored:
             log_probabilities = np.where([symbol == ignored for symbol in symbols], np.float32(0), log_probabilities)

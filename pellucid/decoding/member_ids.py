@@ -113,7 +113,10 @@ def source_id_map(vocabularies: Vocabularies, member: BasePredictor) -> Int[np.n
         member: Predictor of the member.
     """
     known = member.vocabularies
-    source, features, target, special = known.source, known.features, known.target, list(range(UNK + 1))
+    source = known.source
+    features = known.features
+    target = known.target
+    special = list(range(UNK + 1))
     source_ids = [*special, *source.encode(vocabularies.source.symbols)]
     if member.config.decoder.pointer_generator:
         for index, symbol in enumerate(vocabularies.source.symbols, len(special)):

@@ -68,6 +68,11 @@ class DecodingOptions(CheckedFields):
         """Return only the options that change attention."""
         return DecodingOptions(forced_attention=self.forced_attention, masked=self.masked)
 
+    @property
+    def changes_attention(self) -> bool:
+        """True if an option changes attention."""
+        return self.attention_options != NO_OPTIONS
+
 
 NO_OPTIONS = DecodingOptions()
 

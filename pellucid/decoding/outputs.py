@@ -1,7 +1,8 @@
 """Outputs of searches as arrays: ids, log-probabilities, attention weights and candidates; masks of symbols.
 
 PyTorch is not needed to import this module. N outputs, S source positions, T steps, V vocabulary, C candidates kept for
-inspection, R hypotheses, b sources, k hypotheses of each before a step, K after it, M attention heads.
+inspection, R hypotheses, b sources, k hypotheses of each before a step, K after it, M attention heads, L attention
+hops.
 """
 
 from collections.abc import Sequence
@@ -265,7 +266,8 @@ class Recorder:
         elif self.steps == self.room:
             self.room *= 2
             self.arrays = _copy_steps(self.arrays, self._blank(record, self.room))
-        arrays, index = self.arrays, (record.rows, self.steps)
+        arrays = self.arrays
+        index = (record.rows, self.steps)
         if arrays.heads is not None:
             arrays.heads[record.rows, :, self.steps] = record.heads
         arrays.ids[index], arrays.log_probabilities[index] = record.ids, record.log_probabilities

@@ -26,7 +26,7 @@ from pellucid.shapes import Int
 
 @dataclass(frozen=True)
 class Predictor(BasePredictor):
-    """A trained network, or an ensemble, with its vocabularies and settings: it maps source texts to traces.
+    """Predictor of a PyTorch network, or of an ensemble of them, with its vocabularies and settings.
 
     Subclasses are `Transducer` and `Ensemble` for autoregressive tasks, and `LabelingPredictor` for the others.
     Predictors are immutable.
@@ -63,7 +63,8 @@ class Predictor(BasePredictor):
                 raise ArgumentError(f"vocabularies: expected {expected}, got {len(self.vocabularies.target)}; {advice}")
         if self.is_ensemble:
             return  # the source symbols of an ensemble are those of all its members
-        encoder, source = self.network.encoder, len(self.vocabularies.source)
+        encoder = self.network.encoder
+        source = len(self.vocabularies.source)
         num_characters = NUM_SPECIAL if encoder.characters is None else len(encoder.characters.table.weight)
         if num_characters != len(self.vocabularies.characters):
             expected = f"characters for the {num_characters} ids of the network"

@@ -1,6 +1,6 @@
 """Preprocessing: texts to examples, tokenized sources, ids and batches; the length limits of their outputs.
 
-B sources of a batch, S source positions.
+B sources of a batch, N sources of a chunk, S source positions.
 """
 
 import inspect
@@ -239,7 +239,8 @@ def split_into_batches(
         count_logits: Function from the length of a source to the number of logits of a hypothesis that are computed
             together.
     """
-    start, max_sources = 0, config.batch_size(size)
+    start = 0
+    max_sources = config.batch_size(size)
     while start < len(rows):
         batch = rows[start : start + max_sources]
         # The last source is the longest. The sources of a smaller batch are shorter, so its padded size still fits.
@@ -263,7 +264,8 @@ def tokenize_source(example: Example, number: int, tokenizers: Tokenizers, confi
         DataError: The source has more than `data.max_sequence_length` symbols or features, has features and the model
             reads none, or has a context of another number of words.
     """
-    source, limit = tokenizers.source.split(example.source), config.max_sequence_length
+    source = tokenizers.source.split(example.source)
+    limit = config.max_sequence_length
     if len(source) > limit:
         raise DataError(f"source {number} has {len(source)} symbols; data.max_sequence_length is {limit}")
     if example.features and not reads_features(config):
@@ -358,10 +360,29 @@ def max_output_length(search: SearchConfig, vocabularies: Vocabularies) -> int:
         vocabularies: Vocabularies of the model, with the length of the longest training target.
 
     Raises:
+        ConfigError: As in `check_length_limits`.
+    """
+    check_length_limits(search, vocabularies)
+    return search.max_length or _derived_max_length(vocabularies)
+
+
+def _derived_max_length(vocabularies: Vocabularies) -> int:
+    """Return the maximum output length of a model whose search.max_length is 0."""
+    return min(math.ceil(1.5 * vocabularies.longest_target) + 10, MAX_SEQUENCE_LENGTH)
+
+
+def check_length_limits(search: SearchConfig, vocabularies: Vocabularies) -> None:
+    """Check the length limits of a search.
+
+    Args:
+        search: Search settings.
+        vocabularies: Vocabularies of the model, with the length of the longest training target.
+
+    Raises:
         ConfigError: search.max_length is 0, and search.min_length exceeds the derived length; or search.min_length or
             search.max_length exceeds both `ALWAYS_ALLOWED` and `MAX_LENGTH_FACTOR` times the longest training target.
     """
-    derived = min(math.ceil(1.5 * vocabularies.longest_target) + 10, MAX_SEQUENCE_LENGTH)
+    derived = _derived_max_length(vocabularies)
     if not search.max_length and search.min_length > derived:
         raise ConfigError(
             f"search.min_length = {search.min_length} exceeds the maximum length, {derived} (1.5 times the longest "
@@ -375,7 +396,6 @@ def max_output_length(search: SearchConfig, vocabularies: Vocabularies) -> int:
                 f"which has {vocabularies.longest_target} symbols, or {ALWAYS_ALLOWED} where that is more), got "
                 f"{getattr(search, name)}"
             )
-    return search.max_length or derived
 
 
 def output_length_limits(

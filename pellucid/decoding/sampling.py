@@ -54,15 +54,18 @@ def sample(
     Returns:
         The samples of each source, in the order of drawing; those truncated at the maximum length have no EOS.
     """
-    total, samples = len(lengths) * sampling.samples, sampling.samples
+    total = len(lengths) * sampling.samples
+    samples = sampling.samples
     copies = torch.arange(len(lengths), device=lengths.device).repeat_interleave(samples)
     inference, sources, symbols = inference.take(copies), np.arange(len(lengths)), torch.full_like(copies, BOS)
     met = config.constraints.initial_met(total).reshape(len(lengths), samples, -1)
-    active, steps = np.ones((len(lengths), samples), np.bool_), np.zeros((len(lengths), samples), int)
+    active = np.ones((len(lengths), samples), np.bool_)
+    steps = np.zeros((len(lengths), samples), int)
     recorder = Recorder(total)
     uniforms = uniform_numbers(sampling, numbers, int(config.limits.maximum.max()) + 1)
     for length in range(int(config.limits.maximum.max()) + 1):
-        output, remaining = inference.step(symbols), config.limits.maximum[sources] - length
+        output = inference.step(symbols)
+        remaining = config.limits.maximum[sources] - length
         vocabulary = output.logits.shape[1]
         log_probabilities = symbol_log_probabilities(output.logits, suppressed_symbols(vocabulary, lengths.device))
         impossible = config.constraints.impossible(DecodePosition(sources, length, remaining), met, vocabulary)
@@ -77,7 +80,8 @@ def sample(
         active = active & ~ended & (remaining[:, None] > 0)
         if not active.any():
             break
-        inference, active_sources = output.after, active.any(axis=1)
+        inference = output.after
+        active_sources = active.any(axis=1)
         if active_sources.mean() < MIN_ACTIVE_FRACTION:
             inference = _select_active(inference, active_sources, samples, lengths.device)
             sources, ids, met, active = (

@@ -61,7 +61,8 @@ class SearchTree:
 
     def path(self) -> list[int]:
         """Return the nodes of this trace's own output, from the first symbol; empty if the tree does not contain it."""
-        nodes, node = list[int](), self.leaf
+        nodes = list[int]()
+        node = self.leaf
         while node >= 0:
             nodes.append(node)
             node = int(self.parents[node])
@@ -97,8 +98,10 @@ class SearchTree:
             DataError: The fields do not agree in length, an array is malformed, a parent does not come before its node,
                 an index is out of range, or a log-probability or weight is. The message begins with "lattice".
         """
-        nodes, attention = len(record.symbols), _decode_array(record, "attention", (None, positions))
-        rows, indexed_parents = range(len(attention)), enumerate(record.parents)
+        nodes = len(record.symbols)
+        attention = _decode_array(record, "attention", (None, positions))
+        rows = range(len(attention))
+        indexed_parents = enumerate(record.parents)
         if not nodes == len(record.parents) == len(record.statuses) == len(record.attention_rows):
             raise DataError(f"lattice: expected a parent, a status and a row of attention for each of {nodes} symbols")
         if not all(-1 <= parent < node for node, parent in indexed_parents) or not -1 <= record.leaf < nodes:

@@ -106,13 +106,15 @@ def chunked(
         waits: Function that returns true if the list ends before the next item, such as one that has not arrived yet;
             by default, all items are there.
     """
-    chunk, counter = list[Item](), ChunkCounter(outputs)
+    chunk = list[Item]()
+    counter = ChunkCounter(outputs)
     try:
         for item in items:
             chunk.append(item)
             if counter.add(characters(item)) or waits():
                 yield chunk
-                chunk, counter = [], ChunkCounter(outputs)
+                chunk = []
+                counter = ChunkCounter(outputs)
     except Exception:
         if chunk:
             yield chunk
@@ -165,7 +167,8 @@ def _pair_streams(
     sources: Iterator[Item], others: Iterable[Other], name: str, noun: str
 ) -> Iterator[tuple[Item, Other]]:
     """Yield each source of a stream with its item."""
-    remaining, number = iter(others), 0
+    remaining = iter(others)
+    number = 0
     for number, source in enumerate(sources, start=1):
         try:
             other = next(remaining)

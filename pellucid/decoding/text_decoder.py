@@ -142,7 +142,7 @@ class TextDecoder:
                 raise ArgumentError(f"min_confidence: expected a number from 0 to 1, got {self.min_confidence}")
             if obstacle := predictor.no_confidence_reason():
                 raise ConfigError(f"min_confidence: {obstacle}")
-        predictor.check_search(1, own_prefixes=False)
+        predictor.check_search(1, has_example_prefixes=False)
 
     @check_arguments
     def decode(self, lines: Iterable[str]) -> list[DecodedText]:
@@ -217,7 +217,8 @@ class TextDecoder:
 
     def _length_error(self, text: str, spans: Sequence[WordSpan]) -> str:
         """Return which word of a line has too many symbols; "" for none."""
-        tokenizer, limit = self.predictor.tokenizers.source, self.predictor.config.data.max_sequence_length
+        tokenizer = self.predictor.tokenizers.source
+        limit = self.predictor.config.data.max_sequence_length
         for start, end in spans:
             word = text[start:end]
             if 4 * len(word) >= limit:
@@ -228,7 +229,8 @@ class TextDecoder:
 
     def _find_contexts(self, text: str, spans: Sequence[WordSpan]) -> list["WordInContext"]:
         """Return the words of a line with their contexts, which are empty for a model without."""
-        words, count = [text[start:end] for start, end in spans], self.predictor.config.data.context_words
+        words = [text[start:end] for start, end in spans]
+        count = self.predictor.config.data.context_words
         contexts = sentence_contexts(words, count) if count else [""] * len(words)
         return list(map(WordInContext, words, contexts))
 
@@ -250,7 +252,8 @@ class TextDecoder:
 
     def _decoded_form(self, word: str) -> str:
         """Return the form in which a word is decoded: the word, or the word in lower case."""
-        lower, lexicon = word.lower(), self.predictor.options.lexicon
+        lower = word.lower()
+        lexicon = self.predictor.options.lexicon
         if lower == word:
             return word
         known_words = {} if lexicon is None else lexicon.targets
@@ -280,13 +283,17 @@ class TextDecoder:
 
     def _replace_words(self, text: str, spans: Sequence[WordSpan], outputs: Sequence[WordOutput]) -> DecodedText:
         """Return a text with its words replaced by their outputs."""
-        parts, words, end, length = list[str](), list[TextWord](), 0, 0
+        parts = list[str]()
+        words = list[TextWord]()
+        end = 0
+        length = 0
         for span, output in zip(spans, outputs, strict=True):
             word = text[span.start : span.end]
             replacement = self._fill_template(word, self._cased(word, output)) if output.is_accepted else word
             parts += [text[end : span.start], replacement]
             output_start = length + span.start - end
-            length, end = output_start + len(replacement), span.end
+            length = output_start + len(replacement)
+            end = span.end
             words.append(TextWord(word, span, WordSpan(output_start, length), output))
         return DecodedText(text, "".join([*parts, text[end:]]), tuple(words))
 

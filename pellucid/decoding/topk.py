@@ -156,10 +156,8 @@ def select_extensions(
     """
     vocabulary = log_probabilities.shape[1]
     best, top = cumulative_log_probs.topk(count), log_probabilities.topk(candidate_count(vocabulary))
-    extension_log_probabilities, extensions = (
-        log_probabilities.view(len(cumulative_log_probs), -1).gather(1, best.indices),
-        to_array(best.indices),
-    )
+    extension_log_probabilities = log_probabilities.view(len(cumulative_log_probs), -1).gather(1, best.indices)
+    extensions = to_array(best.indices)
     candidates = TopSymbols(to_array(top.indices), to_array(top.values))
     return BeamExtensions(
         candidates,

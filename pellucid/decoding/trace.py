@@ -1,4 +1,7 @@
-"""Trace: one decoded output with everything that led to it. Evaluation, reporting and the viewer read only this."""
+"""Trace: one decoded output with everything that led to it. Evaluation, reporting and the viewer read only this.
+
+S source positions, T steps, k candidates of a step, N attention heads, L attention hops.
+"""
 
 import math
 import sys
@@ -98,7 +101,7 @@ class Trace:
     """Source text as given."""
     source: tuple[str, ...]
     """The S symbols of the encoder, in order: features, then the source."""
-    features: int
+    num_features: int
     """Number of features at the beginning of `source`."""
     unknown: tuple[int, ...]
     """Positions in `source` whose symbol is not in the vocabulary, in ascending order."""
@@ -149,7 +152,7 @@ class Trace:
     heads: Float[np.ndarray, "N T S"] | None = None
     """Attention weights of each of N heads; `attention` is their mean. None for one head, for ensembles and for lexicon
     entries, to which no model attends."""
-    added: tuple[str, ...] = ()
+    summed_features: tuple[str, ...] = ()
     """Features added to the embedding of every source symbol (encoder.features = "sum"); they have no positions."""
     task: TaskName = DEFAULT_TASK
     """Task of the model. Only outputs of autoregressive tasks end with `END`."""
@@ -234,7 +237,8 @@ class Trace:
 
     def _record(self, compact: bool) -> TraceRecord:
         """Return the JSON form of fields that fit."""
-        encode, has_attention = encode_array if compact else list_array, not self.per_position
+        encode = encode_array if compact else list_array
+        has_attention = not self.per_position
         log_probabilities = self.log_probabilities.astype(np.float64)
         return TraceRecord(
             version=VERSION,
@@ -245,7 +249,7 @@ class Trace:
             ),
             finished=self.finished,
             source=list(self.source),
-            features=self.features,
+            features=self.num_features,
             unknown=list(self.unknown),
             target=list(self.target),
             log_probabilities=encode(finite_log_probabilities(self.log_probabilities)),
@@ -260,7 +264,7 @@ class Trace:
             task=sys.intern(self.task),
             heads=None if self.heads is None else encode(self.heads),
             hop_weights=None if self.hop_weights is None else encode(self.hop_weights),
-            added=list(self.added),
+            added=list(self.summed_features),
             unknown_target=list(self.unknown_target),
             forced=list(self.forced),
             forced_attention=list(self.forced_attention),
@@ -293,7 +297,7 @@ class Trace:
         return cls(
             text=record.text,
             source=tuple(record.source),
-            features=record.features,
+            num_features=record.features,
             unknown=tuple(record.unknown),
             target=tuple(record.target),
             output=record.output,
@@ -313,7 +317,7 @@ class Trace:
             forced_attention=tuple(record.forced_attention),
             lattice=None if record.lattice is None else SearchTree.from_record(record.lattice, S),
             heads=_decode_parts(record, "heads", (None, T, S)),
-            added=tuple(record.added),
+            summed_features=tuple(record.added),
             task=record.task,
             hop_weights=_decode_parts(record, "hop_weights", (None, S)),
         )
@@ -348,7 +352,7 @@ class Trace:
 
     def __getstate__(self) -> list[Any]:
         """Return the fields, for pickle and copies; None represents the identity attention of tags."""
-        is_identity = self.per_position and _is_identity_attention(self.attention, self.features)
+        is_identity = self.per_position and _is_identity_attention(self.attention, self.num_features)
         return [
             None if is_identity and field.name == "attention" else getattr(self, field.name) for field in fields(self)
         ]
@@ -358,7 +362,7 @@ class Trace:
         for field, value in zip(fields(self), state, strict=True):
             object.__setattr__(self, field.name, value)
         if self.attention is None:
-            weights = identity_attention(len(self.target), len(self.source), self.features)
+            weights = identity_attention(len(self.target), len(self.source), self.num_features)
             object.__setattr__(self, "attention", weights)
 
 
@@ -406,9 +410,9 @@ def _has_output_fields(trace: Trace) -> bool:
         return False
     if {*map(type, chain((trace.text, trace.output, trace.task), source, target, *top))} != {str}:
         return False
-    if type(trace.features) is not int or type(trace.finished) is not bool:
+    if type(trace.num_features) is not int or type(trace.finished) is not bool:
         return False
-    if not (trace.task in TASKS and 0 <= trace.features <= len(source) and len(top) == len(target)):
+    if not (trace.task in TASKS and 0 <= trace.num_features <= len(source) and len(top) == len(target)):
         return False
     values: Any = trace.log_probabilities
     if type(values) is not np.ndarray or values.dtype.kind != "f" or values.shape != (len(target),):
@@ -424,16 +428,18 @@ def _checked_fields(trace: Trace) -> Trace:
         plain[name] = value if _has_exact_type(value, kind) else convert_argument(name, value, kind)
     if plain["task"] not in TASKS:
         raise ArgumentError(f"task: {choice_message(TASKS.names(), plain['task'])}")
-    T, S, top = len(plain["target"]), len(plain["source"]), plain["top_symbols"]
+    T = len(plain["target"])
+    S = len(plain["source"])
+    top = plain["top_symbols"]
     if len(top) != T or len({*map(len, top)}) > 1:
         raise ArgumentError(f"top_symbols: expected as many symbols for each of {T} steps, the length of target")
     _check_numbers(plain)
-    if error := _target_error(plain["task"], plain["finished"], S - plain["features"], plain["target"]):
+    if error := _target_error(plain["task"], plain["finished"], S - plain["num_features"], plain["target"]):
         raise ArgumentError(error)
     _check_log_probabilities("log_probabilities", trace.log_probabilities, (T,))
     _check_log_probabilities("top_log_probabilities", trace.top_log_probabilities, (T, len(top[0]) if T else None))
     _check_array("attention", trace.attention, (T, S))
-    if not _is_identity_attention(trace.attention, plain["features"]):  # whose T × S weights are not all read
+    if not _is_identity_attention(trace.attention, plain["num_features"]):  # whose T × S weights are not all read
         _check_weights("attention", trace.attention)
     for name, shape in (("heads", (None, T, S)), ("hop_weights", (None, S))):
         if getattr(trace, name) is not None:
@@ -447,8 +453,10 @@ def _checked_fields(trace: Trace) -> Trace:
 def _check_numbers(plain: dict[str, Any]) -> None:
     """Raise `ArgumentError` for a number out of range among the plain fields of a trace."""
     T, S = len(plain["target"]), len(plain["source"])
-    if not 0 <= plain["features"] <= S:
-        raise ArgumentError(f"features: expected 0 to {S}, the length of source, got {quote(plain['features'])}")
+    if not 0 <= plain["num_features"] <= S:
+        raise ArgumentError(
+            f"num_features: expected 0 to {S}, the length of source, got {quote(plain['num_features'])}"
+        )
     if not 0 <= plain["rank"] <= MAX_RANK:
         raise ArgumentError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
     for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("forced_attention", T)):
@@ -460,12 +468,12 @@ def _check_numbers(plain: dict[str, Any]) -> None:
 
 
 _PLAIN_FIELDS: dict[str, Any] = {
-    **{"text": str, "source": tuple[str, ...], "features": int, "unknown": tuple[int, ...]},
+    **{"text": str, "source": tuple[str, ...], "num_features": int, "unknown": tuple[int, ...]},
     **{"target": tuple[str, ...], "output": str, "finished": bool, "top_symbols": tuple[tuple[str, ...], ...]},
     **{"origin": Origin, "rank": int, "probability": float | None, "search_score": float | None},
     **{"pair_ngram_score": float | None, "confidence": float | None},
     **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "forced_attention": tuple[int, ...]},
-    **{"lattice": SearchTree | None, "added": tuple[str, ...], "task": str},
+    **{"lattice": SearchTree | None, "summed_features": tuple[str, ...], "task": str},
 }
 """Fields of a trace that are not arrays, and their types."""
 
@@ -476,7 +484,8 @@ def _has_exact_type(value: object, kind: Any) -> bool:  # noqa: ANN401
         return type(None) in get_args(kind)
     if type(value) is not tuple or get_origin(kind) is not tuple:
         return type(value) is kind
-    item, items = get_args(kind)[0], value
+    item = get_args(kind)[0]
+    items = value
     if get_origin(item) is tuple:
         return all(_has_exact_type(inner, item) for inner in items)
     return {*map(type, items)} <= {item}

@@ -25,10 +25,10 @@ def align_trace(trace: Trace, limits: ChunkLimits = DEFAULT_LIMITS) -> Alignment
         ArgumentError: A field of the trace is wrong, or there are output symbols, but no attention weights.
     """
     trace = checked_fields(trace)
-    weights = trace.attention[: len(trace.symbols), trace.features :]
+    weights = trace.attention[: len(trace.symbols), trace.num_features :]
     if weights.size and not trace.attention.any():
         raise argument_error("trace", "attention weights, which this output lacks", trace)
     path = monotone_path(np.clip(weights, 0.0, 1.0), limits)
     if path is None:
         return None
-    return Alignment(trace.source[trace.features :], trace.symbols, path.chunks, path.score)
+    return Alignment(trace.source[trace.num_features :], trace.symbols, path.chunks, path.score)

@@ -16,7 +16,7 @@ from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
-from pellucid.decoding.pair_ngram_member import NetworkIds
+from pellucid.decoding.pair_ngram_interpolation import NetworkIds
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.sampling import sample
@@ -27,7 +27,7 @@ from pellucid.shapes import Float, Int
 
 @dataclass(frozen=True)
 class Transducer(BaseTransducer, Predictor):
-    """Predictor of an encoder-decoder, which decodes symbol by symbol.
+    """Predictor of one encoder-decoder in PyTorch, which decodes symbol by symbol.
 
     Raises:
         ArgumentError: A field has a wrong type, or `members` is not empty (only an `Ensemble` has members).

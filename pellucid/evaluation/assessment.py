@@ -71,7 +71,7 @@ def score_traces(
 
 def _score_trace(trace: Trace, references: tuple[tuple[str, ...], ...], ignored_tag: str) -> ScoredExample:
     """Return a trace and its references as symbols, without ignored positions."""
-    output, length = trace.symbols, len(trace.source) - trace.features
+    output, length = trace.symbols, len(trace.source) - trace.num_features
     log_probabilities = tuple(trace.log_probabilities.tolist()) if trace.per_position else ()
     if ignored_tag and references:
         scored = [position for position, symbol in enumerate(references[0]) if symbol != ignored_tag]

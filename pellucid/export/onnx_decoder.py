@@ -1,8 +1,8 @@
 """One decoder step as an ONNX graph: from the previous symbols and the state to log-probabilities and the next state.
 
-B batch, R hypotheses (K of each source, adjacent: R = B·K), S source positions, L layers, H hidden units, D memory,
-E embedding, A attention units, N heads, F filters, G numbers of all gates, V target vocabulary, W = V symbols, with
-copying W = V + S.
+B batch, R hypotheses (K of each source, adjacent: R = B·K), S source positions, L layers, H hidden units, D memory, E
+embedding, A attention units, N heads, U = A / N units of a head, F filters, G numbers of all gates, V target
+vocabulary, W = V symbols, with copying W = V + S.
 
 The equations are those of `pellucid.model.decoder`, `attention` and `pointer_generator`.
 """

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pellucid.config.task_settings import uses_pair_ngram
-from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
+from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking
 from pellucid.export.onnx_settings import EXPORT_FORMAT, ExportedSettings, Weights, exported_settings
 from pellucid.export.readme import export_readme
 from pellucid.files import file_exists, make_folder, read_bytes, write_together
@@ -102,7 +102,7 @@ def pair_ngram_weight(run: RunArrays) -> float:
         RunError: The file of the model is damaged.
     """
     path = run.folder / PAIR_NGRAM
-    if not (ranks_with_pair_ngram(run.config.search) and uses_pair_ngram(run.config) and file_exists(path)):
+    if not (allows_pair_ngram_ranking(run.config.search) and uses_pair_ngram(run.config) and file_exists(path)):
         return 0.0
     weight = load_pair_ngram(path, run.vocabularies).weight
     return provisional_weight(run.identity, load_run_log(run.folder)) if weight is None else weight

@@ -143,7 +143,7 @@ def build_replays(
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
     ]
-    sizes = [(int(sources.lengths[row]), len(traces[row].added)) for row in order]
+    sizes = [(int(sources.lengths[row]), len(traces[row].summed_features)) for row in order]
     if not padded:
         order, sizes = [order[index] for index in sorted(range(len(order)), key=sizes.__getitem__)], sorted(sizes)
     start = 0
@@ -155,7 +155,7 @@ def build_replays(
             and (padded or sizes[stop] == sizes[start])
         ):
             stop += 1
-        added = [len(traces[row].added) for row in order[start:stop]]
+        added = [len(traces[row].summed_features) for row in order[start:stop]]
         yield _replay(transducer, np.array(order[start:stop]), added, encoded)
         start = stop
 
@@ -214,11 +214,11 @@ def _source_error(transducer: Predictor, trace: Trace) -> str:
         return f"of the task {quote(config.task)}, not {quote(trace.task)}"
     if not trace.source or not trace.target:
         return ""
-    added, positions = len(trace.added), len(trace.source) - trace.features
+    added, positions = len(trace.summed_features), len(trace.source) - trace.num_features
     summed = config.encoder.features == "sum"
-    if (trace.features or added) and not reads_features(config.data):
+    if (trace.num_features or added) and not reads_features(config.data):
         return "without features"
-    if trace.features if summed else added:
+    if trace.num_features if summed else added:
         return "with features " + ("added to its symbols" if summed else "before its symbols")
     num_symbols = transducer.tokenizers.source.count(trace.text)
     if num_symbols != positions:
@@ -240,7 +240,9 @@ def example_of(transducer: Predictor, trace: Trace) -> Example:
         transducer: The model, for its tokenizer of features.
         trace: Trace of the model; it is not checked.
     """
-    return Example(trace.text, "", transducer.tokenizers.features.join(trace.added or trace.source[: trace.features]))
+    return Example(
+        trace.text, "", transducer.tokenizers.features.join(trace.summed_features or trace.source[: trace.num_features])
+    )
 
 
 def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
@@ -256,8 +258,8 @@ def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
     ids, copying = transducer.vocabularies.target.ids, transducer.config.decoder.pointer_generator
     result = []
     for symbol in trace.target[:-1] if trace.finished else trace.target:
-        if symbol not in ids and copying and symbol in trace.source[trace.features :]:
-            result.append(len(transducer.vocabularies.target) + trace.source.index(symbol, trace.features))
+        if symbol not in ids and copying and symbol in trace.source[trace.num_features :]:
+            result.append(len(transducer.vocabularies.target) + trace.source.index(symbol, trace.num_features))
         else:
             result.append(ids.get(symbol, UNK))
     return [*result, EOS] if trace.finished else result
@@ -338,7 +340,7 @@ def replay_steps(
     symbols, state = torch.full_like(target[:, 0], BOS), inference.state
     for index, targets in enumerate(target.unbind(dim=1)):
         row = None if forced is None else forced.weights.get(index)
-        override = None if row is None else row.repeat(len(symbols), 1)
-        step = inference.decoder.step(symbols, state, inference.cache, override)
+        forced_weights = None if row is None else row.repeat(len(symbols), 1)
+        step = inference.decoder.step(symbols, state, inference.cache, forced_weights)
         yield ReplayStep(symbols, state, step)
         symbols, state = targets, step.state

@@ -176,7 +176,7 @@ def _trace_attention(transducer: Predictor, replay: Replay) -> list[_TraceAttent
 
 def _has_state(attention: Attention) -> bool:
     """Return whether an attention may have a state, which the next step reads."""
-    return type(attention).initial_weights is not Attention.initial_weights
+    return type(attention).initial_attention_state is not Attention.initial_attention_state
 
 
 def _scores(

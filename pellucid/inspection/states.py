@@ -1,6 +1,6 @@
 """Encoder states, decoder states and gates of traces.
 
-S source positions, T steps, D memory, H hidden.
+S source positions, T steps, D memory, H hidden, L decoder layers, N rows of a step, G numbers of all gates.
 """
 
 from collections.abc import Sequence

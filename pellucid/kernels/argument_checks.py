@@ -130,7 +130,8 @@ def _check_field(name: str, value: object, annotation: Any) -> None:  # noqa: AN
 def _check_layout(name: str, value: object, kind: Any) -> None:  # noqa: ANN401
     """Raise `ArgumentError` for a layout that kernels do not compute, or that has fields of other types."""
     check_class(name, value, kind)
-    types, known = [*map(type, cast(tuple[object, ...], value))], LAYOUTS[kind].values()
+    types = [*map(type, cast(tuple[object, ...], value))]
+    known = LAYOUTS[kind].values()
     if not any(types == [*map(type, layout)] and value == layout for layout in known):
         raise ArgumentError(
             f"{name}: expected a layout of kernels.types ({', '.join(LAYOUTS[kind])}), got {describe_value(value)}"
@@ -237,8 +238,11 @@ def check_decoder(parameters: DecoderParameters, inputs: AttentionInputs) -> Non
     """
     check_fields("parameters", parameters, DecoderParameters)
     check_fields("inputs", inputs, AttentionInputs)
-    layout, score, size = parameters.cell_layout, parameters.score_layout, parameters.recurrent.shape[-1]
-    gates, (rows, positions, memory_size) = layout.gates * size, _source_shape(inputs.memory)
+    layout = parameters.cell_layout
+    score = parameters.score_layout
+    size = parameters.recurrent.shape[-1]
+    gates = layout.gates * size
+    rows, positions, memory_size = _source_shape(inputs.memory)
     units = len(parameters.query) if score.projects_query else size
     check_shape("parameters.projected_inputs", parameters.projected_inputs, (len(parameters.projected_inputs), gates))
     check_shape("parameters.recurrent", parameters.recurrent, (gates, size))
@@ -327,7 +331,8 @@ def check_output_layer(parameters: DecoderParameters, output_layer: OutputLayerP
         memory_size: D.
     """
     check_fields("output_layer", output_layer, OutputLayerParameters)
-    size, symbols = parameters.recurrent.shape[-1], len(output_layer.bias)
+    size = parameters.recurrent.shape[-1]
+    symbols = len(output_layer.bias)
     check_shape("output_layer.bias", output_layer.bias, (symbols,))
     for name, matrix, columns in (("state", output_layer.state, size), ("context", output_layer.context, memory_size)):
         if matrix.size:  # a part that the layer does not read is empty

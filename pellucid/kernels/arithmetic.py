@@ -6,9 +6,10 @@ intermediate integer is converted back: otherwise half as many fit into a vector
 float32 is not vectorized by most processors.
 
 Matrix products: C = A B, C += A B, C = A Bᵀ and C = Aᵀ B, of n rows, K columns of the left and N columns of the right.
-NumPy's `dot` in a kernel calls SciPy's OpenBLAS. PyTorch has its own library (Intel's MKL on most processors), which is
-1.5 times as fast at 64 rows and twice at 32. It is called if it is present, through the Fortran interface that both
-have. On processors of AMD with AVX-512, and for bfloat16, the products are those of microkernel.py.
+An operand that may be transposed is l × L (left) or r × R (right). U rows of a matrix, S its columns. NumPy's `dot` in
+a kernel calls SciPy's OpenBLAS. PyTorch has its own library (Intel's MKL on most processors), which is 1.5 times as
+fast at 64 rows and twice at 32. It is called if it is present, through the Fortran interface that both have. On
+processors of AMD with AVX-512, and for bfloat16, the products are those of microkernel.py.
 """
 
 import ctypes
@@ -30,7 +31,10 @@ Flat = Float[np.ndarray, " N"]
 
 ZERO, HALF, ONE, TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 
-PER_LN2, LN2, FLOOR, FLOOR_INTEGER = np.float32(1.4426950408889634), np.float32(0.6931471805599453), 200.5, 200
+PER_LN2 = np.float32(1.4426950408889634)
+LN2 = np.float32(0.6931471805599453)
+FLOOR = 200.5
+FLOOR_INTEGER = 200
 FLOOR_SHIFT = np.float32(FLOOR)
 EXPONENT_LIMIT = np.float32(87)
 E2, E3, E4 = np.float32(1 / 2), np.float32(1 / 6), np.float32(1 / 24)
@@ -220,7 +224,8 @@ def gemv(matrix: Float[np.ndarray, "U S"], vector: Flat, results: Flat) -> None:
         results: Output, U numbers.
     """
     for unit in range(matrix.shape[0]):
-        values, total = matrix[unit], ZERO
+        values = matrix[unit]
+        total = ZERO
         for s in range(vector.shape[0]):
             total += values[s] * vector[s]
         results[unit] = total
@@ -264,7 +269,9 @@ def _sgemm(
     """
     operand = types.Tuple((types.voidptr, types.int64))
     signature = types.void(types.UniTuple(types.int64, 5), operand, operand, types.float32, operand)
-    integer, number, letter = ir.IntType(32), ir.FloatType(), ir.IntType(8)
+    integer = ir.IntType(32)
+    number = ir.FloatType()
+    letter = ir.IntType(8)
     pointer = letter.as_pointer()
 
     def generate(context: Any, builder: Any, _: Any, arguments: Any) -> Any:  # noqa: ANN401

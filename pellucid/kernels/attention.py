@@ -1,11 +1,13 @@
 """Attention of kernels: the projection of the keys, and the scores, forward and backward.
 
 Only this module computes scores in the CPU kernels. Stepping, searching and unrolling call `attention_weights`;
-unrolling calls `attention_backward` too. `Scorer.layout` selects the equations; it is one of the layouts of types.py.
+unrolling calls `attention_backward` too. `AttentionScorer.layout` selects the equations; it is one of the layouts of
+types.py.
 
-B rows, S source positions, n real ones, A units of the keys, D memory, F filters, N positions that a filter covers.
-Keys and memory have the positions innermost, so that few units still fill the vectors; values beyond a row's n are
-never read.
+B rows, S source positions, n real ones, A units of the keys, D memory, F filters, N positions that a filter covers, R
+queries; U units of the keys or of the memory; K as many as B where gradients of keys are added, else 0; L as many as B
+where the score reads weights, else 0 (in equations, a matrix). Keys and memory have the positions innermost, so that
+few units still fill the vectors; values beyond a row's n are never read.
 
 **Keys.** K = W Mᵀ + b is computed row by row, with the positions innermost, so that neither the keys nor their
 gradients are transposed afterwards.
@@ -130,7 +132,8 @@ def project_rows(projection: KeyProjection, keys: KeyMatrix) -> None:
     for row in range(projection.memory.shape[0]):
         gemm_nt(projection.weight, projection.memory[row], keys[row], projection.bfloat16)
         for unit in range(bias.shape[0]):
-            unit_keys, unit_bias = keys[row, unit], bias[unit]
+            unit_keys = keys[row, unit]
+            unit_bias = bias[unit]
             for position in range(unit_keys.shape[0]):
                 unit_keys[position] += unit_bias
 
@@ -156,13 +159,14 @@ def project_rows_backward(
         gemm_tn(gradients[row], projection.weight, memory[row], projection.bfloat16)
         gemm_add(gradients[row], projection.memory[row], weight, projection.bfloat16)
         for unit in range(bias.shape[0]):
-            unit_gradient, bias_sum = gradients[row, unit], ZERO
+            unit_gradient = gradients[row, unit]
+            bias_sum = ZERO
             for position in range(unit_gradient.shape[0]):
                 bias_sum += unit_gradient[position]
             bias[unit] += bias_sum
 
 
-class Scorer(NamedTuple):
+class AttentionScorer(NamedTuple):
     """An attention score and its parameters as contiguous arrays; those that the score does not have are empty.
 
     The fields ending in `_t` are transposed copies, for products.
@@ -183,7 +187,7 @@ class Scorer(NamedTuple):
     """Whether the projection of the queries is in bfloat16, with sums in float32."""
 
 
-class ScorerGradients(NamedTuple):
+class AttentionScorerGradients(NamedTuple):
     """Gradients of keys, v, L, F and the attention weights before the first step, summed over the steps.
 
     That of W is computed by the caller, as one product over all steps.
@@ -200,22 +204,40 @@ class ScorerGradients(NamedTuple):
 class LocationBuffers(NamedTuple):
     """Scratch memory of the location-sensitive score, for one row at a time; empty for other scores."""
 
-    pad: Flat
+    padded_weights: Flat
     """α' with N − 1 zeros around it; later, its gradient."""
     windows: Flat
     """α'_{s+j} for each place j of a filter: N rows of n numbers. Later, their gradient."""
     features: Flat
     """f: F rows of n numbers. Later, their gradient."""
-    added: Flat
+    location_terms: Flat
     """L f: A rows of n numbers. Later, its gradient."""
     transposed: Flat
     """Features, then windows, with the positions outermost."""
 
 
+class AdditiveGradients(NamedTuple):
+    """Gradients of the additive score of one row, which `_additive_backward` writes or adds."""
+
+    keys: Float[np.ndarray, "A S"]
+    query: Flat
+    energy: Flat
+
+
+class LocationValues(NamedTuple):
+    """Values of one row at one step that the backward pass of the location-sensitive score reads."""
+
+    query: Flat
+    score_gradients: Flat
+    """de."""
+    location_terms: Flat
+    """L f; replaced by its gradient."""
+
+
 class UnrollAttention(NamedTuple):
     """Score, keys and memory of an unrolled decoder. Keys and memory have the positions innermost."""
 
-    scorer: Scorer
+    scorer: AttentionScorer
     keys: KeyMatrix
     """Keys as `prepare_keys` returns them."""
     memory: KeyMatrix
@@ -224,19 +246,28 @@ class UnrollAttention(NamedTuple):
     """Attention weights before the first step; without rows unless the score is location-sensitive."""
 
 
+class AttentionForwardValues(NamedTuple):
+    """Values of the forward pass that the backward pass of one step's attention reads."""
+
+    queries: Float[np.ndarray, "B A"]
+    """Queries of the step."""
+    weights: Float[np.ndarray, "B T S"]
+    """Weights of all steps."""
+
+
 class AttentionGradients(NamedTuple):
-    """Gradients of one step's attention. Contexts and weights are given; energies and queries are computed."""
+    """Gradients of one step's attention. Contexts and weights are given; those of scores and queries are computed."""
 
     contexts: Float[np.ndarray, "B D"]
     weights: Float[np.ndarray, "B T S"]
     """Gradients of all steps' weights from outside the decoder; without rows if nothing depends on the weights."""
-    energies: Float[np.ndarray, "B T S"]
+    scores: Float[np.ndarray, "B T S"]
     """Gradients of all steps' scores e."""
     queries: Float[np.ndarray, "B A"]
     """Gradients of W s, or of the state for dot products."""
 
 
-def scorer_of(parameters: DecoderParameters) -> Scorer:
+def attention_scorer(parameters: DecoderParameters) -> AttentionScorer:
     """Return the attention score of a decoder, with its parameters as contiguous arrays.
 
     Args:
@@ -246,7 +277,7 @@ def scorer_of(parameters: DecoderParameters) -> Scorer:
     query, location, filters = (contiguous(array) for array in arrays)
     query_t, location_t, filters_t = (contiguous(array.T) for array in (query, location, filters))
     energy = contiguous(parameters.energy)
-    return Scorer(
+    return AttentionScorer(
         parameters.score_layout, query, query_t, energy, location, location_t, filters, filters_t, parameters.bfloat16
     )
 
@@ -318,14 +349,15 @@ def exp_2x_(values: Flat) -> None:
 
 
 @njit
-def location_buffers(scorer: Scorer, positions: int) -> LocationBuffers:
+def location_buffers(scorer: AttentionScorer, positions: int) -> LocationBuffers:
     """Return uninitialized scratch memory of a score; all of it is empty unless the score is location-sensitive.
 
     Args:
         scorer: The score.
         positions: Largest number of source positions of a row.
     """
-    (num_filters, width), units = scorer.filters.shape, scorer.location.shape[0]
+    num_filters, width = scorer.filters.shape
+    units = scorer.location.shape[0]
     return LocationBuffers(
         np.empty(positions + width if width else 0, np.float32),
         np.empty(width * positions, np.float32),
@@ -336,7 +368,9 @@ def location_buffers(scorer: Scorer, positions: int) -> LocationBuffers:
 
 
 @njit_no_refcount
-def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: Float[np.ndarray, "R A"]) -> None:
+def project_queries(
+    scorer: AttentionScorer, states: Float[np.ndarray, "R H"], queries: Float[np.ndarray, "R A"]
+) -> None:
     """Compute queries as the score reads them: e^{2 W s} for the additive score, W s for the location-sensitive one.
 
     Dot products have no W and do not call this: the state s is the query.
@@ -353,7 +387,7 @@ def project_queries(scorer: Scorer, states: Float[np.ndarray, "R H"], queries: F
 
 @njit_inlined
 def attention_weights(
-    scorer: Scorer,
+    scorer: AttentionScorer,
     keys: Float[np.ndarray, "A S"],
     query: Flat,
     previous_weights: Flat,
@@ -371,9 +405,9 @@ def attention_weights(
         weights: Output: zeros that become α, one for each real position.
     """
     if scorer.layout.score == ADDITIVE_SCORE:
-        _additive_energies(keys, query, scorer.energy, weights)
+        _additive_scores(keys, query, scorer.energy, weights)
     elif scorer.layout.score == LOCATION_SCORE:
-        _location_energies(scorer, keys, query, previous_weights, buffers, weights)
+        _location_scores(scorer, keys, query, previous_weights, buffers, weights)
     else:
         gemv_t_add(keys, query, weights)
     softmax_(weights)
@@ -411,57 +445,57 @@ def attention_forward(
 def attention_backward(
     attention: UnrollAttention,
     gradients: AttentionGradients,
-    scorer_gradients: ScorerGradients,
+    scorer_gradients: AttentionScorerGradients,
     step: int,
-    forward: tuple[Float[np.ndarray, "B A"], Float[np.ndarray, "B T S"]],
+    forward_values: AttentionForwardValues,
     buffers: LocationBuffers,
 ) -> None:
     """Compute the gradients of `attention_forward`: dα += dα' + h · dc, de = α ⊙ (dα − α · dα), then the score's.
 
     Args:
         attention: Attention score, keys and memory of the rows.
-        gradients: Gradients of the step. Before the call, `energies` holds at this step the part of dα that the next
+        gradients: Gradients of the step. Before the call, `scores` holds at this step the part of dα that the next
             step computed, else zero; after it, de.
         scorer_gradients: Gradients that are summed over the steps; this step's are added.
         step: Index of the step.
-        forward: Queries of the step and weights of all steps, from the forward pass.
+        forward_values: Queries of the step, and weights of all steps.
         buffers: Scratch memory as `location_buffers` returns it; overwritten.
     """
-    (queries, weights), scorer = forward, attention.scorer
+    queries = forward_values.queries
+    weights = forward_values.weights
+    scorer = attention.scorer
     for row in range(queries.shape[0]):
         n = attention.lengths[row]
-        row_weights, energies = weights[row, step, :n], gradients.energies[row, step, :n]
+        score_gradients = gradients.scores[row, step, :n]
         if gradients.weights.shape[0] > 0:
-            add_(energies, gradients.weights[row, step, :n])
-        gemv_t_add(attention.memory[row], gradients.contexts[row], energies)
-        softmax_backward_(row_weights, energies)
+            add_(score_gradients, gradients.weights[row, step, :n])
+        gemv_t_add(attention.memory[row], gradients.contexts[row], score_gradients)
+        softmax_backward_(weights[row, step, :n], score_gradients)
         if scorer.layout.score == ADDITIVE_SCORE:
             _additive_backward(
                 attention.keys[row],
                 queries[row],
                 scorer.energy,
-                energies,
-                (scorer_gradients.keys[row], gradients.queries[row], scorer_gradients.energy),
+                score_gradients,
+                AdditiveGradients(scorer_gradients.keys[row], gradients.queries[row], scorer_gradients.energy),
             )
         elif scorer.layout.score == LOCATION_SCORE:
             previous = max(step - 1, 0)
-            previous_weights, previous_gradient = weights[row, previous, :n], gradients.energies[row, previous, :n]
+            previous_weights = weights[row, previous, :n]
+            previous_gradient = gradients.scores[row, previous, :n]
             if step == 0:
-                previous_weights, previous_gradient = (
-                    attention.initial_weights[row, :n],
-                    scorer_gradients.initial_weights[row, :n],
-                )
+                previous_weights = attention.initial_weights[row, :n]
+                previous_gradient = scorer_gradients.initial_weights[row, :n]
             _filter(scorer, previous_weights, buffers)
-            _location_backward(
-                attention, scorer_gradients, row, (queries[row], energies, buffers.added), gradients.queries[row]
-            )
+            location_values = LocationValues(queries[row], score_gradients, buffers.location_terms)
+            _location_backward(attention, scorer_gradients, row, location_values, gradients.queries[row])
             _filter_backward(scorer, scorer_gradients, buffers, previous_gradient)
         else:
-            gemv(attention.keys[row], energies, gradients.queries[row])
+            gemv(attention.keys[row], score_gradients, gradients.queries[row])
 
 
 @njit_no_refcount
-def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, energies: Flat) -> None:
+def _additive_scores(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat, scores: Flat) -> None:
     """Compute e_s = Σ_a −2 v_a u_as, which is vᵀ tanh(q + k) minus the constant Σ v; the softmax is the same.
 
     Two units share a division: a/x + b/y = (a y + b x) / (x y).
@@ -471,14 +505,18 @@ def _additive_energies(keys: Float[np.ndarray, "A S"], query: Flat, energy: Flat
         first_key, second_key = keys[2 * pair], keys[2 * pair + 1]
         first_query, second_query = query[2 * pair], query[2 * pair + 1]
         first_scale, second_scale = -TWO * energy[2 * pair], -TWO * energy[2 * pair + 1]
-        for s in range(energies.shape[0]):
-            x, y = ONE + first_query * first_key[s], ONE + second_query * second_key[s]
-            x, y = MAX_EXPONENTIAL if x > MAX_EXPONENTIAL else x, MAX_EXPONENTIAL if y > MAX_EXPONENTIAL else y
-            energies[s] += (first_scale * y + second_scale * x) / (x * y)
+        for s in range(scores.shape[0]):
+            x = ONE + first_query * first_key[s]
+            y = ONE + second_query * second_key[s]
+            x = MAX_EXPONENTIAL if x > MAX_EXPONENTIAL else x
+            y = MAX_EXPONENTIAL if y > MAX_EXPONENTIAL else y
+            scores[s] += (first_scale * y + second_scale * x) / (x * y)
     for unit in range(2 * pairs, keys.shape[0]):
-        key, first_query, first_scale = keys[unit], query[unit], -TWO * energy[unit]
-        for s in range(energies.shape[0]):
-            energies[s] += first_scale / (ONE + first_query * key[s])
+        key = keys[unit]
+        unit_query = query[unit]
+        scale = -TWO * energy[unit]
+        for s in range(scores.shape[0]):
+            scores[s] += scale / (ONE + unit_query * key[s])
 
 
 @njit_no_refcount
@@ -486,51 +524,55 @@ def _additive_backward(
     keys: Float[np.ndarray, "A S"],
     query: Flat,
     energy: Flat,
-    energies: Flat,
-    gradients: tuple[Float[np.ndarray, "A S"], Flat, Flat],
+    score_gradients: Flat,
+    gradients: AdditiveGradients,
 ) -> None:
-    """Compute, with g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0.
-
-    `gradients` are dk, dq and dv.
-    """
-    key_gradients, query_gradient, energy_gradient = gradients
+    """Compute, with g = de ⊙ 4 (u − u²): dk_a += v_a g, dq_a = v_a Σ_s g_s, dv_a += Σ_s −2 de u, because Σ de = 0."""
     for unit in range(query.shape[0]):
-        key, gradient, unit_query, scale = keys[unit], key_gradients[unit], query[unit], TWO * TWO * energy[unit]
+        key = keys[unit]
+        gradient = gradients.keys[unit]
+        unit_query = query[unit]
+        scale = TWO * TWO * energy[unit]
         query_sum, energy_sum = ZERO, ZERO
-        for s in range(energies.shape[0]):
+        for s in range(score_gradients.shape[0]):
             u = ONE / (ONE + unit_query * key[s])
-            summand = energies[s] * u
+            summand = score_gradients[s] * u
             energy_sum += summand
             summand -= summand * u
             query_sum += summand
             gradient[s] += scale * summand
-        query_gradient[unit] = scale * query_sum
-        energy_gradient[unit] -= TWO * energy_sum
+        gradients.query[unit] = scale * query_sum
+        gradients.energy[unit] -= TWO * energy_sum
 
 
 @njit_no_refcount
-def _location_energies(
-    scorer: Scorer,
+def _location_scores(
+    scorer: AttentionScorer,
     keys: Float[np.ndarray, "A S"],
     query: Flat,
     previous_weights: Flat,
     buffers: LocationBuffers,
-    energies: Flat,
+    scores: Flat,
 ) -> None:
     """Compute e_s = Σ_a v_a tanh(q_a + k_as + (L f)_as)."""
     _filter(scorer, previous_weights, buffers)
-    n = energies.shape[0]
+    n = scores.shape[0]
     for unit in range(query.shape[0]):
-        key, added, q, scale = keys[unit], buffers.added[unit * n : unit * n + n], query[unit], scorer.energy[unit]
+        key = keys[unit]
+        location_term = buffers.location_terms[unit * n : unit * n + n]
+        unit_query = query[unit]
+        scale = scorer.energy[unit]
         for s in range(n):
-            energies[s] += scale * tanh(q + key[s] + added[s])
+            scores[s] += scale * tanh(unit_query + key[s] + location_term[s])
 
 
 @njit_no_refcount
-def _filter(scorer: Scorer, previous_weights: Flat, buffers: LocationBuffers) -> None:
+def _filter(scorer: AttentionScorer, previous_weights: Flat, buffers: LocationBuffers) -> None:
     """Compute the windows of α', f = F ∗ α' and L f into the buffers."""
-    n, (num_filters, width), units = previous_weights.shape[0], scorer.filters.shape, scorer.location.shape[0]
-    padded = buffers.pad[: n + width - 1]
+    n = previous_weights.shape[0]
+    num_filters, width = scorer.filters.shape
+    units = scorer.location.shape[0]
+    padded = buffers.padded_weights[: n + width - 1]
     for i in range(padded.shape[0]):
         padded[i] = ZERO
     copy_(padded[width // 2 : width // 2 + n], previous_weights)
@@ -538,32 +580,36 @@ def _filter(scorer: Scorer, previous_weights: Flat, buffers: LocationBuffers) ->
         copy_(buffers.windows[offset * n : offset * n + n], padded[offset : offset + n])
     features = buffers.features[: num_filters * n].reshape((num_filters, n))
     gemm(scorer.filters, buffers.windows[: width * n].reshape((width, n)), features)
-    gemm(scorer.location, features, buffers.added[: units * n].reshape((units, n)))
+    gemm(scorer.location, features, buffers.location_terms[: units * n].reshape((units, n)))
 
 
 @njit_no_refcount
 def _location_backward(
     attention: UnrollAttention,
-    scorer_gradients: ScorerGradients,
+    scorer_gradients: AttentionScorerGradients,
     row: int,
-    forward: tuple[Flat, Flat, Flat],
+    values: LocationValues,
     query_gradient: Flat,
 ) -> None:
-    """Compute, with t the tanh: dv_a += Σ_s de_s t, dk_a += g = v_a de (1 − t²), dq_a = Σ_s g; g replaces L f.
-
-    `forward` holds the query, de and L f.
-    """
-    (query, energies, added), n = forward, forward[1].shape[0]
-    keys, gradients, energy_sums = attention.keys[row], scorer_gradients.keys[row], scorer_gradients.energy
+    """Compute, with t the tanh: dv_a += Σ_s de_s t, dk_a += g = v_a de (1 − t²), dq_a = Σ_s g; g replaces L f."""
+    query = values.query
+    score_gradients = values.score_gradients
+    n = score_gradients.shape[0]
+    keys = attention.keys[row]
+    gradients = scorer_gradients.keys[row]
+    energy_sums = scorer_gradients.energy
     for unit in range(query.shape[0]):
-        key, gradient, location_term = keys[unit], gradients[unit], added[unit * n : unit * n + n]
-        unit_query, scale = query[unit], attention.scorer.energy[unit]
+        key = keys[unit]
+        gradient = gradients[unit]
+        location_term = values.location_terms[unit * n : unit * n + n]
+        unit_query = query[unit]
+        scale = attention.scorer.energy[unit]
         query_sum, energy_sum = ZERO, ZERO
         for s in range(n):
             activation = tanh(unit_query + key[s] + location_term[s])
-            summand = energies[s] * activation
+            summand = score_gradients[s] * activation
             energy_sum += summand
-            summand = scale * (energies[s] - summand * activation)
+            summand = scale * (score_gradients[s] - summand * activation)
             query_sum += summand
             gradient[s] += summand
             location_term[s] = summand
@@ -573,22 +619,27 @@ def _location_backward(
 
 @njit_no_refcount
 def _filter_backward(
-    scorer: Scorer, scorer_gradients: ScorerGradients, buffers: LocationBuffers, previous_gradient: Flat
+    scorer: AttentionScorer,
+    scorer_gradients: AttentionScorerGradients,
+    buffers: LocationBuffers,
+    previous_gradient: Flat,
 ) -> None:
     """Compute, from g: dL += g fᵀ, df = Lᵀ g, dF_fj += Σ_s df_s α'_{s+j}, and dα'_{s+j} += Σ_f F_fj df_fs."""
-    n, (num_filters, width), units = previous_gradient.shape[0], scorer.filters.shape, scorer.location.shape[0]
-    added = buffers.added[: units * n].reshape((units, n))
+    n = previous_gradient.shape[0]
+    num_filters, width = scorer.filters.shape
+    units = scorer.location.shape[0]
+    location_terms = buffers.location_terms[: units * n].reshape((units, n))
     features = buffers.features[: num_filters * n].reshape((num_filters, n))
     windows = buffers.windows[: width * n].reshape((width, n))
     features_t = buffers.transposed[: n * num_filters].reshape((n, num_filters))
     _transpose(features, features_t)
-    gemm_add(added, features_t, scorer_gradients.location)
-    gemm(scorer.location_t, added, features)
+    gemm_add(location_terms, features_t, scorer_gradients.location)
+    gemm(scorer.location_t, location_terms, features)
     windows_t = buffers.transposed[: n * width].reshape((n, width))
     _transpose(windows, windows_t)
     gemm_add(features, windows_t, scorer_gradients.filters)
     gemm(scorer.filters_t, features, windows)
-    padded = buffers.pad[: n + width - 1]
+    padded = buffers.padded_weights[: n + width - 1]
     for i in range(padded.shape[0]):
         padded[i] = ZERO
     for offset in range(width):

@@ -10,6 +10,8 @@ prove at run time that they do not overlap, and stops vectorizing when there are
 each other block by block, so that a block stays in the nearest cache.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pellucid.kernels.arithmetic import ONE, Flat, sigmoid_, tanh, tanh_
@@ -24,13 +26,22 @@ BLOCK_SIZE = 1024
 """Numbers of a buffer that are processed at once."""
 
 
+class FlatState(NamedTuple):
+    """State of all rows before or after a step, or the gradients of this state."""
+
+    hidden: Flat
+    """h."""
+    cell_state: Flat
+    """c; empty where the cell has none."""
+
+
 @njit_no_refcount
 def cell_forward(
     layout: CellLayout,
     buffers: GateBuffers,
     offset: int,
-    before: tuple[Flat, Flat],
-    after: tuple[Flat, Flat],
+    before: FlatState,
+    after: FlatState,
 ) -> None:
     """Compute h' and c' of one step of all rows; leave in `buffers` the values that the backward pass reads.
 
@@ -40,13 +51,13 @@ def cell_forward(
         layout: The cell.
         buffers: Preactivations W x + b + U h of each gate; for a gate whose U h is multiplied, W x + b, and U h apart.
         offset: Index at which the step begins in each buffer.
-        before: h and c; c is empty where the cell has none.
-        after: Output: h' and c'; c' is empty where the cell has none.
+        before: h and c.
+        after: Output: h' and c'.
     """
     if layout.cell_type == GRU_CELL:
-        _gru_forward(buffers, offset, before[0], after[0])
+        _gru_forward(buffers, offset, before.hidden, after.hidden)
     else:
-        _lstm_forward(buffers, offset, before[1], after[1], after[0])
+        _lstm_forward(buffers, offset, before.cell_state, after.cell_state, after.hidden)
 
 
 @njit_no_refcount
@@ -54,8 +65,8 @@ def cell_backward(
     layout: CellLayout,
     buffers: GateBuffers,
     offset: int,
-    gradients: tuple[Flat, Flat],
-    before: tuple[Flat, Flat],
+    gradients: FlatState,
+    before: FlatState,
 ) -> None:
     """Compute the gradients of a step in place.
 
@@ -65,12 +76,12 @@ def cell_backward(
         offset: Index at which the step begins in each buffer.
         gradients: Gradients of h' and c'; replaced by those of h and c, without the part that flows through the
             preactivations.
-        before: h and c before the step; c is empty where the cell has none.
+        before: h and c before the step.
     """
     if layout.cell_type == GRU_CELL:
-        _gru_backward(buffers, offset, gradients[0], before[0])
+        _gru_backward(buffers, offset, gradients.hidden, before.hidden)
     else:
-        _lstm_backward(buffers, offset, gradients[0], gradients[1], before[1])
+        _lstm_backward(buffers, offset, gradients.hidden, gradients.cell_state, before.cell_state)
 
 
 @njit_no_refcount

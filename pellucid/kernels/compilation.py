@@ -65,7 +65,8 @@ def _compiled(function: Function, counts: bool, inline: str = "never") -> Functi
     import numba  # takes a second
 
     flags = {"reassoc", "contract", "arcp", "nsz"}
-    folder, former = cache_folder(), numba.config.CACHE_DIR
+    folder = cache_folder()
+    former = numba.config.CACHE_DIR
     is_read_only = folder is not None and not is_writable(folder)
     numba.config.CACHE_DIR = str(folder or former)
     try:

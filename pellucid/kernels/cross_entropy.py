@@ -31,7 +31,9 @@ def cross_entropy_and_gradient(
     """
     if targets.shape[0] != logits.shape[0]:
         raise ArgumentError("targets: expected one for each row of logits")
-    gradient, total, count = np.zeros(logits.shape, np.float32), 0.0, 0
+    gradient = np.zeros(logits.shape, np.float32)
+    total = 0.0
+    count = 0
     for row in range(logits.shape[0]):
         if targets[row] != ignore_index:
             if not 0 <= targets[row] < logits.shape[1]:
@@ -42,7 +44,9 @@ def cross_entropy_and_gradient(
         if targets[row] == ignore_index:
             continue
         row_logits, row_gradient = logits[row], gradient[row]
-        maximum, sum_of_exponentials, sum_of_logits = max_value(row_logits), ZERO, ZERO
+        maximum = max_value(row_logits)
+        sum_of_exponentials = ZERO
+        sum_of_logits = ZERO
         for v in range(row_logits.shape[0]):
             row_gradient[v] = exp(row_logits[v] - maximum)
             sum_of_exponentials += row_gradient[v]

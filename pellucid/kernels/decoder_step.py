@@ -1,7 +1,8 @@
 """One decoder step of all hypotheses of a search: attend from the previous state, then step the cell; no gradients.
 
-B sources, b of them active, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory,
-H hidden, L layers, V vocabulary, C as many as R where the cell has a cell state, else 0.
+B sources, b of them active, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory, H
+hidden, L layers, V vocabulary, C as many as R where the cell has a cell state, else 0; N and M as many as the matrix of
+the output layer, or the state of the attention, has, or 0.
 """
 
 from functools import partial
@@ -12,16 +13,16 @@ import numpy as np
 from pellucid.kernels.argument_checks import check_decoder, check_output_layer
 from pellucid.kernels.arithmetic import Flat, gemm, gemm_add
 from pellucid.kernels.attention import (
+    AttentionScorer,
     KeyMatrix,
     LocationBuffers,
-    Scorer,
+    attention_scorer,
     attention_weights,
     location_buffers,
     prepare_keys,
     project_queries,
-    scorer_of,
 )
-from pellucid.kernels.cells import GateBuffers, cell_forward
+from pellucid.kernels.cells import FlatState, GateBuffers, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.runtime import concat_rows, contiguous, defer_signals, num_slices, split_rows, thread_map
 from pellucid.kernels.stacked_layers import UpperCells, layer_output, upper_preactivations
@@ -35,14 +36,14 @@ from pellucid.kernels.types import (
     KernelStepOutput,
     OutputLayerParameters,
 )
-from pellucid.kernels.unroll import CellParameters, cell_parameters, compute_preactivations
+from pellucid.kernels.unroll import CellParameters, StackedStates, cell_parameters, compute_preactivations
 from pellucid.shapes import Float, Int
 
 
 class SearchAttention(NamedTuple):
     """Score, keys and memory of a search. The memory keeps its order: the contexts of one source are one product."""
 
-    scorer: Scorer
+    scorer: AttentionScorer
     keys: KeyMatrix
     """Keys as `prepare_keys` returns them."""
     memory: Float[np.ndarray, "B S D"]
@@ -119,7 +120,10 @@ class PreparedDecoder(NamedTuple):
         task = partial(_step_rows, self, contiguous(symbols), state)
         active = len(self.attention.rows)
         parts = thread_map(task, split_rows(active, min(active, num_slices(len(hidden)))))
-        rows_first = ((part[0].swapaxes(0, 1), part[1].swapaxes(0, 1), *part[2:]) for part in parts)
+        rows_first = (
+            output._replace(hidden=output.hidden.swapaxes(0, 1), cell_state=output.cell_state.swapaxes(0, 1))
+            for output in (KernelStepOutput(*part) for part in parts)
+        )
         return KernelStepOutput(*(concat_rows(arrays) for arrays in zip(*rows_first, strict=True)))
 
 
@@ -142,7 +146,7 @@ def prepare_decoder_numpy(
     state, context = contiguous(output_layer.state.T), contiguous(output_layer.context.T)
     with defer_signals():
         keys = prepare_keys(inputs.keys, lengths, parameters.score_layout)
-    attention = SearchAttention(scorer_of(parameters), keys, memory, lengths, np.arange(len(keys)))
+    attention = SearchAttention(attention_scorer(parameters), keys, memory, lengths, np.arange(len(keys)))
     return PreparedDecoder(
         cell_parameters(parameters), TransposedOutputLayer(state, context, output_layer.bias), attention
     )
@@ -154,7 +158,8 @@ def search_state(state: InitialState) -> SearchState:
     Args:
         state: State, rows first.
     """
-    hidden, weights = contiguous(state.hidden.swapaxes(0, 1)), state.attention_state
+    hidden = contiguous(state.hidden.swapaxes(0, 1))
+    weights = state.attention_state
     cell_state = (
         np.empty((len(hidden), 0, hidden.shape[2]), np.float32)
         if state.cell_state is None
@@ -167,7 +172,8 @@ def _step_rows(
     decoder: PreparedDecoder, symbols: Int[np.ndarray, " R"], state: SearchState, active_rows: slice
 ) -> tuple[np.ndarray, ...]:
     """Take the step of a slice of the active sources."""
-    attention, num_hypotheses = decoder.attention, len(symbols) // len(decoder.attention.rows)
+    attention = decoder.attention
+    num_hypotheses = len(symbols) // len(decoder.attention.rows)
     rows = slice(active_rows.start * num_hypotheses, active_rows.stop * num_hypotheses)
     active = attention._replace(rows=attention.rows[active_rows])
     return step(decoder.parameters, decoder.output_layer, active, symbols[rows], state.slice_rows(rows))
@@ -200,8 +206,11 @@ def step(
     Returns:
         h', c' (without rows where the cell has none), contexts, attention weights, logits, and the top layer's output.
     """
-    (hidden, cell_state, attention_state), scorer = state, attention.scorer
-    before, query_state, rows = hidden[0], hidden[hidden.shape[0] - 1], hidden.shape[1]
+    hidden, cell_state, attention_state = state
+    scorer = attention.scorer
+    before = hidden[0]
+    query_state = hidden[hidden.shape[0] - 1]
+    rows = hidden.shape[1]
     after, cell_after = np.empty(hidden.shape, np.float32), np.empty(cell_state.shape, np.float32)
     contexts = np.empty((rows, attention.memory.shape[2]), np.float32)
     attn_weights = np.zeros((rows, attention.memory.shape[1]), np.float32)
@@ -218,13 +227,13 @@ def step(
         parameters.layout,
         buffers,
         0,
-        (before.ravel(), cell_state[0].ravel()),
-        (after[0].ravel(), cell_after[0].ravel()),
+        FlatState(before.ravel(), cell_state[0].ravel()),
+        FlatState(after[0].ravel(), cell_after[0].ravel()),
     )
     outputs = after[0]
     if hidden.shape[0] > 1 or parameters.upper.norm_weights.shape[0] > 0:
         outputs = np.empty(before.shape, np.float32)
-        _step_upper_layers(parameters.upper, state, (after, cell_after), buffers, outputs)
+        _step_upper_layers(parameters.upper, state, StackedStates(after, cell_after), buffers, outputs)
     return after, cell_after, contexts, attn_weights, logits_of(output_layer, outputs, contexts), outputs
 
 
@@ -232,7 +241,7 @@ def step(
 def _step_upper_layers(
     cells: UpperCells,
     state: SearchState,
-    after: tuple[Float[np.ndarray, "L R H"], Float[np.ndarray, "L C H"]],
+    after: StackedStates,
     buffers: GateBuffers,
     outputs: Float[np.ndarray, "R H"],
 ) -> None:
@@ -245,15 +254,14 @@ def _step_upper_layers(
         buffers: Scratch memory for the gates of one layer.
         outputs: Output of the top layer.
     """
-    hidden_after, cell_after = after
-    layer_output(cells, 0, hidden_after[0], outputs)
-    for layer in range(1, hidden_after.shape[0]):
+    layer_output(cells, 0, after.hidden[0], outputs)
+    for layer in range(1, after.hidden.shape[0]):
         before, cell_before = state.hidden[layer], state.cell_state[layer]
         upper_preactivations(cells, layer - 1, outputs, before, buffers, 0)
-        states_before = before.reshape(-1), cell_before.reshape(-1)
-        states_after = hidden_after[layer].reshape(-1), cell_after[layer].reshape(-1)
+        states_before = FlatState(before.reshape(-1), cell_before.reshape(-1))
+        states_after = FlatState(after.hidden[layer].reshape(-1), after.cell_state[layer].reshape(-1))
         cell_forward(cells.layout, buffers, 0, states_before, states_after)
-        layer_output(cells, layer, hidden_after[layer], outputs)
+        layer_output(cells, layer, after.hidden[layer], outputs)
 
 
 @njit_no_refcount
@@ -275,9 +283,11 @@ def attend_hypotheses(
         attn_weights: Output: zeros that become α.
         contexts: Output.
     """
-    num_hypotheses, scorer = queries.shape[0] // attention.rows.shape[0], attention.scorer
+    num_hypotheses = queries.shape[0] // attention.rows.shape[0]
+    scorer = attention.scorer
     for index in range(attention.rows.shape[0]):
-        row, first = attention.rows[index], index * num_hypotheses
+        row = attention.rows[index]
+        first = index * num_hypotheses
         length = attention.lengths[row]
         for query in range(first, first + num_hypotheses):
             query_weights = attn_weights[query, :length]
@@ -329,10 +339,10 @@ def logits_of(
 
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example."""
-    empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
+    empty = np.zeros((3, 1), np.float32)
+    square = np.zeros((1, 1), np.float32)
+    one = np.ones(1, np.int64)
     parameters = DecoderParameters(GRU, DOT_PRODUCT, np.zeros((2, 3), np.float32), square[0], empty, empty)
-    output_layer, inputs = (
-        OutputLayerParameters(square, square, square[0]),
-        AttentionInputs(square[None], square[None], one),
-    )
+    output_layer = OutputLayerParameters(square, square, square[0])
+    inputs = AttentionInputs(square[None], square[None], one)
     prepare_decoder_numpy(parameters, output_layer, inputs).step(one, square[None], None)

@@ -143,7 +143,7 @@ TRITON = Backend(
             "dtype": {"float32", "bfloat16"},
             "gradients": ANYTHING,
             "attention.kind": {"additive"},
-            "attention.override": {False},
+            "attention.forced_weights": {False},
             "attention.differentiated_queries": {0, 1},  # queries of a source that gradients flow to
             "attention.positions": range(1, MAX_TRITON_POSITIONS + 1),
             "memory.source": ANYTHING,

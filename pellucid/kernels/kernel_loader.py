@@ -76,7 +76,8 @@ def _load_or_compile() -> None:
     waits_from = time.monotonic()
     with nullcontext() if is_cache_complete() else compile_lock():
         _compilation_times.append((waits_from, time.monotonic()))
-        filled, damaged = is_cache_complete(), is_cache_damaged()
+        filled = is_cache_complete()
+        damaged = is_cache_damaged()
         if filled and not damaged:
             try:
                 _call_all_kernels()

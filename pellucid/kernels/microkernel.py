@@ -1,10 +1,10 @@
 """Matrix products in AVX-512: float32, and bfloat16 with sums in float32.
 
-C += A B, of n rows, K columns of the left and N columns of the right. As in other libraries of linear algebra, the
-right operand is packed panel by panel: K rows of `PANEL_COLUMNS` columns, contiguous. A microkernel then computes a
-tile of C, up to 8 rows by `PANEL_COLUMNS`, and keeps its sums in registers over all of K. The left operand is packed
-where its numbers are not contiguous along K, or not yet in bfloat16. K and n are cut into blocks whose packed operands
-stay in the nearest caches.
+C += A B, of n rows, K columns of the left and N columns of the right; operands are l × L (left) and r × R (right), one
+of which may be transposed. As in other libraries of linear algebra, the right operand is packed panel by panel: K rows
+of `PANEL_COLUMNS` columns, contiguous. A microkernel then computes a tile of C, up to 8 rows by `PANEL_COLUMNS`, and
+keeps its sums in registers over all of K. The left operand is packed where its numbers are not contiguous along K, or
+not yet in bfloat16. K and n are cut into blocks whose packed operands stay in the nearest caches.
 
 PyTorch's MKL and NumPy's OpenBLAS compute with vectors of 256 bits on processors of AMD, half as wide as AVX-512; MKL's
 product of bfloat16 converts to float32 there. The products here reach the rate of the processor on all that have the
@@ -65,7 +65,8 @@ def find_instruction_sets() -> InstructionSets:
     """
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None or not config.ENABLE_AVX:
         return InstructionSets(float32=False, bfloat16=False)
-    features, name = binding.get_host_cpu_features(), binding.get_host_cpu_name()
+    features = binding.get_host_cpu_features()
+    name = binding.get_host_cpu_name()
     has_avx512 = features.get("avx512f", False)
     return InstructionSets(
         float32=has_avx512 and name.startswith("znver"),
@@ -249,7 +250,8 @@ class _TileBuilder(_VectorBuilder):
 
     def build(self) -> None:
         """Generate: load the tile, add the products of all steps, store the tile."""
-        builder, tile = self.builder, self._tile()
+        builder = self.builder
+        tile = self._tile()
         sums = [self.load(address, mask, FLOATS) for address, mask in tile]
         entry = builder.basic_block
         loop, end = builder.append_basic_block("tile.step"), builder.append_basic_block("tile.end")
@@ -279,7 +281,8 @@ class _TileBuilder(_VectorBuilder):
 
     def _step(self, left: Any, right: Any, sums: list[Any]) -> list[Any]:  # noqa: ANN401
         """Return the sums with the products of one step, whose operands begin at these addresses, added."""
-        builder, kind = self.builder, INTEGERS if self.bfloat16 else FLOATS
+        builder = self.builder
+        kind = INTEGERS if self.bfloat16 else FLOATS
         right_vectors = [
             builder.load(self.pointer(builder.add(right, INT64(4 * VECTOR * j)), kind), align=64) for j in range(2)
         ]
@@ -355,7 +358,8 @@ def _copy_vector(typing: Any, source: Any, count: Any, target: Any) -> tuple[Any
             _: Signature of the call.
             arguments: Addresses and number.
         """
-        vectors, (source_address, number, target_address) = _VectorBuilder(builder), arguments
+        vectors = _VectorBuilder(builder)
+        source_address, number, target_address = arguments
         vectors.store(vectors.load(source_address, vectors.mask(number), INTEGERS), target_address)
         return context.get_dummy_value()
 
@@ -384,7 +388,8 @@ def _round_vectors(
             _: Signature of the call.
             arguments: Addresses and numbers.
         """
-        vectors, (first_address, second_address, numbers, target_address) = _VectorBuilder(builder), arguments
+        vectors = _VectorBuilder(builder)
+        first_address, second_address, numbers, target_address = arguments
         masks = [vectors.mask(builder.extract_value(numbers, index)) for index in range(2)]
         halves = vectors.load(first_address, masks[0], FLOATS), vectors.load(second_address, masks[1], FLOATS)
         if HAS_BFLOAT16:
@@ -407,7 +412,8 @@ def _round_row(typing: Any, source: Any, count: Any, target: Any) -> tuple[Any, 
             _: Signature of the call.
             arguments: Addresses and number.
         """
-        vectors, (source_address, number, target_address) = _VectorBuilder(builder), arguments
+        vectors = _VectorBuilder(builder)
+        source_address, number, target_address = arguments
         if HAS_BFLOAT16:
             vectors.store(vectors.round_row(source_address, number), target_address)
         return context.get_dummy_value()
@@ -444,7 +450,8 @@ def _transpose_intrinsic(bfloat16: bool) -> Callable[..., None]:
             """
             if bfloat16 and not HAS_BFLOAT16:
                 return context.get_dummy_value()
-            vectors, (address, distance, num_rows, numbers, target_address) = _VectorBuilder(builder), arguments
+            vectors = _VectorBuilder(builder)
+            address, distance, num_rows, numbers, target_address = arguments
             loaded = []
             for row in range(VECTOR):
                 exists = builder.icmp_signed("<", INT64(row), num_rows)
@@ -527,18 +534,22 @@ def add_product_float32(
         transposed: Whether the left and the right operand are transposed in the product.
         result: n rows and N columns, changed in place; overlaps no operand.
     """
-    (n, columns), steps = result.shape, left.shape[0] if transposed[0] else left.shape[1]
+    n, columns = result.shape
+    steps = left.shape[0] if transposed[0] else left.shape[1]
     panel, packed = _panel_scratch().view(np.float32), _left_scratch().view(np.float32)
     block_rows = BLOCK_ROWS if transposed[0] else max(n, 1)
     for first_step in range(0, steps, BLOCK_STEPS):
         count = min(BLOCK_STEPS, steps - first_step)
         for first_row in range(0, n, block_rows):
             rows = min(block_rows, n - first_row)
-            address, row_bytes = left.ctypes.data + first_row * left.strides[0] + 4 * first_step, left.strides[0]
-            group_bytes, step_bytes = PACKED_ROWS * row_bytes, 4
+            address = left.ctypes.data + first_row * left.strides[0] + 4 * first_step
+            row_bytes = left.strides[0]
+            group_bytes = PACKED_ROWS * row_bytes
+            step_bytes = 4
             if transposed[0]:
                 _pack_rows_t(left[first_step : first_step + count, first_row : first_row + rows], packed)
-                address, row_bytes = packed.ctypes.data, 4
+                address = packed.ctypes.data
+                row_bytes = 4
                 group_bytes, step_bytes = 4 * PACKED_ROWS * BLOCK_STEPS, 4 * PACKED_ROWS
             for column in range(0, columns, PANEL_COLUMNS):
                 width = min(PANEL_COLUMNS, columns - column)
@@ -631,8 +642,10 @@ def add_product_bfloat16(
         transposed: Whether the left and the right operand are transposed in the product.
         result: n rows and N columns, changed in place; overlaps no operand.
     """
-    (n, columns), steps = result.shape, left.shape[0] if transposed[0] else left.shape[1]
-    panel, packed = _bfloat16_panel_scratch(), _bfloat16_left_scratch()
+    n, columns = result.shape
+    steps = left.shape[0] if transposed[0] else left.shape[1]
+    panel = _bfloat16_panel_scratch()
+    packed = _bfloat16_left_scratch()
     row_bytes, step_bytes = (4, 4 * PACKED_ROWS) if transposed[0] else (4 * BLOCK_PAIRS, 4)
     for first_step in range(0, steps, BLOCK_STEPS):
         count = min(BLOCK_STEPS, steps - first_step)

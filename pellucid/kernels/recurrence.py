@@ -1,9 +1,9 @@
 """Recurrent cells over whole sequences of unequal lengths, forward and backward, spread over threads.
 
-B rows, S positions, N directions (1 or 2), H units, P buffers of a step, Q gates, G = Q·H, V rows of the
-projected inputs, M all real positions. Rows are sorted by length, longest first, and their states concatenated, step
-by step: step k holds the counts[k] rows longer than k, so that every product is over real positions only, and a product
-over all steps is one call. The gradients of a step replace the values that it stored.
+B rows, R rows of a group, S positions, N directions (1 or 2), H units, P buffers of a step, Q gates, G = Q·H, V rows of
+the projected inputs, M all real positions. Rows are sorted by length, longest first, and their states concatenated,
+step by step: step k holds the counts[k] rows longer than k, so that every product is over real positions only, and a
+product over all steps is one call. The gradients of a step replace the values that it stored.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ import numpy as np
 
 from pellucid.kernels.argument_checks import check_directions, check_sequences
 from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
-from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
+from pellucid.kernels.cells import FlatState, GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.runtime import contiguous, defer_signals, empty, num_slices, thread_map, zeros
 from pellucid.kernels.types import GRU, CellLayout, Direction, RecurrentOutput
@@ -58,6 +58,15 @@ class RecurrentTape(NamedTuple):
     final: Float[np.ndarray, "B H"]
 
 
+class RecurrentGradients(NamedTuple):
+    """Gradients of the states, and of the hidden and the cell state after the present step of a backward pass."""
+
+    states: Float[np.ndarray, "M H"]
+    hidden: Float[np.ndarray, "B H"]
+    cell_state: Float[np.ndarray, "C H"]
+    """Without rows where the cell has none."""
+
+
 class RowGroup(NamedTuple):
     """Rows of the batch that one thread runs in one direction, longest first, and their packed positions."""
 
@@ -86,7 +95,8 @@ def run_recurrence_numpy(
     """
     check_directions(directions)
     check_sequences(symbols, lengths, len(directions[0].projected_inputs))
-    groups, shape = row_groups(symbols, lengths, len(directions)), (*symbols.shape, len(directions))
+    groups = row_groups(symbols, lengths, len(directions))
+    shape = (*symbols.shape, len(directions))
     return run_groups([recurrent_parameters(direction) for direction in directions], groups, shape, False)[0]
 
 
@@ -102,7 +112,8 @@ def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], 
         directions: Number of directions, 1 or 2.
     """
     symbols, lengths = contiguous(symbols), contiguous(lengths)
-    order, num_groups = np.argsort(-lengths, kind="stable"), num_slices(len(lengths), directions)
+    order = np.argsort(-lengths, kind="stable")
+    num_groups = num_slices(len(lengths), directions)
     row_sets = [(direction, order[first::num_groups]) for direction in range(directions) for first in range(num_groups)]
     with defer_signals():
         return [
@@ -123,7 +134,8 @@ def run_groups(
         with_tape: Store the values that the backward pass reads; otherwise only `final` of a tape is defined.
     """
     size = parameters[0].recurrent.shape[1]
-    states, final = zeros((shape[0] * shape[1] * shape[2], size)), empty((shape[0], shape[2], size))
+    states = zeros((shape[0] * shape[1] * shape[2], size))
+    final = empty((shape[0], shape[2], size))
     tapes = thread_map(partial(_run_group, parameters, states, with_tape), groups)
     for group, tape in zip(groups, tapes, strict=True):
         final[group.rows, group.direction] = tape.final
@@ -144,7 +156,9 @@ def recurrent_parameters(direction: Direction, bfloat16: bool = False) -> Recurr
         direction: Projected inputs and parameters.
         bfloat16: Whether products are in bfloat16, with sums in float32; default False.
     """
-    projected_inputs, weight, bias = (contiguous(array) for array in direction[1:])
+    projected_inputs = contiguous(direction.projected_inputs)
+    weight = contiguous(direction.weight)
+    bias = contiguous(direction.bias_n)
     return RecurrentParameters(direction.layout, projected_inputs, by_gate(weight), by_gate_t(weight), bias, bfloat16)
 
 
@@ -213,9 +227,13 @@ def recurrence_forward(
         states: Output: the hidden state at each position is written to its row.
         with_tape: Store the values that the backward pass reads; otherwise only `final` of the tape is defined.
     """
-    size, rows, layout = parameters.recurrent_t.shape[1], packed.counts[0], parameters.layout
-    capacity, cells = packed.state_rows.shape[0] if with_tape else rows, layout.states - 1
-    buffers, before = np.empty((layout.buffers, capacity * size), np.float32), np.zeros((capacity, size), np.float32)
+    size = parameters.recurrent_t.shape[1]
+    rows = packed.counts[0]
+    layout = parameters.layout
+    capacity = packed.state_rows.shape[0] if with_tape else rows
+    cells = layout.states - 1
+    buffers = np.empty((layout.buffers, capacity * size), np.float32)
+    before = np.zeros((capacity, size), np.float32)
     cell_before = np.zeros((capacity * cells, size), np.float32)
     final, cell_state = np.zeros((rows, size), np.float32), np.zeros((rows * cells, size), np.float32)
     tape = RecurrentTape(before, cell_before, buffers, final)
@@ -232,12 +250,16 @@ def _forward_steps(
     states: Float[np.ndarray, "M H"],
 ) -> None:
     """Take the steps of `recurrence_forward`; the tape has space for all steps, or for one, which they then share."""
-    with_tape, start, layout = tape.before.shape[0] == packed.state_rows.shape[0], 0, parameters.layout
+    with_tape = tape.before.shape[0] == packed.state_rows.shape[0]
+    start = 0
+    layout = parameters.layout
     for step in range(packed.counts.shape[0]):
         n = packed.counts[step]
-        first, cells = start if with_tape else 0, n * (layout.states - 1)
-        offset = first * tape.final.shape[1]
-        before, hidden = tape.before[first : first + n], tape.final[:n].reshape(-1)
+        first_row = start if with_tape else 0
+        cells = n * (layout.states - 1)
+        offset = first_row * tape.final.shape[1]
+        before = tape.before[first_row : first_row + n]
+        hidden = tape.final[:n].reshape(-1)
         copy_(before.reshape(-1), hidden)
         gather_inputs(
             layout,
@@ -248,9 +270,14 @@ def _forward_steps(
             offset,
         )
         add_recurrent(layout, before, parameters.recurrent_t, tape.buffers, offset, parameters.bfloat16)
-        cell_before, cell_after = tape.cell_before[first : first + cells].reshape(-1), cell_state[:cells].reshape(-1)
+        cell_before, cell_after = (
+            tape.cell_before[first_row : first_row + cells].reshape(-1),
+            cell_state[:cells].reshape(-1),
+        )
         copy_(cell_before, cell_after)
-        cell_forward(layout, tape.buffers, offset, (before.reshape(-1), cell_before), (hidden, cell_after))
+        cell_forward(
+            layout, tape.buffers, offset, FlatState(before.reshape(-1), cell_before), FlatState(hidden, cell_after)
+        )
         for row in range(n):
             copy_(states[packed.state_rows[start + row]], tape.final[row])
         start += n
@@ -275,12 +302,11 @@ def recurrence_backward(
         states: Gradients of the states.
         hidden: Gradients of the final states, overwritten.
     """
-    rows, size = packed.counts[0] * (parameters.layout.states - 1), parameters.recurrent.shape[1]
-    projected_inputs, cell_state = (
-        np.zeros(parameters.projected_inputs.shape, np.float32),
-        np.zeros((rows, size), np.float32),
-    )
-    _backward_steps(parameters, packed, tape, (states, hidden, cell_state), projected_inputs)
+    rows = packed.counts[0] * (parameters.layout.states - 1)
+    size = parameters.recurrent.shape[1]
+    projected_inputs = np.zeros(parameters.projected_inputs.shape, np.float32)
+    cell_state = np.zeros((rows, size), np.float32)
+    _backward_steps(parameters, packed, tape, RecurrentGradients(states, hidden, cell_state), projected_inputs)
     return projected_inputs
 
 
@@ -289,22 +315,25 @@ def _backward_steps(
     parameters: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
-    gradients: tuple[Float[np.ndarray, "M H"], Float[np.ndarray, "B H"], Float[np.ndarray, "C H"]],
+    gradients: RecurrentGradients,
     projected_inputs: Float[np.ndarray, "V G"],
 ) -> None:
     """Take the steps of `recurrence_backward`, from the gradients of states, hidden and cell."""
-    (states, hidden, cell_state), end, size = gradients, packed.state_rows.shape[0], parameters.recurrent.shape[1]
+    states, hidden, cell_state = gradients
+    end = packed.state_rows.shape[0]
+    size = parameters.recurrent.shape[1]
     layout = parameters.layout
     for step in range(packed.counts.shape[0] - 1, -1, -1):
         n = packed.counts[step]
-        start, cells = end - n, n * (layout.states - 1)
+        start = end - n
+        cells = n * (layout.states - 1)
         for row in range(n):
             add_(hidden[row], states[packed.state_rows[start + row]])
-        offset, hidden_gradient = start * size, hidden[:n]
-        before = tape.before[start:end].reshape(-1), tape.cell_before[start : start + cells].reshape(-1)
-        cell_backward(
-            layout, tape.buffers, offset, (hidden_gradient.reshape(-1), cell_state[:cells].reshape(-1)), before
-        )
+        offset = start * size
+        hidden_gradient = hidden[:n]
+        before = FlatState(tape.before[start:end].reshape(-1), tape.cell_before[start : start + cells].reshape(-1))
+        after = FlatState(hidden_gradient.reshape(-1), cell_state[:cells].reshape(-1))
+        cell_backward(layout, tape.buffers, offset, after, before)
         scatter_add(layout, tape.buffers, offset, packed.symbols[start:end], projected_inputs)
         add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, hidden_gradient, parameters.bfloat16)
         end = start
@@ -317,7 +346,7 @@ def gather_inputs(
     symbols: Int[np.ndarray, " n"],
     bias_n: Flat,
     buffers: GateBuffers,
-    first: int,
+    offset: int,
 ) -> None:
     """Copy W x + b of every gate to its buffer, and `bias_n` to the buffer after the gates.
 
@@ -327,17 +356,17 @@ def gather_inputs(
         symbols: Row of the projected inputs for each row of the step.
         bias_n: Bias of the gate whose U h another gate multiplies; empty for none.
         buffers: Output.
-        first: Index at which the step begins in each buffer.
+        offset: Index at which the step begins in each buffer.
     """
     size = projected_inputs.shape[1] // layout.gates
     for gate in range(layout.gates):
-        buffer = buffers[gate, first : first + symbols.shape[0] * size]
+        buffer = buffers[gate, offset : offset + symbols.shape[0] * size]
         for row in range(symbols.shape[0]):
             inputs = projected_inputs[symbols[row]]
             for j in range(size):
                 buffer[row * size + j] = inputs[gate * size + j]
     if layout.gated >= 0:
-        buffer = buffers[layout.gates, first : first + symbols.shape[0] * size]
+        buffer = buffers[layout.gates, offset : offset + symbols.shape[0] * size]
         for row in range(symbols.shape[0]):
             for j in range(size):
                 buffer[row * size + j] = bias_n[j]
@@ -347,7 +376,7 @@ def gather_inputs(
 def scatter_add(
     layout: CellLayout,
     buffers: GateBuffers,
-    first: int,
+    offset: int,
     symbols: Int[np.ndarray, " n"],
     projected_inputs: Float[np.ndarray, "V G"],
 ) -> None:
@@ -356,13 +385,13 @@ def scatter_add(
     Args:
         layout: The cell.
         buffers: Gradients of the preactivations.
-        first: Index at which the step begins in each buffer.
+        offset: Index at which the step begins in each buffer.
         symbols: Row of the projected inputs for each row of the step; rows may repeat.
         projected_inputs: Gradient of the projected inputs, changed in place.
     """
     size = projected_inputs.shape[1] // layout.gates
     for gate in range(layout.gates):
-        buffer = buffers[gate, first : first + symbols.shape[0] * size]
+        buffer = buffers[gate, offset : offset + symbols.shape[0] * size]
         for row in range(symbols.shape[0]):
             inputs = projected_inputs[symbols[row]]
             for j in range(size):
@@ -386,7 +415,7 @@ def add_recurrent(
     before: Float[np.ndarray, "n H"],
     recurrent_t: Float[np.ndarray, "Q H H"],
     buffers: GateBuffers,
-    first: int,
+    offset: int,
     bfloat16: bool,
 ) -> None:
     """Add U h of every gate to the buffer that `recurrent_buffer_index` selects.
@@ -396,11 +425,11 @@ def add_recurrent(
         before: h.
         recurrent_t: Uᵀ of each gate.
         buffers: Preactivations, changed in place.
-        first: Index at which the step begins in each buffer.
+        offset: Index at which the step begins in each buffer.
         bfloat16: Whether products are in bfloat16.
     """
     for gate in range(layout.gates):
-        buffer = buffers[recurrent_buffer_index(layout, gate), first : first + before.size]
+        buffer = buffers[recurrent_buffer_index(layout, gate), offset : offset + before.size]
         gemm_add(before, recurrent_t[gate], buffer.reshape(before.shape), bfloat16)
 
 
@@ -408,7 +437,7 @@ def add_recurrent(
 def add_recurrent_backward(
     layout: CellLayout,
     buffers: GateBuffers,
-    first: int,
+    offset: int,
     recurrent: Float[np.ndarray, "Q H H"],
     hidden: Float[np.ndarray, "n H"],
     bfloat16: bool,
@@ -418,19 +447,20 @@ def add_recurrent_backward(
     Args:
         layout: The cell.
         buffers: Gradients of the preactivations.
-        first: Index at which the step begins in each buffer.
+        offset: Index at which the step begins in each buffer.
         recurrent: U of each gate.
         hidden: Gradients of h, changed in place.
         bfloat16: Whether products are in bfloat16.
     """
     for gate in range(layout.gates):
-        buffer = buffers[recurrent_buffer_index(layout, gate), first : first + hidden.size]
+        buffer = buffers[recurrent_buffer_index(layout, gate), offset : offset + hidden.size]
         gemm_add(buffer.reshape(hidden.shape), recurrent[gate], hidden, bfloat16)
 
 
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
-    one, single = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32)
+    one = np.ones((1, 1), np.int64)
+    single = np.zeros((1, 1), np.float32)
     parameters = recurrent_parameters(
         Direction(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0])
     )

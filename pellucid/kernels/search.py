@@ -79,7 +79,8 @@ def _rank_symbols(
     logits: Float[np.ndarray, "R V"], suppressed: Bool[np.ndarray, " V"], count: int
 ) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
     """Return `rank_symbols` of arguments that fit."""
-    ids, values = np.zeros((logits.shape[0], count), np.int64), np.empty((logits.shape[0], count), np.float32)
+    ids = np.zeros((logits.shape[0], count), np.int64)
+    values = np.empty((logits.shape[0], count), np.float32)
     log_probabilities = _log_probabilities(logits, suppressed)
     for row in range(logits.shape[0]):
         _keep_best(log_probabilities[row], ids[row], values[row])
@@ -141,10 +142,13 @@ def _rank_extensions(
     Float[np.ndarray, "b K"],
 ]:
     """Return `rank_extensions` of arguments that fit."""
-    (sources, num_hypotheses), vocabulary, (num_recorded, width) = cumulative_log_probs.shape, logits.shape[1], counts
+    sources, num_hypotheses = cumulative_log_probs.shape
+    vocabulary = logits.shape[1]
+    num_recorded, width = counts
     num_extensions = min(width + 1 if is_early else width, vocabulary)
     ids, values = _rank_symbols(logits, suppressed, max(num_recorded, num_extensions))
-    numbers, log_probabilities = np.zeros((sources, width), np.int64), np.empty((sources, width), np.float32)
+    numbers = np.zeros((sources, width), np.int64)
+    log_probabilities = np.empty((sources, width), np.float32)
     best_log_probs, indices = np.empty((sources, width), np.float32), np.empty(width, np.int64)
     extended_log_probs = np.empty(num_hypotheses * num_extensions, np.float32)
     for source in range(sources):
@@ -179,7 +183,8 @@ def _log_probabilities(
             log_probabilities[:, symbol] = IMPOSSIBLE
     for row in range(logits.shape[0]):
         log_probabilities[row] -= max_value(log_probabilities[row])
-    exponentials, flat = np.empty(log_probabilities.size, np.float32), log_probabilities.ravel()
+    exponentials = np.empty(log_probabilities.size, np.float32)
+    flat = log_probabilities.ravel()
     for i in range(flat.shape[0]):
         exponentials[i] = exp(flat[i])
     row_exponentials = exponentials.reshape(log_probabilities.shape)
@@ -196,7 +201,8 @@ def _log_probabilities(
 @njit
 def _keep_best(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
     """Write the greatest values in descending order, and their indices; equal values keep their order."""
-    count, size = best.shape[0], 0
+    count = best.shape[0]
+    size = 0
     for index in range(values.shape[0]):
         value = values[index]
         if size == count and value <= best[count - 1]:
@@ -325,8 +331,10 @@ def greedy_search_slice(
         initial_state: State before the first step.
         limits: Suppressed symbols, length limits and number of recorded candidates.
     """
-    rows, (hidden, cell_state, attention_state) = np.arange(initial_state.hidden.shape[1]), initial_state
-    symbols, steps = np.full(rows.shape[0], BOS), np.zeros(rows.shape[0], np.int64)
+    rows = np.arange(initial_state.hidden.shape[1])
+    hidden, cell_state, attention_state = initial_state
+    symbols = np.full(rows.shape[0], BOS)
+    steps = np.zeros(rows.shape[0], np.int64)
     records = []
     for length in range(limits.max_length + 1):
         active = _select_sources(attention, rows)
@@ -386,6 +394,13 @@ class BeamSizes(NamedTuple):
     nbest: int
 
 
+class BeamSettings(NamedTuple):
+    """Limits and sizes of a beam search."""
+
+    limits: SearchLimits
+    sizes: BeamSizes
+
+
 class BeamRecord(NamedTuple):
     """One step of all hypotheses: weights and candidates of each, and the best K extensions of each source."""
 
@@ -407,6 +422,15 @@ class FinishedHypotheses(NamedTuple):
     """Minus the cumulative log-probabilities."""
     steps: Int[np.ndarray, "N W"]
     beam_indices: Int[np.ndarray, "N W"]
+
+
+class FinishedHypothesis(NamedTuple):
+    """One finished hypothesis: its loss, and the step and the beam index at which it ends."""
+
+    loss: np.float32
+    """Minus the cumulative log-probability."""
+    step: int
+    beam_index: int
 
 
 class KernelBeamOutput(NamedTuple):
@@ -440,7 +464,8 @@ def beam_search_numpy(
     check_fields("sizes", sizes, BeamSizes)
     if not 1 <= sizes.nbest <= sizes.beam_size:
         raise ArgumentError(f"sizes: expected 1 <= nbest <= beam_size, got {sizes.nbest} and {sizes.beam_size}")
-    rows, settings = len(initial_state.hidden), (limits, sizes)
+    rows = len(initial_state.hidden)
+    settings = BeamSettings(limits, sizes)
     task = partial(_search_rows, beam_search_slice, decoder, search_state(initial_state), settings)
     return thread_map(task, split_rows(rows, min(rows, num_slices(rows * sizes.beam_size))))
 
@@ -451,7 +476,7 @@ def beam_search_slice(
     output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     initial_state: SearchState,
-    settings: tuple[SearchLimits, BeamSizes],
+    settings: BeamSettings,
 ) -> KernelBeamOutput:
     """Take steps for one slice of the sources until no hypothesis can still be among the best outputs, in one thread.
 
@@ -462,10 +487,16 @@ def beam_search_slice(
         initial_state: State before the first step.
         settings: Limits and sizes of the search.
     """
-    (limits, sizes), (hidden, cell_state, attention_state) = settings, initial_state
+    limits = settings.limits
+    sizes = settings.sizes
+    hidden, cell_state, attention_state = initial_state
     count = hidden.shape[1]
-    active, cumulative_log_probs, symbols = np.arange(count), np.zeros((count, 1), np.float32), np.full(count, BOS)
-    open_slots, finished, records = np.full(count, sizes.beam_size), _empty_finished(count, 2 * sizes.beam_size), []
+    active = np.arange(count)
+    cumulative_log_probs = np.zeros((count, 1), np.float32)
+    symbols = np.full(count, BOS)
+    open_slots = np.full(count, sizes.beam_size)
+    finished = _empty_finished(count, 2 * sizes.beam_size)
+    records = []
     for length in range(limits.max_length + 1):
         active_attention = _select_sources(attention, active)
         hidden, cell_state, _, attn_weights, logits, _ = step(
@@ -480,7 +511,7 @@ def beam_search_slice(
             active, attn_weights, ids, values, parents, extension_ids, log_probabilities, extended_log_probs
         )
         records.append(record)
-        is_active = _collect(record, finished, open_slots, (length, sizes.nbest))
+        is_active = _collect(record, finished, open_slots, length, sizes.nbest)
         _drop_non_finite(record, cumulative_log_probs, finished, is_active)
         if length == limits.max_length:
             _collect_unfinished(record, cumulative_log_probs, finished, length)
@@ -488,11 +519,9 @@ def beam_search_slice(
         if not is_active.any():
             break
         parent_rows = _parent_rows(record, is_active, cumulative_log_probs.shape[1])
-        active, cumulative_log_probs, symbols = (
-            active[is_active],
-            extended_log_probs[is_active],
-            extension_ids[is_active].ravel(),
-        )
+        active = active[is_active]
+        cumulative_log_probs = extended_log_probs[is_active]
+        symbols = extension_ids[is_active].ravel()
         hidden, cell_state = _select_rows(hidden, parent_rows), _select_rows(cell_state, parent_rows)
         attention_state = attn_weights[parent_rows] if attention_state.shape[0] else attention_state
     return _backtrace_outputs(records, finished, sizes.nbest)
@@ -511,21 +540,23 @@ def _collect(
     record: BeamRecord,
     finished: FinishedHypotheses,
     open_slots: Int[np.ndarray, " N"],
-    step_and_best: tuple[int, int],
+    step: int,
+    nbest: int,
 ) -> Bool[np.ndarray, " b"]:
     """Record the hypotheses that end with EOS, and return which sources continue; EOS becomes −∞ in the record."""
-    step, best = step_and_best
     is_active = np.zeros(record.sources.shape[0], np.bool_)
     for row in range(record.sources.shape[0]):
-        source, log_probs, best_log_prob = record.sources[row], record.cumulative_log_probs[row], IMPOSSIBLE
+        source = record.sources[row]
+        log_probs = record.cumulative_log_probs[row]
+        best_log_prob = IMPOSSIBLE
         log_probs[open_slots[source] :] = IMPOSSIBLE
         for beam_index in range(log_probs.shape[0]):
             if record.ids[row, beam_index] == EOS and log_probs[beam_index] > IMPOSSIBLE:
-                _insert_finished(finished, source, 0, (-log_probs[beam_index], step, beam_index))
+                _insert_finished(finished, source, 0, FinishedHypothesis(-log_probs[beam_index], step, beam_index))
                 open_slots[source] -= 1
                 log_probs[beam_index] = IMPOSSIBLE
             best_log_prob = max(best_log_prob, log_probs[beam_index])
-        is_beaten = finished.counts[source] >= best and -finished.losses[source, best - 1] >= best_log_prob
+        is_beaten = finished.counts[source] >= nbest and -finished.losses[source, nbest - 1] >= best_log_prob
         is_active[row] = best_log_prob > IMPOSSIBLE and not is_beaten
     return is_active
 
@@ -546,14 +577,16 @@ def _drop_non_finite(
 
 
 @njit
-def _insert_finished(finished: FinishedHypotheses, source: int, first: int, entry: tuple[np.float32, int, int]) -> None:
-    """Insert (loss, step, beam index) among a source's entries from `first` on; equal losses keep their order."""
+def _insert_finished(finished: FinishedHypotheses, source: int, first: int, hypothesis: FinishedHypothesis) -> None:
+    """Insert a hypothesis among a source's entries from `first` on; equal losses keep their order."""
     losses, steps, beam_indices = finished.losses[source], finished.steps[source], finished.beam_indices[source]
     index = finished.counts[source]
-    while index > first and losses[index - 1] > entry[0]:
+    while index > first and losses[index - 1] > hypothesis.loss:
         losses[index], steps[index], beam_indices[index] = losses[index - 1], steps[index - 1], beam_indices[index - 1]
         index -= 1
-    losses[index], steps[index], beam_indices[index] = entry
+    losses[index] = hypothesis.loss
+    steps[index] = hypothesis.step
+    beam_indices[index] = hypothesis.beam_index
     finished.counts[source] += 1
 
 
@@ -564,15 +597,15 @@ def _collect_unfinished(
     """Record the hypotheses that have the maximum length and do not end with EOS."""
     for row in range(record.sources.shape[0]):
         source = record.sources[row]
-        num_finished, is_unfinished = finished.counts[source], np.isfinite(previous_log_probs[row])
+        num_finished = finished.counts[source]
+        is_unfinished = np.isfinite(previous_log_probs[row])
         for entry in range(num_finished):
             if finished.steps[source, entry] == step:
                 is_unfinished[record.parents[row, finished.beam_indices[source, entry]]] = False
         for beam_index in range(is_unfinished.shape[0]):
             if is_unfinished[beam_index]:
-                _insert_finished(
-                    finished, source, num_finished, (-previous_log_probs[row, beam_index], step - 1, beam_index)
-                )
+                hypothesis = FinishedHypothesis(-previous_log_probs[row, beam_index], step - 1, beam_index)
+                _insert_finished(finished, source, num_finished, hypothesis)
 
 
 @njit
@@ -589,7 +622,8 @@ def _parent_rows(record: BeamRecord, is_active: Bool[np.ndarray, " b"], num_hypo
 def _backtrace_outputs(records: list[BeamRecord], finished: FinishedHypotheses, best: int) -> KernelBeamOutput:
     """Return the best outputs of each source, each traced back from its end to its first symbol."""
     counts = np.minimum(finished.counts, best)
-    (positions, candidates), total = (records[0].weights.shape[1], records[0].top_ids.shape[1]), counts.sum()
+    positions, candidates = (records[0].weights.shape[1], records[0].top_ids.shape[1])
+    total = counts.sum()
     outputs = _empty_output((total, len(records)), positions, candidates)
     sources, beam_indices = np.empty(total, np.int64), np.empty(total, np.int64)
     output = 0
@@ -629,13 +663,13 @@ def _backtrace_step(
 
 def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     """Return the smallest example of a search: decoder, initial state and limits."""
-    empty, square, one = np.zeros((3, 1), np.float32), np.zeros((1, 1), np.float32), np.ones(1, np.int64)
+    empty = np.zeros((3, 1), np.float32)
+    square = np.zeros((1, 1), np.float32)
+    one = np.ones(1, np.int64)
     projected_inputs, column = np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32)
     parameters = DecoderParameters(GRU, DOT_PRODUCT, projected_inputs, square[0], empty, empty)
-    output_layer, inputs = (
-        OutputLayerParameters(column, column, column[:, 0]),
-        AttentionInputs(square[None], square[None], one),
-    )
+    output_layer = OutputLayerParameters(column, column, column[:, 0])
+    inputs = AttentionInputs(square[None], square[None], one)
     limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
     return prepare_decoder_numpy(parameters, output_layer, inputs), InitialState(square[None], None, None), limits
 

@@ -5,8 +5,8 @@ with residuals y_l = y_{l−1} + LN(h_l); LN is layer normalization, or the iden
 and contexts, is in unroll.py and decoder_step.py.
 
 U upper layers, L = U + 1 layers, N as many as L with layer normalization, else 0; B rows, T steps, T1 = T + 1, H
-hidden, P buffers of a step, Q gates, G = Q·H, F = T·B·H, C as many as B where the cell has a cell state, else 0. Upper
-layer 0 is the second layer of the decoder.
+hidden, P buffers of a step, Q gates, G = Q·H, F = T·B·H, C as many as B where the cell has a cell state, else 0; M as
+many as U with dropout, else 0; K steps of the dropout masks: 1 or T. Upper layer 0 is the second layer of the decoder.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.kernels.arithmetic import ONE, ZERO, Flat, add_, copy_, gemm, gemm_add
-from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
+from pellucid.kernels.cells import FlatState, GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit_no_refcount
 from pellucid.kernels.recurrence import add_recurrent, add_recurrent_backward
 from pellucid.kernels.runtime import contiguous
@@ -76,13 +76,21 @@ class UpperGradients(NamedTuple):
     """Gradient of x of the present step and layer."""
 
 
+class LayerOutput(NamedTuple):
+    """h of the first layer of the decoder after a step, and its gradient."""
+
+    hidden: Float[np.ndarray, "B H"]
+    gradient: Float[np.ndarray, "B H"]
+
+
 def upper_cells(parameters: DecoderParameters) -> UpperCells:
     """Return the parameters of the upper layers as contiguous arrays, gate by gate.
 
     Args:
         parameters: Parameters of a decoder step.
     """
-    layers, size = len(parameters.upper_inputs), parameters.upper_inputs.shape[2]
+    layers = len(parameters.upper_inputs)
+    size = parameters.upper_inputs.shape[2]
     shape = layers, parameters.cell_layout.gates, size, size
     inputs = contiguous(parameters.upper_inputs).reshape(shape)
     recurrent = contiguous(parameters.upper_recurrent).reshape(shape)
@@ -108,7 +116,7 @@ def upper_preactivations(
     inputs: Float[np.ndarray, "B H"],
     before: Float[np.ndarray, "B H"],
     buffers: GateBuffers,
-    first: int,
+    offset: int,
 ) -> None:
     """Compute the preactivations of all gates of an upper layer: W x + b and U h, as `cells.cell_forward` reads them.
 
@@ -118,16 +126,17 @@ def upper_preactivations(
         inputs: x.
         before: h, before the step.
         buffers: Output: one buffer per gate.
-        first: Index at which the step begins in each buffer.
+        offset: Index at which the step begins in each buffer.
     """
-    layout, size = cells.layout, before.shape[1]
+    layout = cells.layout
+    size = before.shape[1]
     for gate in range(layout.gates):
-        buffer = buffers[gate, first : first + before.size].reshape(before.shape)
+        buffer = buffers[gate, offset : offset + before.size].reshape(before.shape)
         _fill_rows(buffer, cells.biases[layer, gate * size : (gate + 1) * size])
         gemm_add(inputs, cells.inputs_t[layer, gate], buffer, cells.bfloat16)
     if layout.gated >= 0:
-        _fill_rows(buffers[layout.gates, first : first + before.size].reshape(before.shape), cells.bias_n[layer])
-    add_recurrent(layout, before, cells.recurrent_t[layer], buffers, first, cells.bfloat16)
+        _fill_rows(buffers[layout.gates, offset : offset + before.size].reshape(before.shape), cells.bias_n[layer])
+    add_recurrent(layout, before, cells.recurrent_t[layer], buffers, offset, cells.bfloat16)
 
 
 @njit_no_refcount
@@ -164,7 +173,9 @@ def layer_output(
 @njit_no_refcount
 def _moments(values: Flat) -> tuple[np.float32, np.float32]:
     """Return the mean of the values, and 1 / √(variance + ε)."""
-    count, total, squares = np.float32(values.shape[0]), ZERO, ZERO
+    count = np.float32(values.shape[0])
+    total = ZERO
+    squares = ZERO
     for i in range(values.shape[0]):
         total += values[i]
     mean = total / count
@@ -208,7 +219,10 @@ def _normalize_backward(
 
     It is (dn − mean dn − n mean(n dn)) / σ.
     """
-    (mean, scale), count, total, product = _moments(values), np.float32(values.shape[0]), ZERO, ZERO
+    mean, scale = _moments(values)
+    count = np.float32(values.shape[0])
+    total = ZERO
+    product = ZERO
     for i in range(values.shape[0]):
         normalized, change = (values[i] - mean) * scale, gradient[i] * weight[i]
         weight_gradient[i] += gradient[i] * normalized
@@ -229,7 +243,8 @@ def _multiply_mask(
         return
     mask_step = min(step, masks.shape[2] - 1)
     for row in range(values.shape[0]):
-        row_values, mask = values[row], masks[layer, row, mask_step]
+        row_values = values[row]
+        mask = masks[layer, row, mask_step]
         for i in range(row_values.shape[0]):
             row_values[i] *= mask[i]
 
@@ -244,16 +259,17 @@ def upper_layers_forward(cells: UpperCells, tape: UpperTape, first_layer: Float[
         first_layer: h of the first layer of the decoder after the step.
         step: Index of the step.
     """
-    below, first = first_layer, step * first_layer.size
+    below = first_layer
+    offset = step * first_layer.size
     for layer in range(cells.inputs.shape[0]):
         inputs = tape.inputs[layer, step]
         layer_output(cells, layer, below, tape.outputs)
         copy_(inputs.reshape(-1), tape.outputs.reshape(-1))
         _multiply_mask(inputs, tape.masks, layer, step)
-        upper_preactivations(cells, layer, inputs, tape.hidden[layer, step], tape.buffers[layer], first)
-        before = tape.hidden[layer, step].reshape(-1), tape.cell_state[layer, step].reshape(-1)
-        after = tape.hidden[layer, step + 1].reshape(-1), tape.cell_state[layer, step + 1].reshape(-1)
-        cell_forward(cells.layout, tape.buffers[layer], first, before, after)
+        upper_preactivations(cells, layer, inputs, tape.hidden[layer, step], tape.buffers[layer], offset)
+        before = FlatState(tape.hidden[layer, step].reshape(-1), tape.cell_state[layer, step].reshape(-1))
+        after = FlatState(tape.hidden[layer, step + 1].reshape(-1), tape.cell_state[layer, step + 1].reshape(-1))
+        cell_forward(cells.layout, tape.buffers[layer], offset, before, after)
         below = tape.hidden[layer, step + 1]
 
 
@@ -262,7 +278,7 @@ def upper_layers_backward(
     cells: UpperCells,
     tape: UpperTape,
     gradients: UpperGradients,
-    first_layer: tuple[Float[np.ndarray, "B H"], Float[np.ndarray, "B H"]],
+    first_layer: LayerOutput,
     step: int,
 ) -> None:
     """Take the backward pass through one step of all upper layers, from the top.
@@ -273,36 +289,42 @@ def upper_layers_backward(
         cells: Parameters of the upper layers.
         tape: Results of `upper_layers_forward`, overwritten.
         gradients: Gradients of the states after the step; those of the states before it are added.
-        first_layer: h of the first layer of the decoder after the step, and its gradient, changed in place.
+        first_layer: h of the first layer of the decoder after the step; its gradient is changed in place.
         step: Index of the step.
     """
-    layout, num_layers, first = cells.layout, cells.inputs.shape[0], step * first_layer[0].size
+    layout = cells.layout
+    num_layers = cells.inputs.shape[0]
+    offset = step * first_layer.hidden.size
     for layer in range(num_layers - 1, -1, -1):
-        hidden, buffers = gradients.hidden[layer, step + 1], tape.buffers[layer]
-        before = tape.hidden[layer, step].reshape(-1), tape.cell_state[layer, step].reshape(-1)
-        cell_backward(layout, buffers, first, (hidden.reshape(-1), gradients.cell_state[layer].reshape(-1)), before)
-        _inputs_backward(cells, layer, buffers, first, gradients.inputs)
+        hidden = gradients.hidden[layer, step + 1]
+        buffers = tape.buffers[layer]
+        before = FlatState(tape.hidden[layer, step].reshape(-1), tape.cell_state[layer, step].reshape(-1))
+        after = FlatState(hidden.reshape(-1), gradients.cell_state[layer].reshape(-1))
+        cell_backward(layout, buffers, offset, after, before)
+        _inputs_backward(cells, layer, buffers, offset, gradients.inputs)
         _multiply_mask(gradients.inputs, tape.masks, layer, step)
         if cells.residual and layer < num_layers - 1:
             add_(tape.outputs.reshape(-1), gradients.inputs.reshape(-1))
         else:
             copy_(tape.outputs.reshape(-1), gradients.inputs.reshape(-1))
-        below, below_gradient = first_layer
+        below = first_layer.hidden
+        below_gradient = first_layer.gradient
         if layer > 0:
-            below, below_gradient = tape.hidden[layer - 1, step + 1], gradients.hidden[layer - 1, step + 1]
+            below = tape.hidden[layer - 1, step + 1]
+            below_gradient = gradients.hidden[layer - 1, step + 1]
         _layer_output_backward(cells, layer, below, tape.outputs, below_gradient, gradients)
         previous_hidden = gradients.hidden[layer, step]
         add_(previous_hidden.reshape(-1), hidden.reshape(-1))
-        add_recurrent_backward(layout, buffers, first, cells.recurrent[layer], previous_hidden, cells.bfloat16)
+        add_recurrent_backward(layout, buffers, offset, cells.recurrent[layer], previous_hidden, cells.bfloat16)
 
 
 @njit_no_refcount
 def _inputs_backward(
-    cells: UpperCells, layer: int, buffers: GateBuffers, first: int, inputs: Float[np.ndarray, "B H"]
+    cells: UpperCells, layer: int, buffers: GateBuffers, offset: int, inputs: Float[np.ndarray, "B H"]
 ) -> None:
     """Compute the gradient of x from those of the preactivations."""
     for gate in range(cells.layout.gates):
-        buffer = buffers[gate, first : first + inputs.size].reshape(inputs.shape)
+        buffer = buffers[gate, offset : offset + inputs.size].reshape(inputs.shape)
         if gate == 0:
             gemm(buffer, cells.inputs[layer, gate], inputs, cells.bfloat16)
         else:

@@ -6,7 +6,8 @@ PyTorch; some functions here call parts of them instead.
 
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, L
 layers of the decoder, U = L − 1 layers above the first, V rows of projected inputs or symbols, R hypotheses of a
-search.
+search, M rows of a product or real positions of a group, K inputs of a projection or steps of dropout masks, P buffers
+of a step, C as many as there are cells or biases, else 0.
 """
 
 import math
@@ -21,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from pellucid.kernels import attention, decoder_step, search, unroll
 from pellucid.kernels.arithmetic import gemm, gemm_nt, gemm_tn
-from pellucid.kernels.attention import KeyProjection, Scorer, scorer_of
+from pellucid.kernels.attention import AttentionScorer, KeyProjection, attention_scorer
 from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.dispatch import are_products_bfloat16
 from pellucid.kernels.recurrence import (
@@ -80,7 +81,11 @@ def run_recurrence(
     """
     groups = row_groups(_array(symbols), _array(lengths), len(directions))
     layouts = [direction.layout for direction in directions]
-    tensors = [tensor for direction in directions for tensor in direction[1:]]
+    tensors = [
+        tensor
+        for direction in directions
+        for tensor in (direction.projected_inputs, direction.weight, direction.bias_n)
+    ]
     shape = (*symbols.shape, len(directions))
     if not torch.is_grad_enabled():
         output, _ = run_groups(_recurrent_parameters(layouts, tensors, False), groups, shape, False)
@@ -179,7 +184,8 @@ def _run_group_backward(
     projected_inputs = recurrence_backward(
         direction_weights, group.packed, tape, states, final[group.rows, group.direction]
     )
-    layout, size = direction_weights.layout, direction_weights.recurrent.shape[1]
+    layout = direction_weights.layout
+    size = direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
     weight = _recurrent_gradient(layout, factors, torch.from_numpy(tape.before), direction_weights.bfloat16)
     return torch.from_numpy(projected_inputs), weight, _bias_n_gradient(layout, factors)
@@ -246,9 +252,12 @@ class _LinearFunction(torch.autograd.Function):
             weight: W.
             bias: b; None for none.
         """
-        rows, matrix = _as_matrix(inputs), weight.contiguous()
+        rows = _as_matrix(inputs)
+        matrix = weight.contiguous()
         ctx.save_for_backward(rows, matrix)
-        ctx.bfloat16, ctx.input_shape, ctx.has_bias = bfloat16, inputs.shape, bias is not None
+        ctx.bfloat16 = bfloat16
+        ctx.input_shape = inputs.shape
+        ctx.has_bias = bias is not None
         result = torch.empty(len(rows), len(matrix), dtype=torch.float32)
         arrays = _arrays(rows, matrix, result)
         _map_rows(partial(_linear_rows, arrays, bfloat16), len(rows))
@@ -401,10 +410,14 @@ def unroll_decoder(
     assert has_weights, "a location-sensitive score needs the initial weights"
     initial_cell_state = hidden[:0] if cell_state is None else cell_state
     weights_before = hidden.new_empty(0, 0) if initial_weights is None else initial_weights
-    parameter_tensors = (
-        torch.from_numpy(array) if isinstance(array, np.ndarray) else array for array in parameters[2:-2]
+    tensors = _UnrollTensors(
+        **{name: torch.as_tensor(getattr(parameters, name)) for name in PARAMETER_NAMES},
+        keys=inputs.keys,
+        memory=inputs.memory,
+        hidden=hidden,
+        cell_state=initial_cell_state,
+        initial_weights=weights_before,
     )
-    tensors = [*parameter_tensors, inputs.keys, inputs.memory, hidden, initial_cell_state, weights_before]
     settings = _DecoderSettings(
         parameters.cell_layout, parameters.score_layout, parameters.residual, are_products_bfloat16()
     )
@@ -422,10 +435,8 @@ class _DecoderSettings(NamedTuple):
     """Whether products are in bfloat16, with sums in float32."""
 
 
-def _decoder_parameters(settings: _DecoderSettings, arrays: Any) -> DecoderParameters:  # noqa: ANN401 (a sequence)
-    """Return the parameters of a decoder from its settings, and from its arrays in the order of the fields."""
-    parameters = DecoderParameters(settings.cell_layout, settings.score_layout, *arrays)
-    return parameters._replace(residual=settings.residual, bfloat16=settings.bfloat16)
+PARAMETER_NAMES = tuple(name for name in DecoderParameters._fields if name not in _DecoderSettings._fields)
+"""Fields of `DecoderParameters` that are tensors."""
 
 
 class _UnrollTensors(NamedTuple):
@@ -452,8 +463,10 @@ class _UnrollTensors(NamedTuple):
     initial_weights: Tensor
 
 
-NUM_PARAMETERS = _UnrollTensors._fields.index("keys")
-"""Number of tensors that are parameters of the decoder; the later ones have one entry per row."""
+def _decoder_parameters(settings: _DecoderSettings, tensors: DecoderParameters | _UnrollTensors) -> DecoderParameters:
+    """Return the parameters of a decoder as arrays."""
+    arrays: dict[str, Any] = {name: _array(getattr(tensors, name)) for name in PARAMETER_NAMES}
+    return DecoderParameters(**settings._asdict(), **arrays)
 
 
 class _UnrollFunction(torch.autograd.Function):
@@ -478,12 +491,18 @@ class _UnrollFunction(torch.autograd.Function):
             masks: Dropout masks between the layers; None for none.
             *tensors: The fields of `_UnrollTensors`.
         """
-        arrays = _arrays(*tensors)
-        parameters = _decoder_parameters(settings, arrays[:NUM_PARAMETERS])
-        ctx.parameters, ctx.scorer = unroll.cell_parameters(parameters), scorer_of(parameters)
-        inputs = unroll.UnrollInputs(*arrays[NUM_PARAMETERS:])
-        if masks is not None:
-            inputs = inputs._replace(masks=masks.numpy())
+        arguments = _UnrollTensors(*tensors)
+        parameters = _decoder_parameters(settings, arguments)
+        ctx.parameters = unroll.cell_parameters(parameters)
+        ctx.scorer = attention_scorer(parameters)
+        inputs = unroll.UnrollInputs(
+            keys=_array(arguments.keys),
+            memory=_array(arguments.memory),
+            hidden=_array(arguments.hidden),
+            cell_state=_array(arguments.cell_state),
+            initial_weights=_array(arguments.initial_weights),
+            masks=unroll.NO_MASKS if masks is None else masks.numpy(),
+        )
         ctx.slices = unroll.unroll_slices(ctx.parameters, ctx.scorer, inputs, symbols.numpy(), lengths.numpy())
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
@@ -507,13 +526,15 @@ class _UnrollFunction(torch.autograd.Function):
             )
         slices, ctx.slices = ctx.slices, None
         memory_gradients = _memory_gradients(arguments, ctx.scorer)
-        gradients = tuple(None if gradient is None else gradient.numpy() for gradient in grad_outputs)
+        gradients = unroll.DecoderOutputGradients(
+            *(None if gradient is None else gradient.numpy() for gradient in grad_outputs)
+        )
         task = partial(_slice_gradients, ctx.parameters, gradients, memory_gradients)
         slice_gradients = thread_map(task, slices)
         return None, None, None, None, *map(_joined, _UnrollTensors._fields, zip(*slice_gradients, strict=True))
 
 
-def _memory_gradients(arguments: _UnrollTensors, scorer: Scorer) -> MemoryGradients:
+def _memory_gradients(arguments: _UnrollTensors, scorer: AttentionScorer) -> MemoryGradients:
     """Return uninitialized tensors for the gradients of all rows."""
     keys = torch.empty(arguments.keys.shape, dtype=torch.float32)
     if scorer.layout.adds_key_gradients:
@@ -523,15 +544,17 @@ def _memory_gradients(arguments: _UnrollTensors, scorer: Scorer) -> MemoryGradie
 
 def _slice_gradients(
     parameters: unroll.CellParameters,
-    grad_outputs: tuple[np.ndarray | None, ...],
+    gradients: unroll.DecoderOutputGradients,
     memory_gradients: MemoryGradients,
     unrolled: unroll.UnrolledSlice,
 ) -> _UnrollTensors:
     """Return the gradients of one slice of the rows; those of parameters are products over its steps, summed later."""
     state_gradients, factors = unroll.unroll_slice_backward(
-        parameters, grad_outputs, MemoryGradients(*_arrays(*memory_gradients)), unrolled
+        parameters, gradients, MemoryGradients(*_arrays(*memory_gradients)), unrolled
     )
-    layout, size, scorer = parameters.layout, parameters.recurrent.shape[1], factors.scorer
+    layout = parameters.layout
+    size = parameters.recurrent.shape[1]
+    scorer = factors.scorer
     buffers = torch.from_numpy(unrolled.tape.buffers).view(layout.buffers, -1, size)
     contexts = torch.from_numpy(unrolled.tape.contexts).flatten(0, 1)
     states = torch.from_numpy(unrolled.tape.hidden[:-1]).flatten(0, 1)
@@ -658,7 +681,7 @@ def prepare_decoder(
         inputs: Keys, memory and lengths of the sources.
     """
     settings = _DecoderSettings(parameters.cell_layout, parameters.score_layout, parameters.residual, False)
-    weights = _decoder_parameters(settings, _arrays(*parameters[2:-2]))
+    weights = _decoder_parameters(settings, parameters)
     return NumbaDecoder(
         decoder_step.prepare_decoder_numpy(
             weights, OutputLayerParameters(*_arrays(*output_layer)), AttentionInputs(*_arrays(*inputs))

@@ -103,7 +103,8 @@ class _Attend(torch.autograd.Function):
             *tensors: The fields of `AttentionArguments`.
         """
         arguments = AttentionArguments(*(tensor.contiguous() for tensor in tensors))
-        num_queries, (_, positions, memory_size) = len(arguments.queries), arguments.states.shape
+        num_queries = len(arguments.queries)
+        _, positions, memory_size = arguments.states.shape
         context = arguments.states.new_empty(num_queries, memory_size, dtype=torch.float32)
         weights = arguments.states.new_empty(num_queries, positions, dtype=torch.float32)
         _launch(_attention_forward, arguments, AttentionResults(context, weights))

@@ -6,8 +6,8 @@ other types.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
 (Q gates times H), L layers of the decoder, U = L − 1 layers above the first, V symbols, T steps, N and M as many or 0
-(in `RecurrentOutput`, N directions; in `KernelSearchOutput`, N outputs), F filters, C as many as there are cells or
-biases, 0 where the cell has none (in `KernelSearchOutput`, candidates of a step).
+(in `RecurrentOutput`, N directions; in `KernelSearchOutput`, N outputs), F filters of N positions, C as many as there
+are cells or biases, 0 where the cell has none (in `KernelSearchOutput`, candidates of a step).
 """
 
 from collections.abc import Mapping
@@ -106,9 +106,9 @@ class DecoderParameters(NamedTuple):
     """U, the weights of the previous hidden state."""
     context: Float[Array, "G D"]
     """C, the weights of the context."""
-    query: Float[Array, "N H"] = NO_ROWS
-    energy: Float[Array, " N"] = NO_UNITS
-    location: Float[Array, "N F"] = NO_ROWS
+    query: Float[Array, "A H"] = NO_ROWS
+    energy: Float[Array, " A"] = NO_UNITS
+    location: Float[Array, "A F"] = NO_ROWS
     filters: Float[Array, "F N"] = NO_ROWS
     upper_inputs: Float[Array, "U G H"] = NO_LAYERS
     """W of each layer above the first."""

@@ -1,9 +1,11 @@
 """Decoder steps over known symbols, forward and backward, spread over threads: attend from the state, then step.
 
 B rows, T steps, S source positions, A units of the query, D memory, H hidden, L layers, U = L − 1 layers above the
-first, P buffers of a step, Q gates, G = Q·H, V target symbols, F = T·B·H, T1 = T + 1. Training uses it (teacher
-forcing). Gradients of matrices are products over all steps and are computed by the caller, tensor_functions.py; the
-steps store the factors in place of the values of the forward pass.
+first, P buffers of a step, Q gates, G = Q·H, V target symbols, F = T·B·H, T1 = T + 1, R rows of a slice, C as many as B
+where the cell has a cell state, N as many as B where the score reads weights, M as many as U with dropout, and K as
+many as B where gradients of keys are added, else 0 (K of dropout masks: 1 or T). Training uses it (teacher forcing).
+Gradients of matrices are products over all steps and are computed by the caller, tensor_functions.py; the steps store
+the factors in place of the values of the forward pass.
 """
 
 from functools import partial
@@ -14,21 +16,22 @@ import numpy as np
 from pellucid.kernels.argument_checks import check_array, check_decoder, check_ids, check_shape, check_state
 from pellucid.kernels.arithmetic import Flat, add_, gemm_add, gemm_tn
 from pellucid.kernels.attention import (
+    AttentionForwardValues,
     AttentionGradients,
+    AttentionScorer,
+    AttentionScorerGradients,
     LocationBuffers,
-    Scorer,
-    ScorerGradients,
     UnrollAttention,
     attention_backward,
     attention_forward,
+    attention_scorer,
     exp_2x,
     location_buffers,
     positions_innermost,
     prepare_keys,
     project_queries,
-    scorer_of,
 )
-from pellucid.kernels.cells import GateBuffers, cell_backward, cell_forward
+from pellucid.kernels.cells import FlatState, GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.recurrence import (
     add_recurrent,
@@ -40,6 +43,7 @@ from pellucid.kernels.recurrence import (
 )
 from pellucid.kernels.runtime import concat_rows, contiguous, num_slices, split_rows, thread_map
 from pellucid.kernels.stacked_layers import (
+    LayerOutput,
     UpperCells,
     UpperGradients,
     UpperTape,
@@ -103,6 +107,24 @@ class DecoderTape(NamedTuple):
     upper: UpperTape
 
 
+class DecoderOutputGradients(NamedTuple):
+    """Gradients of the fields of `DecoderOutput`, of all rows; None where nothing depends on a field."""
+
+    states: Float[np.ndarray, "B T H"] | None = None
+    contexts: Float[np.ndarray, "B T D"] | None = None
+    weights: Float[np.ndarray, "B T S"] | None = None
+    final_cell_state: Float[np.ndarray, "C L H"] | None = None
+    upper_states: Float[np.ndarray, "U B T H"] | None = None
+
+
+class StackedStates(NamedTuple):
+    """h and c of all layers, layers first."""
+
+    hidden: Float[np.ndarray, "L B H"]
+    cell_state: Float[np.ndarray, "L C H"]
+    """Without rows where the cell has none."""
+
+
 class OutputGradients(NamedTuple):
     """Gradients of the steps' results, which `unroll_backward` overwrites."""
 
@@ -118,15 +140,22 @@ class OutputGradients(NamedTuple):
     """Gradients of the states of the layers above the first."""
 
 
+class TapeAndGradients(NamedTuple):
+    """Results of all steps and their gradients, which the backward pass overwrites."""
+
+    tape: DecoderTape
+    output_gradients: OutputGradients
+
+
 class StepGradients(NamedTuple):
     """Gradients of projected inputs and score, and the factors of other gradients that the tape does not hold."""
 
     queries: Float[np.ndarray, "T B A"]
     """Gradients of the queries W s of each step; one step without meaning for dot products."""
-    energies: Float[np.ndarray, "B T S"]
+    scores: Float[np.ndarray, "B T S"]
     """Gradients of the scores e."""
     projected_inputs: Float[np.ndarray, "V G"]
-    scorer: ScorerGradients
+    scorer: AttentionScorerGradients
 
 
 class UnrollInputs(NamedTuple):
@@ -198,13 +227,13 @@ def unroll_decoder_numpy(
         NO_ROWS if initial_weights is None else initial_weights,
     )
     return join_slices(
-        unroll_slices(cell_parameters(parameters), scorer_of(parameters), unroll_inputs, symbols, inputs.lengths)
+        unroll_slices(cell_parameters(parameters), attention_scorer(parameters), unroll_inputs, symbols, inputs.lengths)
     )
 
 
 def unroll_slices(
     parameters: CellParameters,
-    scorer: Scorer,
+    scorer: AttentionScorer,
     inputs: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
@@ -247,24 +276,25 @@ def cell_parameters(parameters: DecoderParameters) -> CellParameters:
     Args:
         parameters: Parameters of a decoder step.
     """
-    projected_inputs, bias, recurrent, context = (contiguous(array) for array in parameters[2:6])
+    recurrent = contiguous(parameters.recurrent)
+    context = contiguous(parameters.context)
     size = recurrent.shape[1]
-    transposed = by_gate_t(recurrent), by_gate_t(context, size)
     return CellParameters(
-        parameters.cell_layout,
-        projected_inputs,
-        bias,
-        by_gate(recurrent),
-        by_gate(context, size),
-        *transposed,
-        upper_cells(parameters),
-        parameters.bfloat16,
+        layout=parameters.cell_layout,
+        projected_inputs=contiguous(parameters.projected_inputs),
+        bias_n=contiguous(parameters.bias_n),
+        recurrent=by_gate(recurrent),
+        context=by_gate(context, size),
+        recurrent_t=by_gate_t(recurrent),
+        context_t=by_gate_t(context, size),
+        upper=upper_cells(parameters),
+        bfloat16=parameters.bfloat16,
     )
 
 
 def _unroll_slice(
     parameters: CellParameters,
-    scorer: Scorer,
+    scorer: AttentionScorer,
     inputs: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
     lengths: Int[np.ndarray, " B"],
@@ -280,13 +310,13 @@ def _unroll_slice(
         scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights
     )
     steps = np.ascontiguousarray(symbols[rows].T)
-    tape = unroll_forward(parameters, steps, attention, (hidden, cell_state), masks)
+    tape = unroll_forward(parameters, steps, attention, StackedStates(hidden, cell_state), masks)
     return UnrolledSlice(rows, steps, attention, tape)
 
 
 def unroll_slice_backward(
     parameters: CellParameters,
-    grad_outputs: tuple[np.ndarray | None, ...],
+    gradients: DecoderOutputGradients,
     memory_gradients: MemoryGradients,
     unrolled: UnrolledSlice,
 ) -> tuple[OutputGradients, StepGradients]:
@@ -296,31 +326,46 @@ def unroll_slice_backward(
 
     Args:
         parameters: Parameters of the cells.
-        grad_outputs: Gradients of the fields of `DecoderOutput`, for all rows; None where nothing depends on a field.
+        gradients: Gradients of the results of all rows.
         memory_gradients: Output: gradients of keys and memory, of which the rows of this slice are written.
         unrolled: The slice.
     """
-    tape, hidden = unrolled.tape, np.zeros_like(unrolled.tape.hidden)
-    row_gradients = [None if gradient is None else gradient[unrolled.rows] for gradient in grad_outputs[:4]]
-    contexts, cell_state = np.zeros_like(tape.contexts), np.zeros_like(tape.cell_state[0])
-    for gradient, array in ((row_gradients[0], hidden[1:]), (row_gradients[1], contexts)):
-        if gradient is not None:
-            array[:] = gradient.swapaxes(0, 1)
-    upper = _upper_gradients(parameters.upper, tape.upper)
-    if row_gradients[3] is not None:
-        cell_state[:], upper.cell_state[:] = row_gradients[3][:, 0], row_gradients[3][:, 1:].swapaxes(0, 1)
-    if grad_outputs[4] is not None:
-        upper.hidden[:, 1:] = grad_outputs[4][:, unrolled.rows].swapaxes(1, 2)
-    weights_gradient = np.zeros((0, 0, 0), np.float32) if row_gradients[2] is None else contiguous(row_gradients[2])
-    output_gradients = OutputGradients(hidden, cell_state, contexts, weights_gradient, upper)
-    keys, memory = memory_gradients.keys[unrolled.rows], memory_gradients.memory[unrolled.rows]
+    tape = unrolled.tape
+    output_gradients = _output_gradients(parameters, gradients, unrolled)
+    keys = memory_gradients.keys[unrolled.rows]
+    memory = memory_gradients.memory[unrolled.rows]
     adds_key_gradients = unrolled.attention.scorer.layout.adds_key_gradients
     ordered = keys.transpose(0, 2, 1) if adds_key_gradients else np.empty((0, 0, 0), np.float32)
     factors = unroll_backward(parameters, unrolled.symbols, unrolled.attention, tape, output_gradients, ordered)
-    sum_over_steps(tape.weights, contexts, memory, parameters.bfloat16)
+    sum_over_steps(tape.weights, output_gradients.contexts, memory, parameters.bfloat16)
     if not adds_key_gradients:
-        sum_over_steps(factors.energies, query_states(tape), keys, parameters.bfloat16)
+        sum_over_steps(factors.scores, query_states(tape), keys, parameters.bfloat16)
     return output_gradients, factors
+
+
+def _output_gradients(
+    parameters: CellParameters, gradients: DecoderOutputGradients, unrolled: UnrolledSlice
+) -> OutputGradients:
+    """Return the gradients of the results of a slice, steps first; zero where nothing depends on a result."""
+    tape, rows = unrolled.tape, unrolled.rows
+    hidden = np.zeros_like(tape.hidden)
+    contexts = np.zeros_like(tape.contexts)
+    weights = np.zeros((0, 0, 0), np.float32)
+    cell_state = np.zeros_like(tape.cell_state[0])
+    upper = _upper_gradients(parameters.upper, tape.upper)
+    if gradients.states is not None:
+        hidden[1:] = gradients.states[rows].swapaxes(0, 1)
+    if gradients.contexts is not None:
+        contexts[:] = gradients.contexts[rows].swapaxes(0, 1)
+    if gradients.weights is not None:
+        weights = contiguous(gradients.weights[rows])
+    if gradients.final_cell_state is not None:
+        final_cell_state = gradients.final_cell_state[rows]
+        cell_state[:] = final_cell_state[:, 0]
+        upper.cell_state[:] = final_cell_state[:, 1:].swapaxes(0, 1)
+    if gradients.upper_states is not None:
+        upper.hidden[:, 1:] = gradients.upper_states[:, rows].swapaxes(1, 2)
+    return OutputGradients(hidden, cell_state, contexts, weights, upper)
 
 
 def query_states(tape: DecoderTape) -> Float[np.ndarray, "T B H"]:
@@ -367,7 +412,7 @@ def unroll_forward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
-    initial_states: tuple[Float[np.ndarray, "L B H"], Float[np.ndarray, "L C H"]],
+    initial_states: StackedStates,
     masks: Float[np.ndarray, "M B K H"],
 ) -> DecoderTape:
     """Take all steps of one slice of the batch in the calling thread; return their results.
@@ -376,11 +421,13 @@ def unroll_forward(
         parameters: Parameters of the cells.
         symbols: Row of the projected inputs for each step.
         attention: Attention score, keys and memory.
-        initial_states: Initial h and c of each layer; c is without rows where the cell has none.
+        initial_states: Initial h and c.
         masks: Dropout masks of the outputs that the upper layers read, as `UpperTape.masks`.
     """
-    (hidden, cell_state), scorer = initial_states, attention.scorer
-    count, (num_layers, rows, size) = symbols.shape[0], hidden.shape
+    hidden, cell_state = initial_states
+    scorer = attention.scorer
+    count = symbols.shape[0]
+    num_layers, rows, size = hidden.shape
     hiddens = np.empty((count + 1, rows, size), np.float32)
     cells = np.empty((count + 1, cell_state.shape[1], size), np.float32)
     hiddens[0], cells[0] = hidden[0], cell_state[0]
@@ -424,11 +471,11 @@ def _forward_steps(
             query = tape.queries[step]
             project_queries(attention.scorer, top, query)
         attention_forward(attention, query, step, buffers, tape.weights, tape.contexts[step])
-        first = step * tape.hidden[0].size
-        compute_preactivations(parameters, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, first)
-        before = tape.hidden[step].reshape(-1), tape.cell_state[step].reshape(-1)
-        after = tape.hidden[step + 1].reshape(-1), tape.cell_state[step + 1].reshape(-1)
-        cell_forward(parameters.layout, tape.buffers, first, before, after)
+        offset = step * tape.hidden[0].size
+        compute_preactivations(parameters, symbols[step], tape.contexts[step], tape.hidden[step], tape.buffers, offset)
+        before = FlatState(tape.hidden[step].reshape(-1), tape.cell_state[step].reshape(-1))
+        after = FlatState(tape.hidden[step + 1].reshape(-1), tape.cell_state[step + 1].reshape(-1))
+        cell_forward(parameters.layout, tape.buffers, offset, before, after)
         if num_upper > 0:
             upper_layers_forward(parameters.upper, tape.upper, tape.hidden[step + 1], step)
 
@@ -440,7 +487,7 @@ def compute_preactivations(
     contexts: Float[np.ndarray, "B D"],
     before: Float[np.ndarray, "B H"],
     buffers: GateBuffers,
-    first: int,
+    offset: int,
 ) -> None:
     """Compute the preactivations of the first layer's gates: W x + b, C c and U h, as `cells.cell_forward` reads them.
 
@@ -450,13 +497,13 @@ def compute_preactivations(
         contexts: c.
         before: h, before the step.
         buffers: Output: one buffer per gate.
-        first: Index at which the step begins in each buffer.
+        offset: Index at which the step begins in each buffer.
     """
-    gather_inputs(parameters.layout, parameters.projected_inputs, symbols, parameters.bias_n, buffers, first)
+    gather_inputs(parameters.layout, parameters.projected_inputs, symbols, parameters.bias_n, buffers, offset)
     for gate in range(parameters.layout.gates):
-        buffer = buffers[gate, first : first + before.size]
+        buffer = buffers[gate, offset : offset + before.size]
         gemm_add(contexts, parameters.context_t[gate], buffer.reshape(before.shape), parameters.bfloat16)
-    add_recurrent(parameters.layout, before, parameters.recurrent_t, buffers, first, parameters.bfloat16)
+    add_recurrent(parameters.layout, before, parameters.recurrent_t, buffers, offset, parameters.bfloat16)
 
 
 @njit
@@ -478,24 +525,24 @@ def unroll_backward(
         output_gradients: Gradients of the results, overwritten.
         keys: Output: gradients of the keys; without rows for dot products, whose caller computes them.
     """
-    (count, rows), scorer = symbols.shape, attention.scorer
+    count, rows = symbols.shape
+    scorer = attention.scorer
     num_gradients = count if scorer.layout.projects_query else 1
     queries = np.empty((num_gradients, rows, attention.keys.shape[1]), np.float32)
-    energies, projected_inputs = (
-        np.zeros(tape.weights.shape, np.float32),
-        np.zeros(parameters.projected_inputs.shape, np.float32),
-    )
+    scores = np.zeros(tape.weights.shape, np.float32)
+    projected_inputs = np.zeros(parameters.projected_inputs.shape, np.float32)
     keys[:] = 0
-    scorer_gradients = ScorerGradients(
+    scorer_gradients = AttentionScorerGradients(
         keys,
         np.zeros(scorer.energy.shape, np.float32),
         np.zeros(scorer.location.shape, np.float32),
         np.zeros(scorer.filters.shape, np.float32),
         np.zeros(attention.initial_weights.shape, np.float32),
     )
-    gradients = StepGradients(queries, energies, projected_inputs, scorer_gradients)
+    gradients = StepGradients(queries, scores, projected_inputs, scorer_gradients)
     buffers = location_buffers(scorer, attention.memory.shape[2])
-    _backward_steps(parameters, symbols, attention, (tape, output_gradients), gradients, buffers)
+    steps = TapeAndGradients(tape, output_gradients)
+    _backward_steps(parameters, symbols, attention, steps, gradients, buffers)
     return gradients
 
 
@@ -504,27 +551,29 @@ def _backward_steps(
     parameters: CellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
-    steps: tuple[DecoderTape, OutputGradients],
+    steps: TapeAndGradients,
     gradients: StepGradients,
     buffers: LocationBuffers,
 ) -> None:
     """Take the steps of `unroll_backward`."""
-    (tape, output_gradients), projected = steps, attention.scorer.layout.projects_query
+    tape, output_gradients = steps
+    projected = attention.scorer.layout.projects_query
     num_upper = parameters.upper.inputs.shape[0]
     for step in range(symbols.shape[0] - 1, -1, -1):
-        top, top_gradient = tape.hidden[step], output_gradients.hidden[step]
+        top = tape.hidden[step]
+        top_gradient = output_gradients.hidden[step]
         if num_upper > 0:
-            first_layer = tape.hidden[step + 1], output_gradients.hidden[step + 1]
+            first_layer = LayerOutput(tape.hidden[step + 1], output_gradients.hidden[step + 1])
             upper_layers_backward(parameters.upper, tape.upper, output_gradients.upper, first_layer, step)
             top = tape.upper.hidden[num_upper - 1, step]
             top_gradient = output_gradients.upper.hidden[num_upper - 1, step]
         _step_backward(parameters, symbols[step], steps, gradients.projected_inputs, step)
         query_gradient = gradients.queries[step if projected else 0]
         attention_gradients = AttentionGradients(
-            output_gradients.contexts[step], output_gradients.weights, gradients.energies, query_gradient
+            output_gradients.contexts[step], output_gradients.weights, gradients.scores, query_gradient
         )
-        queries = tape.queries[step] if projected else top
-        attention_backward(attention, attention_gradients, gradients.scorer, step, (queries, tape.weights), buffers)
+        forward_values = AttentionForwardValues(tape.queries[step] if projected else top, tape.weights)
+        attention_backward(attention, attention_gradients, gradients.scorer, step, forward_values, buffers)
         if projected:
             gemm_add(query_gradient, attention.scorer.query, top_gradient, parameters.bfloat16)
         else:
@@ -535,7 +584,7 @@ def _backward_steps(
 def _step_backward(
     parameters: CellParameters,
     symbols: Int[np.ndarray, " B"],
-    steps: tuple[DecoderTape, OutputGradients],
+    steps: TapeAndGradients,
     projected_inputs: Float[np.ndarray, "V G"],
     step: int,
 ) -> None:
@@ -543,28 +592,34 @@ def _step_backward(
 
     Only the first layer's states are read.
     """
-    (tape, output_gradients), layout = steps, parameters.layout
-    hidden, first = output_gradients.hidden[step + 1], step * tape.hidden[0].size
-    before = tape.hidden[step].reshape(-1), tape.cell_state[step].reshape(-1)
-    cell_backward(layout, tape.buffers, first, (hidden.reshape(-1), output_gradients.cell_state.reshape(-1)), before)
-    scatter_add(layout, tape.buffers, first, symbols, projected_inputs)
+    tape, output_gradients = steps
+    layout = parameters.layout
+    hidden = output_gradients.hidden[step + 1]
+    offset = step * tape.hidden[0].size
+    before = FlatState(tape.hidden[step].reshape(-1), tape.cell_state[step].reshape(-1))
+    after = FlatState(hidden.reshape(-1), output_gradients.cell_state.reshape(-1))
+    cell_backward(layout, tape.buffers, offset, after, before)
+    scatter_add(layout, tape.buffers, offset, symbols, projected_inputs)
     for gate in range(layout.gates):
-        buffer = tape.buffers[gate, first : first + hidden.size]
+        buffer = tape.buffers[gate, offset : offset + hidden.size]
         contexts = output_gradients.contexts[step]
         gemm_add(buffer.reshape(hidden.shape), parameters.context[gate], contexts, parameters.bfloat16)
     previous_hidden = output_gradients.hidden[step]
     add_(previous_hidden.reshape(-1), hidden.reshape(-1))
-    add_recurrent_backward(layout, tape.buffers, first, parameters.recurrent, previous_hidden, parameters.bfloat16)
+    add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, previous_hidden, parameters.bfloat16)
 
 
 def warm_up() -> None:
     """Compile every kernel of this module by running the smallest example forward and backward."""
-    one, single, empty = np.ones((1, 1), np.int64), np.zeros((1, 1), np.float32), np.zeros((3, 1), np.float32)
+    one = np.ones((1, 1), np.int64)
+    single = np.zeros((1, 1), np.float32)
+    empty = np.zeros((3, 1), np.float32)
     parameters = DecoderParameters(GRU, DOT_PRODUCT, np.zeros((2, 3), np.float32), single[0], empty, empty)
     inputs = UnrollInputs(single[None], single[None], single[None], single[None][:0], NO_ROWS)
-    arrays, scorer = cell_parameters(parameters), scorer_of(parameters)
+    arrays = cell_parameters(parameters)
+    scorer = attention_scorer(parameters)
     (unrolled,) = unroll_slices(arrays, scorer, inputs, one, one[0])
     whole = MemoryGradients(single[None].copy(), single[None].copy())
-    unroll_slice_backward(arrays, (join_slices([unrolled]).states, None, None, None, None), whole, unrolled)
+    unroll_slice_backward(arrays, DecoderOutputGradients(join_slices([unrolled]).states), whole, unrolled)
     exp_2x(single[None])
     positions_innermost(single[None], one[0], True)

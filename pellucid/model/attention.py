@@ -1,9 +1,10 @@
 """Attention: contexts and weights from a memory and queries.
 
 B batch, S source positions, K queries a source, R = B·K all queries, D memory, H hidden units of the query, A attention
-units. The query q is a decoder state: s_{t−1} if attention precedes the cell, s_t if it follows. h_s is the encoder
-state at source position s, e_s its score, α_s its weight, and c = Σ_s α_s h_s the context. In the additive scores W is
-`query_projection`, U and b are `key_projection`, and v is `energy`.
+units, F filters, N numbers of a row or positions of a filter. The query q is a decoder state: s_{t−1} if attention
+precedes the cell, s_t if it follows. h_s is the encoder state at source position s, e_s its score, α_s its weight, and
+c = Σ_s α_s h_s the context. In the additive scores W is `query_projection`, U and b are `key_projection`, and v is
+`energy`.
 
 Each source of the memory serves K consecutive queries: one in training and in greedy search, one for each
 hypothesis in a beam, so that no search copies a memory.
@@ -40,16 +41,16 @@ from pellucid.shapes import Bool, Float
 
 
 def attend(
-    scores: Float[Tensor, "R S"], memory: Memory, override: Float[Tensor, "R S"] | None = None
+    scores: Float[Tensor, "R S"], memory: Memory, forced_weights: Float[Tensor, "R S"] | None = None
 ) -> AttentionOutput:
     """Return the contexts Σ_s α_s h_s and α = softmax(scores) over the positions that may be attended to.
 
     Args:
-        scores: Score of each query at each position; not read with an override.
+        scores: Score of each query at each position; not read with forced weights.
         memory: States and lengths of the sources.
-        override: Weights that replace α; None to use the scores.
+        forced_weights: Weights that replace α; None to use the scores.
     """
-    weights = override if override is not None else masked_softmax(scores, memory)
+    weights = forced_weights if forced_weights is not None else masked_softmax(scores, memory)
     contexts = torch.bmm(group_by_source(weights, memory), memory.states)
     return AttentionOutput(contexts.flatten(0, 1), weights)
 
@@ -75,6 +76,7 @@ def group_by_source(rows: Float[Tensor, "R N"], memory: Memory) -> Float[Tensor,
     return rows.view(memory.lengths.shape[0], -1, rows.shape[1])
 
 
+# An import within inference mode would create tensors that autograd refuses.
 with torch.inference_mode(False):
     NO_ROWS, NO_UNITS = torch.empty(0, 0, dtype=torch.float32), torch.empty(0, dtype=torch.float32)
     """Empty tensors in place of the parameters that a score does not have."""
@@ -83,11 +85,11 @@ with torch.inference_mode(False):
 class ScoreParams(NamedTuple):
     """Parameters of a score that a kernel reads; those that the score does not have are empty."""
 
-    query: Float[Tensor, "Q H"] = NO_ROWS
+    query: Float[Tensor, "A H"] = NO_ROWS
     """W of the additive scores."""
-    energy: Float[Tensor, " Q"] = NO_UNITS
+    energy: Float[Tensor, " A"] = NO_UNITS
     """v of the additive scores."""
-    location: Float[Tensor, "Q F"] = NO_ROWS
+    location: Float[Tensor, "A F"] = NO_ROWS
     """L of the location-sensitive score."""
     filters: Float[Tensor, "F N"] = NO_ROWS
     """F of the location-sensitive score: one filter per row."""
@@ -115,7 +117,7 @@ class Attention(nn.Module, ABC):
         query: Float[Tensor, "R H"],
         cache: DecoderCache,
         attention_state: Float[Tensor, "R ..."] | None,
-        override: Float[Tensor, "R S"] | None = None,
+        forced_weights: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
         """Return the attention weights and the context of each query.
 
@@ -123,8 +125,8 @@ class Attention(nn.Module, ABC):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: The state that the previous step returned, such as its weights, one row per query; at the
-                first step `initial_weights`. None if the attention has no state.
-            override: Weights that replace α; None for the weights of the attention.
+                first step `initial_attention_state`. None if the attention has no state.
+            forced_weights: Weights that replace α; None for the weights of the attention.
         """
 
     def score_params(self) -> ScoreParams:
@@ -143,8 +145,8 @@ class Attention(nn.Module, ABC):
         """
         return DecoderCache(memory, self.keys(memory))
 
-    def initial_weights(self, memory: Memory) -> Float[Tensor, "B ..."] | None:
-        """Return `attention_state` of the first step; None if the attention has no state.
+    def initial_attention_state(self, memory: Memory) -> Float[Tensor, "B ..."] | None:
+        """Return the attention state before the first step; None if the attention has no state.
 
         It may have any shape with one row per source, such as (B, S) for weights or (B, M) for M numbers; all steps
         have the same.
@@ -175,7 +177,7 @@ class ScoredAttention(Attention):
         query: Float[Tensor, "R H"],
         cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
-        override: Float[Tensor, "R S"] | None = None,
+        forced_weights: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
         """Return the contexts Σ_s α_s h_s and α = softmax(e).
 
@@ -183,7 +185,7 @@ class ScoredAttention(Attention):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Not read.
-            override: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None for none.
         """
         queries = group_by_source(query, cache.memory)
         scores = self.scores(queries, cache.keys)
@@ -193,10 +195,10 @@ class ScoredAttention(Attention):
                 f"{type(self).__name__}.scores returned the shape {tuple(scores.shape)}; expected (B, K, S) = "
                 f"{expected}: a score of each position for each of K queries per source"
             )
-        return attend(scores.flatten(0, 1), cache.memory, override)
+        return attend(scores.flatten(0, 1), cache.memory, forced_weights)
 
 
-def additive_energies(
+def additive_scores(
     queries: Float[Tensor, "B K A"],
     keys: Float[Tensor, "B S A"],
     energy: Float[Tensor, " A"],
@@ -211,8 +213,8 @@ def additive_energies(
         location_term: l, for location-sensitive attention; None for none.
     """
     summed = queries[:, :, None] + keys[:, None]
-    energies: Tensor = torch.tanh(summed if location_term is None else summed + location_term) @ energy
-    return energies
+    scores: Tensor = torch.tanh(summed if location_term is None else summed + location_term) @ energy
+    return scores
 
 
 class AdditiveAttention(ScoredAttention):
@@ -252,14 +254,14 @@ class AdditiveAttention(ScoredAttention):
             query: Queries of each source.
             keys: Keys of each source.
         """
-        return additive_energies(self.query_projection(query), keys, self.energy)
+        return additive_scores(self.query_projection(query), keys, self.energy)
 
     def forward(
         self,
         query: Float[Tensor, "R H"],
         cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
-        override: Float[Tensor, "R S"] | None = None,
+        forced_weights: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
         """Return the contexts and α; a kernel computes them on a GPU if it supports the request.
 
@@ -267,31 +269,32 @@ class AdditiveAttention(ScoredAttention):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Not read.
-            override: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None for none.
         """
-        if not use_kernel(self.request(query, cache, override)):
-            return super().forward(query, cache, attention_state, override)
+        if not use_kernel(self.request(query, cache, forced_weights)):
+            return super().forward(query, cache, attention_state, forced_weights)
         from pellucid.kernels.triton_attention import attend_additive  # Triton is an optional dependency
 
-        projected_query, memory = self.query_projection(query), cache.memory
+        projected_query = self.query_projection(query)
+        memory = cache.memory
         return AttentionOutput(
             *attend_additive(projected_query, self.energy, cache.keys, memory.states, memory.lengths)
         )
 
     def request(
-        self, query: Float[Tensor, "R H"], cache: DecoderCache, override: Float[Tensor, "R S"] | None
+        self, query: Float[Tensor, "R H"], cache: DecoderCache, forced_weights: Float[Tensor, "R S"] | None
     ) -> ComputationRequest:
         """Return the description of this computation by which a kernel is chosen.
 
         Args:
             query: Decoder states.
             cache: Memory and keys.
-            override: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None for none.
         """
         keys = cache.keys
         properties = (
             ("attention.kind", kind_of(self)),
-            ("attention.override", override is not None),
+            ("attention.forced_weights", forced_weights is not None),
             ("attention.differentiated_queries", len(query) // len(keys) if torch.is_grad_enabled() else 0),
             ("attention.positions", keys.shape[1]),
             *present_fields("memory", cache.memory),
@@ -398,8 +401,10 @@ class LocationSensitiveAttention(Attention):
     """e_s = vᵀ tanh(W q + U h_s + b + L f_s): the additive score with the weights of the previous step.
 
     f_s = Σ_j F_j α'_{s+j}, j from −radius to radius: filters that slide over the weights α' of the previous step. α' is
-    zero outside a row's positions, and everywhere at the first step. Source: Chorowski et al. 2015, section 2.1,
-    equations 8 and 9.
+    zero outside a row's positions, and everywhere at the first step.
+
+    References:
+        Chorowski et al. 2015, section 2.1, equations 8 and 9.
     """
 
     kind: ClassVar[str] = "location"
@@ -421,7 +426,7 @@ class LocationSensitiveAttention(Attention):
         self.filters = nn.Conv1d(1, filters, 2 * radius + 1, padding=radius, bias=False)
         self.energy = nn.Parameter(torch.empty(units).uniform_(-1, 1).mul_((3 / units) ** 0.5))
 
-    def initial_weights(self, memory: Memory) -> Float[Tensor, "B S"]:
+    def initial_attention_state(self, memory: Memory) -> Float[Tensor, "B S"]:
         """Return zeros.
 
         Args:
@@ -442,7 +447,7 @@ class LocationSensitiveAttention(Attention):
         query: Float[Tensor, "R H"],
         cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
-        override: Float[Tensor, "R S"] | None = None,
+        forced_weights: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
         """Return the contexts Σ_s α_s h_s and α = softmax(e). The next step reads a forced α like any other.
 
@@ -450,17 +455,17 @@ class LocationSensitiveAttention(Attention):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Weights of the previous step.
-            override: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None for none.
         """
         assert attention_state is not None, "a location-sensitive score needs the previous weights"
         memory = cache.memory
         projected_query: Tensor = self.query_projection(group_by_source(query, memory))
         previous_weights = group_by_source(attention_state, memory).masked_fill(~memory.mask()[:, None], 0)
         location_term = self.location_projection(self.filters(previous_weights.flatten(0, 1)[:, None]).transpose(1, 2))
-        energies = additive_energies(
+        scores = additive_scores(
             projected_query, cache.keys, self.energy, location_term.unflatten(0, projected_query.shape[:2])
         )
-        output = attend(energies.flatten(0, 1), memory, override)
+        output = attend(scores.flatten(0, 1), memory, forced_weights)
         return output._replace(attention_state=output.weights)
 
     def score_params(self) -> ScoreParams:
@@ -493,19 +498,19 @@ class NoAttention(Attention):
         query: Float[Tensor, "R H"],
         cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
-        override: Float[Tensor, "R S"] | None = None,
+        forced_weights: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Return the final state of the top layer; with an override, the mean of the states by its weights.
+        """Return the final state of the top layer; with forced weights, the mean of the states by these weights.
 
         Args:
             query: Decoder state of each hypothesis; only their number is read.
             cache: Memory and keys.
             attention_state: Not read.
-            override: Weights that the context uses; None for the final state.
+            forced_weights: Weights that the context uses; None for the final state.
         """
         memory = cache.memory
-        if override is not None:
-            return attend(override, memory, override)
+        if forced_weights is not None:
+            return attend(forced_weights, memory, forced_weights)
         queries_per_source = len(query) // len(memory.lengths)
         final_state = memory.final.hidden[:, -1].repeat_interleave(queries_per_source, dim=0)
         return AttentionOutput(final_state, memory.states.new_zeros(len(query), memory.states.shape[1]))
@@ -551,23 +556,24 @@ class MultiHeadAttention(Attention):
         query: Float[Tensor, "R H"],
         cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
-        override: Float[Tensor, "R S"] | None = None,
+        forced_weights: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
-        """Attend with every head; an override forces all of them.
+        """Attend with every head; forced weights apply to all of them.
 
         Args:
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Not read.
-            override: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None for none.
         """
-        (heads, head_size), memory = self.energy.shape, cache.memory
+        heads, head_size = self.energy.shape
+        memory = cache.memory
         projected_query: Tensor = self.query_projection(group_by_source(query, memory))
         summed = torch.tanh(projected_query[:, :, None] + cache.keys[:, None])
         scores = torch.einsum("bksnu,nu->bkns", summed.view(*summed.shape[:3], heads, head_size), self.energy).flatten(
             0, 2
         )
-        forced = None if override is None else override.repeat_interleave(heads, dim=0)
+        forced = None if forced_weights is None else forced_weights.repeat_interleave(heads, dim=0)
         head_output = attend(scores, memory, forced)
         weights = head_output.weights.view(len(query), heads, -1)
         context: Tensor = self.context_projection(head_output.context.reshape(len(query), -1))
@@ -586,7 +592,10 @@ class MonotonicAttention(Attention):
 
     In training α is the distribution of the stop; the noise drives p towards 0 or 1. In decoding p is 1 where e_s > 0
     and 0 elsewhere: each output attends to one position, never before the previous output's; past the last open
-    position to none. Source: Raffel et al. 2017, sections 2.2 to 2.4, equations 8 to 10 and 16.
+    position to none.
+
+    References:
+        Raffel et al. 2017, sections 2.2 to 2.4, equations 8 to 10 and 16.
     """
 
     kind: ClassVar[str] = "monotonic"
@@ -607,7 +616,7 @@ class MonotonicAttention(Attention):
         self.gain = nn.Parameter(torch.tensor(units**-0.5))
         self.offset = nn.Parameter(torch.tensor(-1.0))
 
-    def initial_weights(self, memory: Memory) -> Float[Tensor, "B S"]:
+    def initial_attention_state(self, memory: Memory) -> Float[Tensor, "B S"]:
         """Return weight 1 at the first position, where the scan begins.
 
         Args:
@@ -631,7 +640,7 @@ class MonotonicAttention(Attention):
         query: Float[Tensor, "R H"],
         cache: DecoderCache,
         attention_state: Float[Tensor, "R S"] | None,
-        override: Float[Tensor, "R S"] | None = None,
+        forced_weights: Float[Tensor, "R S"] | None = None,
     ) -> AttentionOutput:
         """Return α and the contexts. The next scan begins at a forced α like at any other.
 
@@ -639,31 +648,31 @@ class MonotonicAttention(Attention):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Weights of the previous step.
-            override: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None for none.
         """
         assert attention_state is not None, "a monotonic scan needs the previous weights"
         memory = cache.memory
-        weights = override
+        weights = forced_weights
         if weights is None:
-            weights = self._stop_weights(self._energies(query, cache), attention_state, memory)
+            weights = self._stop_weights(self._scores(query, cache), attention_state, memory)
         contexts = torch.bmm(group_by_source(weights, memory), memory.states).flatten(0, 1)
         return AttentionOutput(contexts, weights, weights)
 
-    def _energies(self, query: Float[Tensor, "R H"], cache: DecoderCache) -> Float[Tensor, "R S"]:
+    def _scores(self, query: Float[Tensor, "R H"], cache: DecoderCache) -> Float[Tensor, "R S"]:
         """Return e_s."""
         projected_query: Tensor = self.query_projection(group_by_source(query, cache.memory))
         direction = self.gain * self.energy / self.energy.norm()
-        return (additive_energies(projected_query, cache.keys, direction) + self.offset).flatten(0, 1)
+        return (additive_scores(projected_query, cache.keys, direction) + self.offset).flatten(0, 1)
 
     def _stop_weights(
-        self, energies: Float[Tensor, "R S"], previous_weights: Float[Tensor, "R S"], memory: Memory
+        self, scores: Float[Tensor, "R S"], previous_weights: Float[Tensor, "R S"], memory: Memory
     ) -> Float[Tensor, "R S"]:
         """Return α: its expectation in training, else that of the scan itself."""
-        queries_per_source = len(energies) // len(memory.lengths)
+        queries_per_source = len(scores) // len(memory.lengths)
         mask = memory.attention_mask().repeat_interleave(queries_per_source, dim=0)
         if self.training:
-            return expected_stop(torch.sigmoid(energies + torch.randn_like(energies)) * mask, previous_weights)
-        return hard_stop((energies > 0) & mask, previous_weights)
+            return expected_stop(torch.sigmoid(scores + torch.randn_like(scores)) * mask, previous_weights)
+        return hard_stop((scores > 0) & mask, previous_weights)
 
 
 def expected_stop(probabilities: Float[Tensor, "R S"], previous_weights: Float[Tensor, "R S"]) -> Float[Tensor, "R S"]:
@@ -725,8 +734,14 @@ def _is_attention_class(value: type) -> bool:
 
 
 BUILT_IN_CLASSES = (
-    *(AdditiveAttention, LocationSensitiveAttention, MonotonicAttention, DotAttention, GeneralAttention),
-    *(ScaledDotAttention, NoAttention, MultiHeadAttention),
+    AdditiveAttention,
+    LocationSensitiveAttention,
+    MonotonicAttention,
+    DotAttention,
+    GeneralAttention,
+    ScaledDotAttention,
+    NoAttention,
+    MultiHeadAttention,
 )
 """The classes of the built-in attentions."""
 KERNEL_BASES: Mapping[str, type] = {

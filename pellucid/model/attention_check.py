@@ -32,8 +32,8 @@ MAX_DEPTH = 5
 CONTAINERS = ("_parameters", "_modules")
 """Attributes of a module of PyTorch that hold its registered parameters and modules."""
 STATE_ADVICE = (
-    "; attention_state is None because initial_weights returns None: define initial_weights(memory), the state of the "
-    "first step, if forward reads attention_state"
+    "; attention_state is None because initial_attention_state returns None: define initial_attention_state(memory), "
+    "the state of the first step, if forward reads attention_state"
 )
 """What to do if `forward` fails without a state."""
 STATES = "the states of the encoder"
@@ -48,14 +48,14 @@ class CheckedAttention(Protocol):
     training: bool
 
     def __call__(
-        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, override: Tensor | None = None
+        self, query: Tensor, cache: DecoderCache, attention_state: Tensor | None, forced_weights: Tensor | None = None
     ) -> AttentionOutput:
         """Return contexts and weights."""
 
     def build_cache(self, memory: Memory) -> DecoderCache:
         """Return the memory and its keys."""
 
-    def initial_weights(self, memory: Memory) -> Tensor | None:
+    def initial_attention_state(self, memory: Memory) -> Tensor | None:
         """Return `attention_state` of the first step."""
 
     def train(self, mode: bool = True) -> object:
@@ -256,10 +256,10 @@ class _AttentionCheck:
                 self._check_source(memory, source, together)
         if self.attention.has_weights:
             self._check_masks()
-            self._check_override()
+            self._check_forced_weights()
 
     def _take_steps(
-        self, memory: Memory, queries: Iterable[Tensor], override: Tensor | None = None, *, repeats: int = 1
+        self, memory: Memory, queries: Iterable[Tensor], forced_weights: Tensor | None = None, *, repeats: int = 1
     ) -> list[AttentionOutput]:
         """Return the outputs of consecutive steps, after a check of their shapes.
 
@@ -270,18 +270,18 @@ class _AttentionCheck:
         with self._named_errors("keys", memory):
             cache = self.attention.build_cache(memory)
         self._check_shape("keys", cache.keys, ("B",), (num_sources,), is_prefix=True)
-        with self._named_errors("initial_weights", memory):
-            initial = self.attention.initial_weights(memory)
+        with self._named_errors("initial_attention_state", memory):
+            initial = self.attention.initial_attention_state(memory)
         if initial is not None:
-            self._check_shape("initial_weights", initial, ("B",), (num_sources,), is_prefix=True)
+            self._check_shape("initial_attention_state", initial, ("B",), (num_sources,), is_prefix=True)
         state = initial
         for query in queries:
             if state is initial and initial is not None:
                 state = initial.repeat_interleave(len(query) // num_sources, dim=0)
             with self._named_errors("forward", memory, is_stateless=state is None):
                 for _ in range(repeats):
-                    output = self.attention(query, cache, state, override)
-            self._check_output(output, initial, (len(query), num_positions))
+                    output = self.attention(query, cache, state, forced_weights)
+            self._check_output(output, initial, len(query), num_positions)
             outputs.append(output)
             state = output.attention_state
         return outputs
@@ -304,13 +304,12 @@ class _AttentionCheck:
                 f"{self.name}.{method} failed for B = {num_sources} and S = {num_positions}: {failure}{advice}"
             ) from error
 
-    def _check_output(self, output: object, initial: Tensor | None, rows: tuple[int, int]) -> None:
+    def _check_output(self, output: object, initial: Tensor | None, num_rows: int, num_positions: int) -> None:
         """Check the types and shapes of an output, and that its numbers are finite."""
         if not isinstance(output, AttentionOutput):
             raise ConfigError(
                 f"{self.name}.forward: expected an AttentionOutput, as attend() returns it, got {type(output).__name__}"
             )
-        num_rows, num_positions = rows
         self._check_shape("forward: context", output.context, ("R", "D"), (num_rows, self.sizes.memory))
         self._check_shape("forward: weights", output.weights, ("R", "S"), (num_rows, num_positions))
         if output.heads is not None:
@@ -321,8 +320,8 @@ class _AttentionCheck:
                 raise ConfigError(f"{self.name}.forward: {what}: expected finite numbers, got NaN or infinite ones")
         if (output.attention_state is None) != (initial is None):
             raise ConfigError(
-                f"{self.name}: expected that either initial_weights returns a tensor and every step an "
-                "attention_state, or both are None: the state of the first step is that of initial_weights"
+                f"{self.name}: expected that either initial_attention_state returns a tensor and every step an "
+                "attention_state, or both are None: the state of the first step is that of initial_attention_state"
             )
         if output.attention_state is not None and initial is not None:
             dimensions = ("R", *map(str, initial.shape[1:]))
@@ -367,7 +366,8 @@ class _AttentionCheck:
 
     def _check_source(self, memory: Memory, source: int, together: list[AttentionOutput]) -> None:
         """Check that the first query of a source has the results that it has without other sources and queries."""
-        length, row = int(memory.lengths[source]), source * NUM_QUERIES
+        length = int(memory.lengths[source])
+        row = source * NUM_QUERIES
         alone = self._take_steps(
             _build_memory([memory.states[source, :length]]), [query[row : row + 1] for query in self.queries]
         )
@@ -400,7 +400,7 @@ class _AttentionCheck:
                     "memory.attention_mask() is false (memory.mask() is that of padding only)"
                 )
 
-    def _check_override(self) -> None:
+    def _check_forced_weights(self) -> None:
         """Check that forced weights are those of the output, and change the context."""
         contexts = list[Tensor]()
         for position in range(2):
@@ -410,13 +410,13 @@ class _AttentionCheck:
             contexts.append(output.context)
             if not torch.allclose(output.weights, forced, atol=1e-4):
                 raise ConfigError(
-                    f"{self.name}: the weights of forced attention are not those of `override`: expected "
-                    "weights = override where override is given"
+                    f"{self.name}: the weights of forced attention are not those of `forced_weights`: expected "
+                    "weights = forced_weights where forced_weights is given"
                 )
         if torch.allclose(contexts[0], contexts[1], rtol=1e-6, atol=1e-6):
             raise ConfigError(
                 f"{self.name}: forced attention does not change the context: expected the context of the weights "
-                "`override` where it is given"
+                "`forced_weights` where it is given"
             )
 
     def check_training_state(self) -> None:
@@ -424,7 +424,8 @@ class _AttentionCheck:
 
         A tensor that only keeps numbers of the last call, which no output depends on, may change.
         """
-        tensors, outputs = _unsaved_tensors(self.attention), self._take_steps(self.memory, self.queries)
+        tensors = _unsaved_tensors(self.attention)
+        outputs = self._take_steps(self.memory, self.queries)
         with _unchanged(self.attention, self.device):
             self.attention.train()
             self._take_steps(self.memory, self.queries)
@@ -489,7 +490,8 @@ class _AttentionCheck:
 
 def _leaf_tensors(value: Tensor) -> Iterator[Tensor]:
     """Yield the tensors with a gradient from which a value was computed."""
-    nodes, seen = [value.grad_fn], set[object]()
+    nodes = [value.grad_fn]
+    seen = set[object]()
     while nodes:
         node = nodes.pop()
         if node is None or node in seen:

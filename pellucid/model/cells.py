@@ -297,7 +297,9 @@ def check_equations(spec: CellSpec) -> None:
         ConfigError: A description of the class does not fit its gates, a shape is wrong, a method fails, or a result
             depends on other rows of the batch or on earlier calls.
     """
-    name, num_gates, hidden_size = type(spec).__name__, len(spec.gates), 3
+    name = type(spec).__name__
+    num_gates = len(spec.gates)
+    hidden_size = 3
     if unknown := sorted(set(spec.initial_biases) - set(spec.gates)):
         raise ConfigError(f"{name}.initial_biases: expected names of gates, got {quote(unknown[0])}")
     if spec.norm_groups is not None and sum(spec.norm_groups) != num_gates:
@@ -336,7 +338,8 @@ def _step_results(
     spec: CellSpec, inputs: Float[Tensor, "B G"], recurrent: Float[Tensor, "B G"], state: LayerState
 ) -> list[tuple[str, Float[Tensor, "B H"]]]:
     """Return the gates and the new state of a cell of another package, by name, after a check of their shapes."""
-    name, expected = type(spec).__name__, state.hidden.shape
+    name = type(spec).__name__
+    expected = state.hidden.shape
     failure = f"{name}: a step of a batch of {len(inputs)} and {expected[1]} hidden units failed"
     with _reported_errors(failure):
         gates = spec.gate_values(inputs, recurrent)

@@ -1,7 +1,8 @@
 """Decoders: one step, and the same steps unrolled over known symbols for training.
 
 B batch, S source positions, T target positions, R hypotheses of all sources, E embedding, H hidden, D memory, F inputs
-of the first cell besides the symbol, G all gates (3H or 4H), V vocabulary.
+of the first cell besides the symbol, G all gates (3H or 4H), V vocabulary, W = V, or V + S with copying, N source ids
+or projected vectors.
 """
 
 from abc import ABC, abstractmethod
@@ -136,13 +137,14 @@ class Decoder(nn.Module, ABC):
         self.cells = StackedCells(config.cell, inputs, config.hidden_size, cell_class(config.layer_normalization))
         spec = get_cell_spec(config.cell)
         rows = len(spec.gates) * config.hidden_size
+        # W of the inputs besides the symbol: the context (attend-then-step), or the input feed (step-then-attend).
         self.context_projection = nn.Linear(feed_size, rows, bias=False) if feed_size else None
         parts = config.num_layers * (2 if spec.has_cell_state else 1)
         self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.init_hidden != "zero" else None
         # The output layer is `head` and the embedding is `table` in the names of saved parameters.
         if config.tie_embeddings:
             self.head: TiedOutputLayer | OutputLayer = TiedOutputLayer(
-                output_layer_inputs, (config.hidden_size, sizes.memory), self.table.weight
+                output_layer_inputs, config.hidden_size, sizes.memory, self.table.weight
             )
         else:
             self.head = OutputLayer(output_layer_inputs, config.hidden_size, sizes.memory, sizes.vocabulary)
@@ -167,7 +169,7 @@ class Decoder(nn.Module, ABC):
         projected: Float[Tensor, "R G"],
         state: UnstackedState,
         cache: DecoderCache,
-        override: Float[Tensor, "R S"] | None,
+        forced_weights: Float[Tensor, "R S"] | None,
     ) -> StepWithoutLogits:
         """Take one step without the output layer: attention and all cells.
 
@@ -175,7 +177,7 @@ class Decoder(nn.Module, ABC):
             projected: The symbol's part of the first cell's preactivations, as `project_symbols` returns it.
             state: State before the step.
             cache: Memory and keys.
-            override: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None for none.
         """
 
     def build_cache(self, memory: Memory) -> DecoderCache:
@@ -198,7 +200,8 @@ class Decoder(nn.Module, ABC):
             computation: Kind of computation.
             cache: Memory and keys.
         """
-        masks, config = cache.dropout_masks or NO_MASKS, self.config
+        masks = cache.dropout_masks or NO_MASKS
+        config = self.config
         is_normalized_single_layer = config.num_layers == 1 and config.layer_normalization == "outputs"
         properties = (
             ("training", self.training),
@@ -224,10 +227,8 @@ class Decoder(nn.Module, ABC):
             memory: Encoder output.
         """
         shape = len(memory.states), self.config.num_layers, self.config.hidden_size
-        attention_state, has_cell_state = (
-            self.attention.initial_weights(memory),
-            get_cell_spec(self.config.cell).has_cell_state,
-        )
+        attention_state = self.attention.initial_attention_state(memory)
+        has_cell_state = get_cell_spec(self.config.cell).has_cell_state
         if self.bridge is None:
             zero = memory.states.new_zeros(shape)
             return DecoderState(zero, zero if has_cell_state else None, attention_state=attention_state)
@@ -242,7 +243,7 @@ class Decoder(nn.Module, ABC):
         symbols: Int[Tensor, " R"],
         state: DecoderState,
         cache: DecoderCache,
-        override: Float[Tensor, "R S"] | None = None,
+        forced_weights: Float[Tensor, "R S"] | None = None,
     ) -> DecoderStepOutput:
         """Take one step for all hypotheses, and compute the logits of the next symbols.
 
@@ -251,14 +252,14 @@ class Decoder(nn.Module, ABC):
                 those of a source are consecutive.
             state: State before the step.
             cache: Memory and keys, as `build_cache` returns them.
-            override: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None for none.
 
         Returns:
             The logits of the next symbols, the state after the step, and context and weights of attention.
         """
         cache, symbols = cache.materialize(), self.oov_to_unk(symbols)
         result = self.step_without_logits(
-            self.project_symbols(symbols, cache.dropout_masks), unstack(state), cache, override
+            self.project_symbols(symbols, cache.dropout_masks), unstack(state), cache, forced_weights
         )
         readout = ReadoutInputs(result.output, result.attention.context, result.attention.weights)
         return DecoderStepOutput(self.logits(symbols, readout, cache), result.state.stack(), result.attention)
@@ -274,7 +275,9 @@ class Decoder(nn.Module, ABC):
             cache: Memory and keys, as `build_cache` returns them.
         """
         symbols = self.oov_to_unk(symbols)
-        current, attentions, outputs = unstack(state), list[AttentionOutput](), list[Tensor]()
+        current = unstack(state)
+        attentions = list[AttentionOutput]()
+        outputs = list[Tensor]()
         all_projected = self.project_symbols(symbols, cache.dropout_masks)
         layer_masks = self.draw_layer_masks(symbols, cache)
         for step, projected in enumerate(all_projected.unbind(dim=1)):
@@ -310,7 +313,10 @@ class Decoder(nn.Module, ABC):
         vocabulary_logits = self._vocabulary_logits(readout)
         logits = self.mix_copy(vocabulary_logits, symbols, readout, cache)
         return NetworkOutput(
-            logits, readout.weights, final_state.stack(), generated=None if self.copying is None else vocabulary_logits
+            logits,
+            readout.weights,
+            final_state.stack(),
+            vocabulary_logits=None if self.copying is None else vocabulary_logits,
         )
 
     def oov_to_unk(self, symbols: Int[Tensor, "R *steps"]) -> Int[Tensor, "R *steps"]:
@@ -420,7 +426,8 @@ class Decoder(nn.Module, ABC):
             symbols: Symbols fed back.
             cache: Memory, keys and the masks that are the same at all steps.
         """
-        config, masks = self.config, cache.dropout_masks
+        config = self.config
+        masks = cache.dropout_masks
         num_read = config.num_layers - 1
         if masks is None or not num_read or not config.dropout:
             return None
@@ -463,7 +470,8 @@ class Decoder(nn.Module, ABC):
 
     def _draw_masks(self, memory: Memory) -> DropoutMasks:
         """Return dropout masks for the sequences of a batch."""
-        config, rows = self.config, len(memory.lengths)
+        config = self.config
+        rows = len(memory.lengths)
         cells = draw_recurrent_masks([cell.hidden_weight for cell in self.cells], rows, config)
         layers = config.num_layers if config.dropout_mask == "sequence" else 0
         shape = (rows, config.hidden_size)
@@ -536,22 +544,22 @@ class AttendThenStep(Decoder):
         symbols: Int[Tensor, " R"],
         state: DecoderState,
         cache: DecoderCache,
-        override: Float[Tensor, "R S"] | None = None,
+        forced_weights: Float[Tensor, "R S"] | None = None,
     ) -> DecoderStepOutput:
-        """Take one step for all hypotheses; a kernel computes it if the memory is prepared for one, without override.
+        """Take one step for all hypotheses; a kernel computes it if the cache has one and no weights are forced.
 
         Args:
             symbols: Symbol fed back, for each hypothesis.
             state: State before the step.
             cache: Memory and keys, as `build_cache` returns them.
-            override: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None for none.
         """
-        if cache.kernel is not None and override is None and not self.training:
+        if cache.kernel is not None and forced_weights is None and not self.training:
             known_symbols = self.oov_to_unk(symbols)
             result = cache.kernel.step(known_symbols, state.hidden, state.cell_state, state.attention_state)
             readout = ReadoutInputs(result.outputs, result.contexts, result.weights)
-            return _compiled_step(result, state, self.mix_copy(result.logits, known_symbols, readout, cache))
-        return super().step(symbols, state, cache, override)
+            return _from_kernel_output(result, state, self.mix_copy(result.logits, known_symbols, readout, cache))
+        return super().step(symbols, state, cache, forced_weights)
 
     def unroll(self, symbols: Int[Tensor, "B T"], state: DecoderState, cache: DecoderCache) -> NetworkOutput:
         """Take all steps over known symbols; a kernel computes them at once if one supports the request.
@@ -570,7 +578,7 @@ class AttendThenStep(Decoder):
         projected: Float[Tensor, "R G"],
         state: UnstackedState,
         cache: DecoderCache,
-        override: Float[Tensor, "R S"] | None,
+        forced_weights: Float[Tensor, "R S"] | None,
     ) -> StepWithoutLogits:
         """Attend from the previous top state, then take one step of every cell.
 
@@ -578,9 +586,11 @@ class AttendThenStep(Decoder):
             projected: The symbol's part of the first cell's preactivations.
             state: State before the step.
             cache: Memory and keys.
-            override: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None for none.
         """
-        attention: AttentionOutput = self.attention(state.layers[-1].hidden, cache, state.attention_state, override)
+        attention: AttentionOutput = self.attention(
+            state.layers[-1].hidden, cache, state.attention_state, forced_weights
+        )
         preactivations = projected + self.context_projection(attention.context)
         layers, output = self.step_layers(preactivations, state.layers, cache.dropout_masks)
         return StepWithoutLogits(UnstackedState(layers, attention.attention_state), attention, output)
@@ -590,12 +600,14 @@ class AttendThenStep(Decoder):
         from pellucid.kernels.tensor_functions import unroll_decoder  # Numba takes a second to import
 
         symbols = self.oov_to_unk(symbols)
-        inputs, layer_masks = self.embed(symbols, cache.dropout_masks), self.draw_layer_masks(symbols, cache)
+        inputs = self.embed(symbols, cache.dropout_masks)
+        layer_masks = self.draw_layer_masks(symbols, cache)
         weights = self._kernel_weights(inputs.vectors, cache.dropout_masks)
         # The output of the top layer is normalized after all steps.
         weights = self._with_norms(weights, self.config.num_layers - 1)
         initial_state = InitialState(state.hidden, state.cell_state, state.attention_state)
-        table_rows, attention_inputs = cast(Tensor, inputs.symbols), _attention_inputs(cache)
+        table_rows = cast(Tensor, inputs.symbols)
+        attention_inputs = _attention_inputs(cache)
         results = unroll_decoder(weights, table_rows, attention_inputs, initial_state, layer_masks)
         hidden = [results.states, *results.upper_states.unbind()]
         cells = [None] * len(hidden) if state.cell_state is None else results.final_cell_state.unbind(dim=1)
@@ -616,7 +628,8 @@ class AttendThenStep(Decoder):
 
     def _kernel_weights(self, vectors: Float[Tensor, "N E"], masks: DropoutMasks | None) -> DecoderParameters:
         """Return the parameters that a kernel reads: projected embeddings, and weights of cells and attention."""
-        cell, score = self.cells[0], SCORES[kind_of(self.attention)]
+        cell = self.cells[0]
+        score = SCORES[kind_of(self.attention)]
         projected_inputs = linear(vectors, cell.input_weight, cell.added_bias())
         recurrent = [
             each.hidden_weight if mask is None or mask.weight is None else mask.weight
@@ -657,7 +670,9 @@ def _attention_inputs(cache: DecoderCache) -> AttentionInputs:
     return AttentionInputs(cache.keys, cache.memory.states, cache.memory.lengths)
 
 
-def _compiled_step(result: KernelStepOutput, before: DecoderState, logits: Float[Tensor, "R W"]) -> DecoderStepOutput:
+def _from_kernel_output(
+    result: KernelStepOutput, before: DecoderState, logits: Float[Tensor, "R W"]
+) -> DecoderStepOutput:
     """Return the results of a step that a kernel took from a state, with these logits."""
     cell_state = None if before.cell_state is None else result.cell_state
     weights = None if before.attention_state is None else result.weights
@@ -706,7 +721,7 @@ class StepThenAttend(Decoder):
         projected: Float[Tensor, "R G"],
         state: UnstackedState,
         cache: DecoderCache,
-        override: Float[Tensor, "R S"] | None,
+        forced_weights: Float[Tensor, "R S"] | None,
     ) -> StepWithoutLogits:
         """Take one step of every cell, attend from the output of the top layer, and combine the two.
 
@@ -714,13 +729,13 @@ class StepThenAttend(Decoder):
             projected: The symbol's part of the first cell's preactivations.
             state: State before the step.
             cache: Memory and keys.
-            override: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None for none.
         """
         preactivations = projected
         if self.context_projection is not None:
             preactivations = projected + self.context_projection(state.input_feed)
         layers, top = self.step_layers(preactivations, state.layers, cache.dropout_masks)
-        attention: AttentionOutput = self.attention(top, cache, state.attention_state, override)
+        attention: AttentionOutput = self.attention(top, cache, state.attention_state, forced_weights)
         combined = torch.tanh(self.combination(select_inputs(self.config.output, top, attention.context)))
         input_feed = None if self.context_projection is None else combined
         return StepWithoutLogits(UnstackedState(layers, attention.attention_state, input_feed), attention, combined)

@@ -97,7 +97,8 @@ class Embedding(nn.Module):
             used, rows = torch.unique(ids, return_inverse=True)
             vectors = nn.functional.dropout(nn.functional.embedding(used, self.weight), self.dropout, self.training)
         else:
-            vectors, rows = self.vectors(), ids
+            vectors = self.vectors()
+            rows = ids
         if dropped is None:
             return Inputs(vectors, rows)
         is_dropped = dropped.gather(1, ids.view(len(ids), -1)).view_as(ids)

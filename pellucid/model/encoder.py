@@ -126,7 +126,8 @@ class Encoder(nn.Module):
             is_single = torch.zeros(vocabulary_size, dtype=torch.bool)
             is_single[list(single_words)] = True
             self.register_buffer("is_single", is_single, persistent=False)
-        widths, input_size = config.convolutions, self.table.size
+        widths = config.convolutions
+        input_size = self.table.size
         if self.characters is not None:
             input_size += self.characters.size
         self.convolutions = Convolutions(widths, config.filters, input_size) if widths else None
@@ -316,7 +317,8 @@ def _sum_features(
     inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], features: Bool[Tensor, "B S"]
 ) -> tuple[Inputs, Int[Tensor, "B S"], Int[Tensor, " B"]]:
     """Return the symbols, from position 0 on, each plus the sum of its row's features; with their ids and lengths."""
-    vectors, counts = inputs.to_dense(), features.sum(dim=1)
+    vectors = inputs.to_dense()
+    counts = features.sum(dim=1)
     positions = torch.arange(source.shape[1], device=source.device)
     indices = (positions + counts[:, None]).clamp(max=source.shape[1] - 1)
     summed = (vectors * features[:, :, None]).sum(dim=1, keepdim=True)

@@ -120,7 +120,8 @@ def cell_equations(cell: CellName, normalization: LayerNormalization) -> Equatio
         cell: The cell.
         normalization: Where layer normalization is applied.
     """
-    name, is_normalized = cell_name(cell, normalization), normalization == "cells"
+    name = cell_name(cell, normalization)
+    is_normalized = normalization == "cells"
     if is_custom_cell(cell):
         gates = ", ".join(f"{number} {gate}" for number, gate in enumerate(CELL_TYPES.get(cell).gates, start=1))
         note = f"The class of the cell “{cell}”, of another package, has its equations. Its gates: {gates}."
@@ -161,7 +162,8 @@ class _Stack(NamedTuple):
 
     def symbols(self) -> list[SymbolSize]:
         """Return the parameters of all cells, and of the layer normalization of outputs."""
-        layers, upper = self.config.num_layers, self.config.num_layers - 1
+        layers = self.config.num_layers
+        upper = self.config.num_layers - 1
         first = " of layer 1" if upper else ""
         above = f" of layer{f's 2 to {layers}' if upper > 1 else ' 2'}"
         return _present(
@@ -174,8 +176,10 @@ class _Stack(NamedTuple):
 
     def _cell_symbols(self, input_size: int, layers: int, which: str) -> list[SymbolSize]:
         """Return the parameters of the cells of some layers, whose inputs have one size."""
-        config, gates = self.config, _gate_letters(self.config.cell)
-        size, copies = config.hidden_size, len(gates) * self.directions * layers
+        config = self.config
+        gates = _gate_letters(self.config.cell)
+        size = config.hidden_size
+        copies = len(gates) * self.directions * layers
         where = f"{which}{', both directions' if self.directions > 1 else ''}"
         symbols = [
             _parameter(_list_gates("W", gates), f"input weights{where}", size, input_size, copies=copies),
@@ -252,7 +256,8 @@ def _embedding_symbol(latex: str, kind: str, meaning: str, num_symbols: int, siz
 
 def _character_equations(encoder: EncoderConfig, num_characters: int) -> tuple[list[str], list[SymbolSize], int]:
     """Return equations and parameters of the characters of a word, and the size of their vector."""
-    size, word = encoder.character_size, "x_s = [w_s; d_s]"
+    size = encoder.character_size
+    word = "x_s = [w_s; d_s]"
     symbols = [
         SymbolSize("a_j", "embedding of character j of the word at position s, or of a mark", (size,)),
         _parameter("C", "embeddings of the characters and special ones", num_characters, size),
@@ -267,7 +272,8 @@ def _character_equations(encoder: EncoderConfig, num_characters: int) -> tuple[l
         case "gru":
             cells = [rf"\{way}{{d}}_j = \mathrm{{GRU}}(a_j, \{way}{{d}}_{{j{step}1}})" for way, step in WAYS]
             gates = GATES["gru"]
-            copies, where = 2 * len(gates), " of characters, both directions"
+            copies = 2 * len(gates)
+            where = " of characters, both directions"
             weights = [
                 _parameter(_list_gates("W", gates), f"input weights{where}", size, size, copies=copies),
                 _parameter(_list_gates("U", gates), f"recurrent weights{where}", size, size, copies=copies),
@@ -292,7 +298,8 @@ def _convolution_equations(encoder: EncoderConfig, size: int) -> tuple[list[str]
 
 def _layer_equations(encoder: EncoderConfig) -> list[str]:
     """Return the equations of the recurrent layers, from the embeddings to h_s."""
-    stacked, cell = encoder.num_layers > 1, cell_name(encoder.cell, encoder.layer_normalization)
+    stacked = encoder.num_layers > 1
+    cell = cell_name(encoder.cell, encoder.layer_normalization)
     layer = "^{(l)}" if stacked else ""
     first_input = r"\tilde{x}_s" if encoder.convolutions else "x_s"
     read = "h_s^{(l-1)}" if stacked else first_input
@@ -321,7 +328,8 @@ def _merge_equations(encoder: EncoderConfig, layer: str) -> list[str]:
 
 def _merged(encoder: EncoderConfig, forward: str, backward: str, layer: str) -> str:
     """Return the states of both directions as one; the forward state if there is one direction."""
-    first, second = rf"\overrightarrow{{h}}_{forward}{layer}", rf"\overleftarrow{{h}}_{backward}{layer}"
+    first = rf"\overrightarrow{{h}}_{forward}{layer}"
+    second = rf"\overleftarrow{{h}}_{backward}{layer}"
     if not encoder.bidirectional:
         return first
     match encoder.merge:
@@ -380,7 +388,8 @@ def _additive(attention: AttentionConfig, sizes: _ScoreSizes) -> Equations:
 
 def _multi_head(attention: AttentionConfig, sizes: _ScoreSizes) -> Equations:
     """Return the equations of `MultiHeadAttention`."""
-    heads, units = attention.num_heads, attention.size // attention.num_heads
+    heads = attention.num_heads
+    units = attention.size // attention.num_heads
     equations = [
         rf"e_{{nts}} = v_n^\top \tanh(W_n {sizes.query} + U_n h_s + b_n) \quad (n = 1, \ldots, {heads})",
         r"\alpha_{nt} = \mathrm{softmax}(e_{nt})",
@@ -559,7 +568,8 @@ def decoder_equations(names: _DecoderNames) -> EquationGroup:
         equations.append("a_0 = 0")
     equations.append(rf"{names.state('t', lowest)} = \mathrm{{{cell}}}({read}, {names.state('t-1', lowest)})")
     if config.num_layers > 1:
-        below, layers = names.output("t", "l-1"), r" \quad (l > 1)"
+        below = names.output("t", "l-1")
+        layers = r" \quad (l > 1)"
         equations.append(rf"{names.state('t', 'l')} = \mathrm{{{cell}}}({below}, {names.state('t-1', 'l')}){layers}")
     symbols = [
         *([SymbolSize("y_{t-1}", "embedding of the output symbol before", (size,))] if size else []),
@@ -640,12 +650,15 @@ def output_equations(names: _DecoderNames, step: str = "t") -> EquationGroup:
     both = "state-and-context"
     parts = [*inputs["state"], *inputs["context"]] if config.output == both else inputs[config.output]
     size = sum([*sizes["state"], *sizes["context"]] if config.output == both else sizes[config.output])
-    read, equations, symbols = _concatenated(parts), list[str](), list[SymbolSize]()
+    read = _concatenated(parts)
+    equations = list[str]()
+    symbols = list[SymbolSize]()
     if not names.attends_first:
         state = f"a{_subscript(step)}"
         equations.append(rf"{state} = \tanh(W_c {read})")
         symbols.append(_parameter("W_c", "projection to the attentional state", config.hidden_size, size))
-        read, size = state, config.hidden_size
+        read = state
+        size = config.hidden_size
     logits, output_symbols = _logits(names, read, size)
     probabilities = "p_t" if step == "t" else "p"
     if config.pointer_generator:
@@ -770,7 +783,9 @@ def tagging_classifier_equations(config: Config, vocabularies: VocabularySizes) 
         config: Configuration.
         vocabularies: Numbers of source ids, and of classes and tags together.
     """
-    size, memory, decoder = config.decoder.hidden_size, memory_size(config.encoder), config.decoder
+    size = config.decoder.hidden_size
+    memory = memory_size(config.encoder)
+    decoder = config.decoder
     input_size = output_layer_input_size(decoder.output, size, memory)
     inputs = {"state": "q", "context": "c_1", "state-and-context": "[q; c_1]"}[decoder.output]
     symbols = [
@@ -799,7 +814,8 @@ def pointer_equations(config: Config, vocabularies: VocabularySizes) -> list[Equ
         config: Configuration.
         vocabularies: Numbers of source ids and positions.
     """
-    size, memory = config.decoder.hidden_size, memory_size(config.encoder)
+    size = config.decoder.hidden_size
+    memory = memory_size(config.encoder)
     parts = [
         encoder_equations(config.encoder, vocabularies, _used_summaries(config)),
         _query_equations(config.decoder, memory),
@@ -811,7 +827,8 @@ def pointer_equations(config: Config, vocabularies: VocabularySizes) -> list[Equ
 
 def _query_equations(decoder: DecoderConfig, memory: int) -> EquationGroup:
     """Return the equation of the query of a pointer."""
-    size, query = decoder.hidden_size, SymbolSize("q", "query", (decoder.hidden_size,))
+    size = decoder.hidden_size
+    query = SymbolSize("q", "query", (decoder.hidden_size,))
     if decoder.init_hidden == "zero":
         return EquationGroup("Query", ["q = 0"], [query])
     summary = FINAL if decoder.init_hidden == "final" else MEAN

@@ -150,7 +150,9 @@ class TaggingClassifier(LabelingNetwork):
             memory: Encoder output.
         """
         query = self.query(memory)
-        attention = self.attention(query, self.attention.build_cache(memory), self.attention.initial_weights(memory))
+        attention = self.attention(
+            query, self.attention.build_cache(memory), self.attention.initial_attention_state(memory)
+        )
         states = memory.states[:, : int(memory.lengths.max())]
         logits = self.head(query, attention.context, states)
         return NetworkOutput(logits, attention.weights[:, None], memory.final)
@@ -191,7 +193,7 @@ class Pointer(LabelingNetwork):
             memory: Encoder output.
         """
         attention = self.attention(
-            self.query(memory), self.attention.build_cache(memory), self.attention.initial_weights(memory)
+            self.query(memory), self.attention.build_cache(memory), self.attention.initial_attention_state(memory)
         )
         least = torch.finfo(attention.weights.dtype).tiny
         log_weights = attention.weights.clamp(min=least).log().masked_fill(~memory.mask(), -torch.inf)

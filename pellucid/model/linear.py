@@ -1,4 +1,7 @@
-"""Linear projections of training: by the CPU kernel where it supports the request, otherwise by PyTorch."""
+"""Linear projections of training: by the CPU kernel where it supports the request, otherwise by PyTorch.
+
+K inputs, N outputs.
+"""
 
 from torch import Tensor, nn
 

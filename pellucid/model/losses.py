@@ -106,8 +106,8 @@ def copying_cross_entropy(
     return _smoothed_cross_entropy(log_probabilities, target, label_smoothing, uniform_term)
 
 
-def generated_cross_entropy(
-    generated: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], label_smoothing: float
+def vocabulary_cross_entropy(
+    logits: Float[Tensor, "B T V"], target: Int[Tensor, "B T"], label_smoothing: float
 ) -> Float[Tensor, ""]:
     """Return the cross-entropy of the decoder's own logits, without copies, over the targets in the vocabulary.
 
@@ -115,11 +115,11 @@ def generated_cross_entropy(
     with little data the generator stays weak. Training therefore uses the mean of this loss and that of the mixture.
 
     Args:
-        generated: Logits before copies are mixed in.
+        logits: Logits before copies are mixed in.
         target: Target ids; PAD, and ids of V and above, do not contribute.
         label_smoothing: ε, 0 to 1.
     """
-    return cross_entropy(generated, target.masked_fill(target >= generated.shape[2], PAD), label_smoothing)
+    return cross_entropy(logits, target.masked_fill(target >= logits.shape[2], PAD), label_smoothing)
 
 
 def pointing_cross_entropy(

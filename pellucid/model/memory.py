@@ -13,6 +13,11 @@ from pellucid.model.recurrence import DropoutMasks, length_mask
 from pellucid.shapes import Bool, Float, Int
 
 
+def _select_rows(values: Tensor | None, rows: Int[Tensor, " R"]) -> Tensor | None:
+    """Return some rows of the values; None for None."""
+    return None if values is None else values.index_select(0, rows)
+
+
 class DecoderState(NamedTuple):
     """Recurrent state of all layers between two steps, one row per source or hypothesis."""
 
@@ -32,10 +37,12 @@ class DecoderState(NamedTuple):
         Args:
             rows: Indices of the rows, in the order of the result.
         """
-        cell_state, input_feed, attention_state = (
-            None if part is None else part.index_select(0, rows) for part in self[1:]
+        return DecoderState(
+            hidden=self.hidden.index_select(0, rows),
+            cell_state=_select_rows(self.cell_state, rows),
+            input_feed=_select_rows(self.input_feed, rows),
+            attention_state=_select_rows(self.attention_state, rows),
         )
-        return DecoderState(self.hidden.index_select(0, rows), cell_state, input_feed, attention_state)
 
 
 class Memory(NamedTuple):
@@ -132,15 +139,15 @@ class DecoderCache(NamedTuple):
         Args:
             rows: Rows of the sources, in the order of the result.
         """
-        copy_ids = None if self.copy_ids is None else self.copy_ids.index_select(0, rows)
+        copy_ids = _select_rows(self.copy_ids, rows)
         if self.kernel is not None:
             return self._replace(kernel=self.kernel.index_select(rows), copy_ids=copy_ids)
         memory = Memory(
             states=self.memory.states.index_select(0, rows),
             lengths=self.memory.lengths.index_select(0, rows),
             final=self.memory.final.index_select(rows),
-            source=None if self.memory.source is None else self.memory.source.index_select(0, rows),
-            masked=None if self.memory.masked is None else self.memory.masked.index_select(0, rows),
+            source=_select_rows(self.memory.source, rows),
+            masked=_select_rows(self.memory.masked, rows),
         )
         masks = None if self.dropout_masks is None else self.dropout_masks.index_select(rows)
         return DecoderCache(memory, self.keys.index_select(0, rows), dropout_masks=masks, copy_ids=copy_ids)
@@ -190,7 +197,7 @@ class NetworkOutput(NamedTuple):
     """The decoder state after the last step; without a decoder, the final state of the encoder."""
     heads: Float[Tensor, "B T N S"] | None = None
     """The weights of each head; None for a single head."""
-    generated: Float[Tensor, "B T V"] | None = None
+    vocabulary_logits: Float[Tensor, "B T V"] | None = None
     """The logits before copies are mixed in; None without a pointer-generator."""
     hop_weights: Float[Tensor, "B R S"] | None = None
     """The weights of every attention hop of a classifier, of which `weights` are the last; None for other networks."""

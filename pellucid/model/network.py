@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,9 +50,11 @@ class Network(nn.Module, ABC):
         source, target = (ids.new_full((1, max(1, ids.shape[1])), UNK) for ids in (batch.source, batch.target))
         lengths = [ids.new_full((1,), ids.shape[1]) for ids in (source, target)]
         characters = None if batch.characters is None else empty_words(source)
-        logits, weights, state, *others = self(Batch(source, lengths[0], target, lengths[1], characters))
-        state = state.index_select(target.new_empty(0))
-        return NetworkOutput(logits[:0], weights[:0], state, *(None if part is None else part[:0] for part in others))
+        output: NetworkOutput = self(Batch(source, lengths[0], target, lengths[1], characters))
+        empty: dict[str, Any] = {
+            name: None if values is None else values[:0] for name, values in output._asdict().items() if name != "state"
+        }
+        return output._replace(state=output.state.index_select(target.new_empty(0)), **empty)
 
 
 class EncoderDecoder(Network):
@@ -88,7 +90,8 @@ class EncoderDecoder(Network):
         if not len(batch.source):
             return self._empty_output(batch)
         memory = self.encoder(batch.source, batch.source_lengths, batch.characters)
-        state, cache = self.decoder.init_state(memory), self.decoder.build_cache(memory)
+        state = self.decoder.init_state(memory)
+        cache = self.decoder.build_cache(memory)
         if sampled_symbols is not None:
             cache = cache._replace(sampled_outputs=SampledOutputs(batch.target, sampled_symbols))
         return self.decoder.unroll(shift_right(batch.target), state, cache)

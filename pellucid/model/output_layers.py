@@ -80,19 +80,20 @@ class TiedOutputLayer(nn.Module):
 
     kind: ClassVar[str] = "tied"
 
-    def __init__(self, inputs: ReadoutKind, sizes: tuple[int, int], vectors: Float[Tensor, "V E"]) -> None:
+    def __init__(self, inputs: ReadoutKind, hidden_size: int, memory_size: int, vectors: Float[Tensor, "V E"]) -> None:
         """Build A and b.
 
         Args:
             inputs: Whether the layer reads the state, the context, or both.
-            sizes: H and D.
+            hidden_size: H.
+            memory_size: D.
             vectors: Y, of which only the shape is read.
         """
         super().__init__()
         self.inputs: ReadoutKind = inputs
-        self.hidden_size = sizes[0]
+        self.hidden_size = hidden_size
         vocabulary_size, embedding_size = vectors.shape
-        input_size = output_layer_input_size(inputs, *sizes)
+        input_size = output_layer_input_size(inputs, hidden_size, memory_size)
         self.adapter = nn.Linear(input_size, embedding_size, bias=False) if input_size != embedding_size else None
         self.bias = nn.Parameter(torch.zeros(vocabulary_size))
 
@@ -228,8 +229,10 @@ def _sampled_logits(
 
     All rows are gathered at once, so that the backward pass builds the gradient of the whole weight once.
     """
-    target, symbols = sampled.target.flatten(), sampled.symbols
-    ids, sizes = torch.cat([symbols, target]), [len(symbols), len(target)]
+    target = sampled.target.flatten()
+    symbols = sampled.symbols
+    ids = torch.cat([symbols, target])
+    sizes = [len(symbols), len(target)]
     sampled_rows, target_rows = torch.split_with_sizes(nn.functional.embedding(ids, weight), sizes)
     sampled_bias, target_bias = torch.split_with_sizes(bias[ids], sizes)
     flat = features.flatten(0, 1)
@@ -242,7 +245,8 @@ def _split_weight(
     weight: Float[Tensor, "V N"], bias: Float[Tensor, " V"], inputs: ReadoutKind, hidden_size: int
 ) -> OutputLayerParameters:
     """Return the weights of the state and of the context; a part that the layer does not read has no rows."""
-    empty, state_size = weight.new_zeros(0, 0), hidden_size if inputs != "context" else 0
+    empty = weight.new_zeros(0, 0)
+    state_size = hidden_size if inputs != "context" else 0
     return OutputLayerParameters(
         weight[:, :state_size] if state_size else empty, weight[:, state_size:] if inputs != "state" else empty, bias
     )

@@ -57,7 +57,8 @@ class PointerGenerator(nn.Module):
         Args:
             memory: Encoder output with source ids.
         """
-        source, source_size = memory.source, len(self.copied)
+        source = memory.source
+        source_size = len(self.copied)
         assert source is not None, "a pointer-generator needs the source ids of the memory"
         ids = self.copied[source.clamp(max=source_size - 1)]
         first_position = (source[:, :, None] == source[:, None, :]).int().argmax(dim=2)

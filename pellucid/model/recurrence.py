@@ -1,6 +1,7 @@
 """Recurrent cells over whole sequences, in plain PyTorch or by a kernel.
 
-B batch, S positions, N directions, E input, H hidden units, G numbers of all gates. The cells are in cells.py.
+B batch, R rows of a selection, S positions, N directions, E input, H hidden units, G numbers of all gates. The cells
+are in cells.py.
 """
 
 from collections.abc import Iterable, Sequence
@@ -213,7 +214,8 @@ def run_cell(
 
 def _run_stepwise(cell: RecurrentCell, inputs: Float[Tensor, "B S E"], mask: RecurrentMask) -> Float[Tensor, "B S H"]:
     """Compute `run_cell` step by step."""
-    state, states = cell.initial_state(inputs.new_zeros(len(inputs), cell.hidden_size)), list[Tensor]()
+    state = cell.initial_state(inputs.new_zeros(len(inputs), cell.hidden_size))
+    states = list[Tensor]()
     for projected in cell.project(inputs).unbind(dim=1):
         state = cell.step(projected, state, mask)
         states.append(state.hidden)

@@ -20,11 +20,11 @@ import numpy as np
 
 from pellucid.shapes import Bool, Float, Int
 
-LOWEST = 1e-30
+MIN_PROBABILITY = 1e-30
 """Probabilities are at least this, so that logarithms are finite."""
 MAX_NODES = 4_000_000
 """Maximum number of n-grams without pruning; each takes 20 bytes."""
-NEVER_PRUNED = 2
+MAX_UNPRUNED_ORDER = 2
 """Highest order of which no n-gram is pruned."""
 
 
@@ -47,7 +47,7 @@ class NgramModel(NamedTuple):
     """First child of each node, and the number of nodes."""
 
 
-class _Order(NamedTuple):
+class _NgramCounts(NamedTuple):
     """The distinct n-grams of one order."""
 
     parent: Int[np.ndarray, " n"]
@@ -82,13 +82,13 @@ def fit_ngram_model(
     References:
         Chen and Goodman 1999, An empirical study of smoothing techniques for language modeling, sections 3 and 4.
     """
-    orders = _count_orders(tokens, begins, num_tokens, order)
+    counts_by_order = _count_all_orders(tokens, begins, num_tokens, order)
     # An n-gram occurs at most as often as its prefix and its suffix, so these are kept with it.
-    prunes = sum(len(counted.token) for counted in orders) > MAX_NODES
+    prunes = sum(len(counted.token) for counted in counts_by_order) > MAX_NODES
     kept = [np.ones(1, bool)]
     kept += [
-        counted.frequency > 1 if prunes and n > NEVER_PRUNED else counted.frequency > 0
-        for n, counted in enumerate(orders, 1)
+        counted.frequency > 1 if prunes and n > MAX_UNPRUNED_ORDER else counted.frequency > 0
+        for n, counted in enumerate(counts_by_order, 1)
     ]
     numbers = [np.cumsum(mask, dtype=np.int32) - 1 for mask in kept]
     offsets = np.cumsum([0, *(mask.sum() for mask in kept)])
@@ -100,39 +100,40 @@ def fit_ngram_model(
         np.full(offsets[-1] + 1, offsets[-1], np.int32),
     )
     lower = np.array([1 / max(num_tokens - 1, 1)])
-    for n, counted in enumerate(orders, 1):
-        counts = _adjusted_counts(orders, n)
+    for n, counted in enumerate(counts_by_order, 1):
+        counts = _adjusted_counts(counts_by_order, n)
         if n == 1:
             counts[counted.is_first] = 0
         probabilities, weights = _smooth(counted, counts, kept[n], lower[counted.suffix], len(kept[n - 1]))
         nodes, parent_nodes = slice(offsets[n], offsets[n + 1]), slice(offsets[n - 1], offsets[n])
         model.token[nodes] = counted.token[kept[n]]
-        model.log_probability[nodes] = np.log(np.maximum(probabilities[kept[n]], LOWEST))
+        model.log_probability[nodes] = np.log(np.maximum(probabilities[kept[n]], MIN_PROBABILITY))
         model.suffix[nodes] = offsets[n - 1] + numbers[n - 1][counted.suffix[kept[n]]]
-        model.backoff[parent_nodes] = np.log(np.maximum(weights[kept[n - 1]], LOWEST))
+        model.backoff[parent_nodes] = np.log(np.maximum(weights[kept[n - 1]], MIN_PROBABILITY))
         parents = np.flatnonzero(kept[n - 1])
         model.first_child[parent_nodes] = offsets[n] + np.searchsorted(counted.parent[kept[n]], parents)
         lower = probabilities
     return model
 
 
-def _count_orders(
+def _count_all_orders(
     tokens: Int[np.ndarray, " tokens"], begins: Bool[np.ndarray, " tokens"], num_tokens: int, order: int
-) -> list[_Order]:
+) -> list[_NgramCounts]:
     """Count the n-grams of each order up to the highest that occurs.
 
     Memory is proportional to the number of tokens, with a part for each order: only the distinct n-grams of an order
     are kept when the next one has been counted, with numbers of 32 bits.
     """
-    places = np.arange(len(tokens))
-    lengths = places - np.maximum.accumulate(np.where(begins, places, 0)) + 1
-    orders, shorter = list[_Order](), np.zeros(len(tokens), np.int32)
+    positions = np.arange(len(tokens))
+    lengths = positions - np.maximum.accumulate(np.where(begins, positions, 0)) + 1
+    counts_by_order = list[_NgramCounts]()
+    shorter = np.zeros(len(tokens), np.int32)
     for n in range(1, order + 1):
         counted, shorter = _count_ngrams(tokens, lengths, n, num_tokens, shorter)
         if not len(counted.token):
             break
-        orders.append(counted)
-    return orders
+        counts_by_order.append(counted)
+    return counts_by_order
 
 
 def _count_ngrams(
@@ -141,38 +142,38 @@ def _count_ngrams(
     n: int,
     num_tokens: int,
     shorter: Int[np.ndarray, " tokens"],
-) -> tuple[_Order, Int[np.ndarray, " tokens"]]:
+) -> tuple[_NgramCounts, Int[np.ndarray, " tokens"]]:
     """Count the n-grams of one order; return them, and the number of the n-gram that ends at each token, else −1.
 
     `lengths` are the numbers of tokens from the first one of a sequence; `shorter` numbers the n-grams of the order
     below, as the second result those of this one.
     """
-    places = np.flatnonzero(lengths >= n)
-    parents = shorter[places - 1].astype(np.int64) if n > 1 else np.zeros(len(places), np.int64)
+    positions = np.flatnonzero(lengths >= n)
+    parents = shorter[positions - 1].astype(np.int64) if n > 1 else np.zeros(len(positions), np.int64)
     keys, first, numbers, counts = np.unique(
-        parents * num_tokens + tokens[places], return_index=True, return_inverse=True, return_counts=True
+        parents * num_tokens + tokens[positions], return_index=True, return_inverse=True, return_counts=True
     )
-    at_position = np.full(len(tokens), -1, np.int32)
-    at_position[places] = numbers
-    ends = places[first]
+    numbers_by_position = np.full(len(tokens), -1, np.int32)
+    numbers_by_position[positions] = numbers
+    ends = positions[first]
     parent, token = (column.astype(np.int32) for column in (keys // num_tokens, keys % num_tokens))
-    return _Order(parent, token, shorter[ends], counts.astype(np.int32), lengths[ends] == n), at_position
+    return _NgramCounts(parent, token, shorter[ends], counts.astype(np.int32), lengths[ends] == n), numbers_by_position
 
 
-def _adjusted_counts(orders: list[_Order], n: int) -> Int[np.ndarray, " n"]:
+def _adjusted_counts(counts_by_order: list[_NgramCounts], n: int) -> Int[np.ndarray, " n"]:
     """Return the count of each n-gram of an order as smoothing uses it.
 
     It is the number of occurrences at the highest order and at the start of a sequence, else of preceding tokens.
     """
-    counted = orders[n - 1]
-    if n == len(orders):
+    counted = counts_by_order[n - 1]
+    if n == len(counts_by_order):
         return counted.frequency.copy()
-    preceding = np.bincount(orders[n].suffix, minlength=len(counted.token))
+    preceding = np.bincount(counts_by_order[n].suffix, minlength=len(counted.token))
     return np.where(counted.is_first, counted.frequency, preceding)
 
 
 def _smooth(
-    counted: _Order,
+    counted: _NgramCounts,
     counts: Int[np.ndarray, " n"],
     kept: Bool[np.ndarray, " n"],
     lower: Float[np.ndarray, " n"],
@@ -180,9 +181,11 @@ def _smooth(
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " parents"]]:
     """Return the interpolated probabilities of one order, and the weight γ of each history."""
     discounts = np.where(kept, _discounts(counts)[np.minimum(counts, 3)], counts)
-    totals = np.maximum(np.bincount(counted.parent, counts, num_parents), LOWEST)
+    totals = np.bincount(counted.parent, counts, num_parents)
+    has_counts = totals > 0
+    totals = np.where(has_counts, totals, 1.0)
     removed = np.bincount(counted.parent, discounts, num_parents)
-    weights = np.where(totals > LOWEST, removed / totals, 1.0)
+    weights = np.where(has_counts, removed / totals, 1.0)
     probabilities = (counts - discounts) / totals[counted.parent] + weights[counted.parent] * lower
     return probabilities, weights
 

@@ -4,6 +4,8 @@ A graphone is a pair of source symbols and the target symbols that are aligned w
 source x and an output y is the sum, over their alignments, of the probability that an n-gram model gives the sequence
 of graphones. Training takes seconds for 100,000 short pairs.
 
+S source positions, G graphones, M maximum number of target symbols of a graphone, K outputs.
+
 References:
     Bisani and Ney 2008, Joint-sequence models for grapheme-to-phoneme conversion; Novak, Minematsu and Hirose 2016,
     Phonetisaurus.
@@ -24,7 +26,7 @@ from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.dependencies import has_package
 from pellucid.errors import ArgumentError
 from pellucid.kernels.runtime import defer_signals
-from pellucid.pair_ngram.kneser_ney import LOWEST, NgramModel, fit_ngram_model
+from pellucid.pair_ngram.kneser_ney import MIN_PROBABILITY, NgramModel, fit_ngram_model
 from pellucid.pair_ngram.python_search import PythonSearch
 from pellucid.pair_ngram.types import SOURCE_CHUNK, GraphoneTable, SearchSettings, chunk_limits, given_target
 from pellucid.shapes import Float, Int
@@ -40,9 +42,9 @@ MAX_CHUNK_GRAPHONES = 20_000
 """Maximum number of graphones with the same source symbols, which bounds time and memory of a search."""
 MAX_ORDER = 16
 """Maximum order of a model, which bounds the time of a search."""
-ROUNDING = 1e-3
+LOG_TOLERANCE = 1e-3
 """Tolerance of logarithms of probabilities, which are at most 0."""
-BEAM_SIZE, MARGIN = 64, 10.0
+BEAM_SIZE, PRUNING_MARGIN = 64, 10.0
 """Hypotheses per source position, and the greatest difference to the best log-probability there."""
 
 
@@ -137,14 +139,20 @@ class PairNgram:
     @cached_property
     def table(self) -> GraphoneTable:
         """The graphones, as the search reads them."""
-        size, factor = len(self.graphones), (self.numbering.target_size + 1) ** self.numbering.target_chunk
-        chunks, first = np.unique(self.graphones // factor, return_index=True)
+        size = len(self.graphones)
+        factor = (self.numbering.target_size + 1) ** self.numbering.target_chunk
+        chunk_keys, first_graphone = np.unique(self.graphones // factor, return_index=True)
         target, lengths = _split_keys(self.graphones % factor, self.numbering)
         unigrams = self.model.token[1 : self.model.first_child[1]]
-        begin = 1 + int(np.searchsorted(unigrams, size))
-        lowest = float(self.model.log_probability[1 : 1 + len(unigrams)].min())
         return GraphoneTable(
-            chunks, np.append(first, size), target, lengths, self.numbering.source_size, begin, size + 1, lowest
+            chunk_keys=chunk_keys,
+            first_graphone=np.append(first_graphone, size),
+            target=target,
+            target_length=lengths,
+            source_size=self.numbering.source_size,
+            begin_node=1 + int(np.searchsorted(unigrams, size)),
+            end_token=size + 1,
+            unseen_log_probability=float(self.model.log_probability[1 : 1 + len(unigrams)].min()),
         )
 
     def search(self, source: Sequence[int], count: int, beam_size: int = BEAM_SIZE) -> list[PairOutput]:
@@ -152,7 +160,7 @@ class PairNgram:
 
         The score of an output y is log p(x, y) = log Σ_a Π_k p(g_k | g_1 … g_(k−1)), where a are the alignments of the
         source x with y into graphones g_1, g_2, …, the last of which is the end. Alignments outside the beam, and those
-        of which a part is less probable than the best one there by more than `MARGIN`, are left out.
+        of which a part is less probable than the best one there by more than `PRUNING_MARGIN`, are left out.
 
         The arguments are not checked: that takes as long as the search.
 
@@ -161,7 +169,7 @@ class PairNgram:
             count: Maximum number of outputs, at least 1.
             beam_size: Hypotheses per source position.
         """
-        outputs, scores = self._search(source, None, SearchSettings(max(beam_size, count), MARGIN, count))
+        outputs, scores = self._search(source, None, SearchSettings(max(beam_size, count), PRUNING_MARGIN, count))
         return [
             PairOutput(self._target_ids(output), float(score)) for output, score in zip(outputs, scores, strict=True)
         ]
@@ -177,7 +185,8 @@ class PairNgram:
             return self._python_search.search_outputs(list(source), None if target is None else list(target), settings)
         from pellucid.pair_ngram.numba_search import search_outputs  # Numba takes a second to import
 
-        ids, given = np.array(source, np.int64), given_target(target)
+        ids = np.array(source, np.int64)
+        given = given_target(target)
         with defer_signals():
             return search_outputs(self.model, self.table, ids, given, settings)
 
@@ -195,7 +204,7 @@ class PairNgram:
             source: Source ids.
             target: Target ids, without the end symbol.
         """
-        _, scores = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
+        _, scores = self._search(source, target, SearchSettings(BEAM_SIZE, PRUNING_MARGIN, 1))
         return float(scores[0]) if len(scores) else -np.inf
 
     def score(self, source: Sequence[int], target: Sequence[int]) -> float:
@@ -209,7 +218,7 @@ class PairNgram:
             target: Target ids, without the end symbol.
         """
         log_probability = self.log_probability(source, target)
-        lowest = self.table.unseen * (max(len(source), len(target)) + 1)
+        lowest = self.table.unseen_log_probability * (max(len(source), len(target)) + 1)
         return log_probability if np.isfinite(log_probability) else lowest
 
     def align(self, source: Sequence[int], target: Sequence[int]) -> ChunkedPair | None:
@@ -222,7 +231,7 @@ class PairNgram:
         Returns:
             The sizes of the chunks, with what `log_probability` returns; None without an alignment (`chunk_limits`).
         """
-        outputs, scores = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
+        outputs, scores = self._search(source, target, SearchSettings(BEAM_SIZE, PRUNING_MARGIN, 1))
         if not len(outputs):
             return None
         return ChunkedPair(self._chunk_sizes(outputs[0].tolist(), len(source), list(target)), float(scores[0]))
@@ -233,7 +242,7 @@ class PairNgram:
         Args:
             source: Source ids.
         """
-        return bool(np.isin(np.array(source, np.int64) + 1, self.table.chunks).all())
+        return bool(np.isin(np.array(source, np.int64) + 1, self.table.chunk_keys).all())
 
     def has_known_alignment(self, source: Sequence[int], target: Sequence[int]) -> bool:
         """Return whether the most probable alignment of a source with a target has graphones of training pairs only.
@@ -244,7 +253,7 @@ class PairNgram:
             source: Source ids.
             target: Target ids, without the end symbol.
         """
-        outputs, _ = self._search(source, target, SearchSettings(BEAM_SIZE, MARGIN, 1))
+        outputs, _ = self._search(source, target, SearchSettings(BEAM_SIZE, PRUNING_MARGIN, 1))
         rest = len(source)
         for graphone in outputs[0].tolist() if len(outputs) else ():
             if rest and graphone < 0:
@@ -254,8 +263,8 @@ class PairNgram:
 
     def _num_source_symbols(self, graphone: int) -> int:
         """Return the number of source symbols of a graphone; one if it is none of the table (−1)."""
-        chunk = int(np.searchsorted(self.table.first, graphone, side="right")) - 1
-        return 1 if graphone < 0 or self.table.chunks[chunk] <= self.table.source_size else SOURCE_CHUNK
+        chunk = int(np.searchsorted(self.table.first_graphone, graphone, side="right")) - 1
+        return 1 if graphone < 0 or self.table.chunk_keys[chunk] <= self.table.source_size else SOURCE_CHUNK
 
     def _chunk_sizes(self, graphones: list[int], length: int, target: list[int]) -> list[tuple[int, int]]:
         """Return the numbers of source and target symbols of graphones, which are given from the last to the first.
@@ -264,29 +273,31 @@ class PairNgram:
         divided among several of them in more than one way, the first one, from the left, has one target symbol if this
         is possible, else none, else the smallest possible number; then the next one, in the same way.
         """
-        table, rest = self.table, length
+        table = self.table
+        rest = length
         path = list[tuple[int, list[int] | None]]()  # source symbols and target ids of each chunk
         for graphone in graphones:
             if not rest:
                 break
-            height = self._num_source_symbols(graphone)
+            num_source = self._num_source_symbols(graphone)
             ids = None if graphone < 0 else table.target[graphone, : table.target_length[graphone]].tolist()
-            path.append((height, ids))
-            rest -= height
+            path.append((num_source, ids))
+            rest -= num_source
         path.reverse()
         # For each step, from the last: target positions from which the remaining chunks give the rest of the target.
         starts = [set[int]() for _ in path] + [{len(target)}]
         for step in range(len(path) - 1, -1, -1):
             ids = path[step][1]
-            widths = range(table.target.shape[1] + 1) if ids is None else [len(ids)]
-            reached = {end - width for end in starts[step + 1] for width in widths if width <= end}
+            target_counts = range(table.target.shape[1] + 1) if ids is None else [len(ids)]
+            reached = {end - count for end in starts[step + 1] for count in target_counts if count <= end}
             starts[step] = {start for start in reached if ids is None or target[start : start + len(ids)] == ids}
-        sizes, start = list[tuple[int, int]](), 0
-        for step, (height, ids) in enumerate(path):
-            widths = [1, 0, *range(2, table.target.shape[1] + 1)] if ids is None else [len(ids)]
-            width = next(width for width in widths if start + width in starts[step + 1])
-            sizes.append((height, width))
-            start += width
+        sizes = list[tuple[int, int]]()
+        start = 0
+        for step, (num_source, ids) in enumerate(path):
+            target_counts = [1, 0, *range(2, table.target.shape[1] + 1)] if ids is None else [len(ids)]
+            num_target = next(count for count in target_counts if start + count in starts[step + 1])
+            sizes.append((num_source, num_target))
+            start += num_target
         return sizes
 
     def _target_ids(self, output: Int[np.ndarray, " steps"]) -> tuple[int, ...]:
@@ -315,29 +326,43 @@ def fit_pair_ngram(pairs: SymbolPairs, source_size: int, target_size: int, order
     """
     from pellucid.alignment.lattice import align_pairs, alignable_rows, estimate_graphones
 
-    fitting = [GraphoneKeys(source_size, target_size, SOURCE_CHUNK, chunk) for chunk in TARGET_CHUNKS]
-    fitting = [numbering for numbering in fitting if numbering.fits]
-    enough = [numbering for numbering in fitting if _has_enough_alignments(pairs, chunk_limits(numbering.target_chunk))]
-    chosen = (enough[:1] or fitting[-1:])[0] if fitting else None
-    if chosen is None:
+    numbering = _choose_numbering(pairs, source_size, target_size)
+    if numbering is None:
         return None
-    limits = chunk_limits(chosen.target_chunk)
+    limits = chunk_limits(numbering.target_chunk)
     if not len(alignable_rows(pairs, limits)):
         return None
-    alignments = align_pairs(pairs, chosen, limits, estimate_graphones(pairs, chosen, limits))
+    alignments = align_pairs(pairs, numbering, limits, estimate_graphones(pairs, numbering, limits))
     graphones, tokens = np.unique(alignments.graphones, return_inverse=True)
-    factor = (target_size + 1) ** chosen.target_chunk
+    factor = (target_size + 1) ** numbering.target_chunk
     if np.unique(graphones // factor, return_counts=True)[1].max() > MAX_CHUNK_GRAPHONES:
         return None
-    size, count = len(graphones), len(alignments.offsets) - 1
-    begins, ends = alignments.offsets[:-1] + 2 * np.arange(count), alignments.offsets[1:] + 2 * np.arange(count) + 1
+    size = len(graphones)
+    count = len(alignments.offsets) - 1
+    begins = alignments.offsets[:-1] + 2 * np.arange(count)
+    ends = alignments.offsets[1:] + 2 * np.arange(count) + 1
     sequence = np.empty(len(tokens) + 2 * count, np.int64)
     is_graphone = np.ones(len(sequence), bool)
     is_graphone[begins] = is_graphone[ends] = False
-    sequence[is_graphone], sequence[begins], sequence[ends] = tokens, size, size + 1
+    sequence[is_graphone] = tokens
+    sequence[begins] = size
+    sequence[ends] = size + 1
     is_begin = np.zeros(len(sequence), bool)
     is_begin[begins] = True
-    return PairNgram(chosen, graphones, fit_ngram_model(sequence, is_begin, size + 2, order))
+    return PairNgram(numbering, graphones, fit_ngram_model(sequence, is_begin, size + 2, order))
+
+
+def _choose_numbering(pairs: SymbolPairs, source_size: int, target_size: int) -> GraphoneKeys | None:
+    """Return the numbering with the smallest target chunk that aligns enough pairs, else the one with the largest.
+
+    None if the keys of no candidate are integers of 63 bits.
+    """
+    candidates = [GraphoneKeys(source_size, target_size, SOURCE_CHUNK, chunk) for chunk in TARGET_CHUNKS]
+    candidates = [numbering for numbering in candidates if numbering.fits_int64]
+    for numbering in candidates:
+        if _has_enough_alignments(pairs, chunk_limits(numbering.target_chunk)):
+            return numbering
+    return candidates[-1] if candidates else None
 
 
 def _has_enough_alignments(pairs: SymbolPairs, limits: ChunkLimits) -> bool:
@@ -354,7 +379,8 @@ def _split_keys(
     keys: Int[np.ndarray, " G"], numbering: GraphoneKeys
 ) -> tuple[Int[np.ndarray, "G M"], Int[np.ndarray, " G"]]:
     """Return the target ids of each key, from the left, and their number."""
-    base, width = numbering.target_size + 1, numbering.target_chunk
+    base = numbering.target_size + 1
+    width = numbering.target_chunk
     digits = np.stack([keys // base**place % base for place in range(width - 1, -1, -1)], axis=1)
     lengths = (digits > 0).sum(axis=1)
     target = np.zeros(digits.shape, np.int64)
@@ -377,7 +403,7 @@ def _graphones_error(ngram: PairNgram) -> str:
     if numbering.source_chunk != SOURCE_CHUNK:
         return f"numbering: expected source_chunk {SOURCE_CHUNK}"
     factor = (numbering.target_size + 1) ** numbering.target_chunk
-    if not numbering.fits or (np.diff(graphones) <= 0).any():
+    if not numbering.fits_int64 or (np.diff(graphones) <= 0).any():
         return "graphones: expected ascending numbers"
     if graphones[0] < 0 or graphones[-1] // factor >= (numbering.source_size + 1) ** SOURCE_CHUNK:
         return "graphones: expected numbers that fit the vocabularies"
@@ -386,7 +412,8 @@ def _graphones_error(ngram: PairNgram) -> str:
 
 def _trie_error(model: NgramModel, num_graphones: int) -> str:
     """Return what is wrong with the arrays of the n-gram model."""
-    nodes, children = len(model.token), model.first_child
+    nodes = len(model.token)
+    children = model.first_child
     lengths = [len(model.log_probability), len(model.backoff), len(model.suffix), len(children) - 1]
     if lengths != [nodes] * len(lengths) or num_graphones >= nodes:
         return "model: expected arrays of one length (first_child of one more), and more n-grams than graphones"
@@ -417,17 +444,22 @@ def _suffix_error(model: NgramModel) -> str:
 def _score_error(model: NgramModel) -> str:
     """Return what is wrong with the logarithms."""
     scores = np.concatenate([model.log_probability, model.backoff])
-    if not np.isfinite(scores).all() or scores.max() > ROUNDING or scores.min() < np.log(LOWEST) - ROUNDING:
+    if (
+        not np.isfinite(scores).all()
+        or scores.max() > LOG_TOLERANCE
+        or scores.min() < np.log(MIN_PROBABILITY) - LOG_TOLERANCE
+    ):
         return "log_probability, backoff: expected logarithms of probabilities"
     return ""
 
 
 def _table_error(ngram: PairNgram) -> str:
     """Return what is wrong with the table of graphones, which the search reads."""
-    table, tokens = ngram.table, ngram.model.token
-    if table.begin >= len(tokens) or tokens[table.begin] != len(ngram.graphones):
+    table = ngram.table
+    tokens = ngram.model.token
+    if table.begin_node >= len(tokens) or tokens[table.begin_node] != len(ngram.graphones):
         return "token: expected the start of a sequence among the n-grams of one token"
-    if np.diff(table.first).max() > MAX_CHUNK_GRAPHONES:
+    if np.diff(table.first_graphone).max() > MAX_CHUNK_GRAPHONES:
         return f"graphones: expected at most {MAX_CHUNK_GRAPHONES:,} with the same source symbols"
     is_used = np.arange(table.target.shape[1]) < table.target_length[:, None]
     if (table.target[is_used] < NUM_SPECIAL).any():  # special symbols, and gaps between symbols

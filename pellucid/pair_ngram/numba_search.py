@@ -29,7 +29,7 @@ from pellucid.pair_ngram.types import (
     MULTIPLIER,
     SCORE_STEPS,
     SOURCE_CHUNK,
-    TIE,
+    TIE_TOLERANCE,
     UNSEEN_GRAPHONE,
     GivenTarget,
     GraphoneTable,
@@ -59,6 +59,17 @@ class _Paths(NamedTuple):
     graphone: Int[np.ndarray, " steps"]
     size: Int[np.ndarray, "1"]
     """Number of steps in use."""
+
+
+class _ExtendedHypothesis(NamedTuple):
+    """The hypothesis that is extended."""
+
+    score: float
+    node: int
+    output: int
+    """Hash of the output; the number of its symbols if the target is given."""
+    step: int
+    """Its step among the paths."""
 
 
 class _Hypotheses(NamedTuple):
@@ -91,10 +102,13 @@ def _allocate(capacity: int) -> _Hypotheses:
 @njit
 def _append(to: _Hypotheses, score: float, node: int, output: int, step: int, graphone: int) -> None:
     """Append a hypothesis."""
-    place = to.size[0]
-    to.score[place], to.node[place], to.output[place] = score, node, output
-    to.step[place], to.graphone[place] = step, graphone
-    to.size[0] = place + 1
+    index = to.size[0]
+    to.score[index] = score
+    to.node[index] = node
+    to.output[index] = output
+    to.step[index] = step
+    to.graphone[index] = graphone
+    to.size[0] = index + 1
 
 
 @njit
@@ -122,7 +136,8 @@ def _longest_history(model: NgramModel, node: int) -> int:
 @njit
 def _add_logarithms(first: float, second: float) -> float:
     """Return log(exp(first) + exp(second))."""
-    high, low = max(first, second), min(first, second)
+    high = max(first, second)
+    low = min(first, second)
     return high if low == -np.inf else high + np.log1p(np.exp(low - high))
 
 
@@ -135,7 +150,7 @@ def _is_better(hypotheses: _Hypotheses, paths: _Paths, other: int, best: int) ->
     decide.
     """
     difference = hypotheses.score[other] - hypotheses.score[best]
-    if abs(difference) > TIE:
+    if abs(difference) > TIE_TOLERANCE:
         return bool(difference > 0)
     step, best_step = hypotheses.step[other], hypotheses.step[best]
     graphone, best_graphone = hypotheses.graphone[other], hypotheses.graphone[best]
@@ -154,9 +169,13 @@ def _merge(hypotheses: _Hypotheses, paths: _Paths) -> Int[np.ndarray, " n"]:
     count = hypotheses.size[0]
     keys = hypotheses.output[:count] * MULTIPLIER + hypotheses.node[:count]
     order = np.argsort(keys)
-    kept, num_kept, first = np.empty(count, np.int64), 0, 0
+    kept = np.empty(count, np.int64)
+    num_kept = 0
+    first = 0
     while first < count:
-        best, total, end = order[first], hypotheses.score[order[first]], first + 1
+        best = order[first]
+        total = hypotheses.score[order[first]]
+        end = first + 1
         while end < count and keys[order[end]] == keys[order[first]]:
             total = _add_logarithms(total, hypotheses.score[order[end]])
             if _is_better(hypotheses, paths, order[end], best):
@@ -186,26 +205,28 @@ def _extended_output(search: _Search, graphone: int, output: int) -> int:
 
 
 @njit
-def _extend(
-    search: _Search, chunk: int, hypothesis: tuple[float, int, int, int], minimum: float, to: _Hypotheses
-) -> float:
+def _extend(search: _Search, chunk: int, hypothesis: _ExtendedHypothesis, minimum: float, to: _Hypotheses) -> float:
     """Append the extensions of a hypothesis by the graphones of a source chunk; return the best score of them.
 
     A graphone's probability is that after the longest history that it follows.
     """
-    model, first, last = search.model, search.table.first[chunk], search.table.first[chunk + 1]
-    score, history, output, step = hypothesis
+    model = search.model
+    first = search.table.first_graphone[chunk]
+    last = search.table.first_graphone[chunk + 1]
+    score = hypothesis.score
+    history = hypothesis.node
     search.last_extension[-1] += 1
     best = -np.inf
     while True:
         child = _find_child(model, history, first)
         while child < model.first_child[history + 1] and model.token[child] < last:
-            graphone, total = model.token[child], score + model.log_probability[child]
+            graphone = model.token[child]
+            total = score + model.log_probability[child]
             is_new = search.last_extension[graphone] != search.last_extension[-1]
             search.last_extension[graphone] = search.last_extension[-1]
-            extended = _extended_output(search, graphone, output) if is_new and total > minimum else -1
+            extended = _extended_output(search, graphone, hypothesis.output) if is_new and total > minimum else -1
             if is_new and total > minimum and (not search.given.exists or extended >= 0):
-                _append(to, total, _longest_history(model, child), extended, step, graphone)
+                _append(to, total, _longest_history(model, child), extended, hypothesis.step, graphone)
                 best = max(best, total)
             child += 1
         if history == 0:
@@ -214,9 +235,7 @@ def _extend(
 
 
 @njit
-def _extend_by_unseen(
-    search: _Search, is_known: bool, hypothesis: tuple[float, int, int, int], to: _Hypotheses
-) -> float:
+def _extend_by_unseen(search: _Search, is_known: bool, hypothesis: _ExtendedHypothesis, to: _Hypotheses) -> float:
     """Append extensions without a graphone of the table, at the cost of an unseen one; return their score.
 
     A source symbol that is no chunk by itself (`is_known` is False) writes nothing. If a target is given, every source
@@ -224,12 +243,12 @@ def _extend_by_unseen(
     """
     if not search.given.exists and is_known:
         return -np.inf
-    score, output, step = hypothesis[0] + search.table.unseen, hypothesis[2], hypothesis[3]
+    score = hypothesis.score + search.table.unseen_log_probability
     longest = 0
     if search.given.exists:
-        longest = min(search.table.target.shape[1], search.given.ids.shape[0] - output)
+        longest = min(search.table.target.shape[1], search.given.ids.shape[0] - hypothesis.output)
     for length in range(longest + 1):
-        _append(to, score, 0, output + length, step, UNSEEN_GRAPHONE)
+        _append(to, score, 0, hypothesis.output + length, hypothesis.step, UNSEEN_GRAPHONE)
     return score
 
 
@@ -239,12 +258,12 @@ def _end_scores(model: NgramModel, table: GraphoneTable, hypotheses: _Hypotheses
     for number in range(hypotheses.size[0]):
         node, score = hypotheses.node[number], hypotheses.score[number]
         while True:
-            child = _find_child(model, node, table.end)
-            if child < model.first_child[node + 1] and model.token[child] == table.end:
+            child = _find_child(model, node, table.end_token)
+            if child < model.first_child[node + 1] and model.token[child] == table.end_token:
                 score += model.log_probability[child]
                 break
             if node == 0:
-                score += table.unseen
+                score += table.unseen_log_probability
                 break
             score, node = score + model.backoff[node], model.suffix[node]
         hypotheses.score[number], hypotheses.node[number] = score, 0
@@ -254,9 +273,9 @@ def _end_scores(model: NgramModel, table: GraphoneTable, hypotheses: _Hypotheses
 def _find_chunk(table: GraphoneTable, symbols: Int[np.ndarray, " n"]) -> int:
     """Return the number of a source chunk, or −1."""
     key = chunk_key(symbols, table.source_size)
-    place = np.searchsorted(table.chunks, key)
-    is_found = place < table.chunks.shape[0] and table.chunks[place] == key
-    return int(place) if is_found else -1
+    chunk = np.searchsorted(table.chunk_keys, key)
+    is_found = chunk < table.chunk_keys.shape[0] and table.chunk_keys[chunk] == key
+    return int(chunk) if is_found else -1
 
 
 @njit
@@ -267,7 +286,7 @@ def _max_extensions(table: GraphoneTable, source: Int[np.ndarray, " S"]) -> int:
         for size in range(1, SOURCE_CHUNK + 1):
             chunk = _find_chunk(table, source[position : position + size])
             if chunk >= 0:
-                maximum = max(maximum, int(table.first[chunk + 1] - table.first[chunk]))
+                maximum = max(maximum, int(table.first_graphone[chunk + 1] - table.first_graphone[chunk]))
     return maximum + int(table.target.shape[1]) + 2
 
 
@@ -291,7 +310,8 @@ def search_outputs(
     Returns:
         The graphones of the most probable alignment of each output, the last first, then −1; and the scores.
     """
-    length, extensions = source.shape[0], _max_extensions(table, source)
+    length = source.shape[0]
+    extensions = _max_extensions(table, source)
     beam_size = max(1, min(settings.beam_size, MAX_EXTENSIONS // extensions))
     settings = SearchSettings(beam_size, settings.margin, settings.num_outputs)
     capacity = SOURCE_CHUNK * beam_size * extensions
@@ -301,7 +321,7 @@ def search_outputs(
     paths.step[0], paths.graphone[0] = -1, UNSEEN_GRAPHONE
     rows = (_allocate(capacity), _allocate(capacity), _allocate(capacity))  # of successive positions, in a ring
     best = np.full(length + 1, -np.inf)
-    _append(rows[0], 0.0, table.begin, 0, -1, UNSEEN_GRAPHONE)
+    _append(rows[0], 0.0, table.begin_node, 0, -1, UNSEEN_GRAPHONE)
     best[0] = 0.0
     for position in range(length):
         current_row = rows[position % (SOURCE_CHUNK + 1)]
@@ -315,8 +335,8 @@ def search_outputs(
     outputs = np.full((numbers.shape[0], length), UNSEEN_GRAPHONE, np.int32)
     for rank in range(numbers.shape[0]):
         graphone, step = last.graphone[numbers[rank]], last.step[numbers[rank]]
-        for place in range(length):
-            outputs[rank, place] = graphone
+        for index in range(length):
+            outputs[rank, index] = graphone
             if step <= 0:
                 break
             graphone, step = paths.graphone[step], paths.step[step]
@@ -344,7 +364,9 @@ def _extend_position(
             step = paths.size[0]
             paths.step[step], paths.graphone[step] = current_row.step[number], current_row.graphone[number]
             paths.size[0] = step + 1
-        hypothesis = (current_row.score[number], current_row.node[number], current_row.output[number], step)
+        hypothesis = _ExtendedHypothesis(
+            current_row.score[number], current_row.node[number], current_row.output[number], step
+        )
         unseen_score = _extend_by_unseen(search, chunks[0] >= 0, hypothesis, next_rows[0])
         best[position + 1] = max(best[position + 1], unseen_score)
         for size in range(1, SOURCE_CHUNK + 1):
@@ -372,9 +394,17 @@ def _drop_incomplete(hypotheses: _Hypotheses, target_length: int) -> None:
 
 def warm_up() -> None:
     """Call every kernel of this module with small arguments, at which Numba loads it from the disk or compiles it."""
-    graphone, begin, end = 0, 1, 2
-    model = fit_ngram_model(np.array([begin, graphone, end]), np.array([True, False, False]), 3, 2)
+    graphone, begin_token, end_token = 0, 1, 2
+    model = fit_ngram_model(np.array([begin_token, graphone, end_token]), np.array([True, False, False]), 3, 2)
     source = np.array([4], np.int64)
-    keys, first, length = np.array([5], np.int64), np.array([0, 1], np.int64), np.array([1], np.int64)
-    table = GraphoneTable(keys, first, np.full((1, 2), 5, np.int64), length, 6, 1 + begin, end, -1.0)
+    table = GraphoneTable(
+        chunk_keys=np.array([5], np.int64),
+        first_graphone=np.array([0, 1], np.int64),
+        target=np.full((1, 2), 5, np.int64),
+        target_length=np.array([1], np.int64),
+        source_size=6,
+        begin_node=1 + begin_token,
+        end_token=end_token,
+        unseen_log_probability=-1.0,
+    )
     search_outputs(model, table, source, given_target(None), SearchSettings(1, 1.0, 1))

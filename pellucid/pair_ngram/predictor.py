@@ -1,4 +1,7 @@
-"""Pair n-gram models over symbols: fitted to examples, they map sources to outputs."""
+"""Pair n-gram models over symbols: fitted to examples, they map sources to outputs.
+
+N sources.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -103,7 +106,9 @@ def fit_encoded_examples(
 
     if context_size:
         examples = examples._replace(source=_without_contexts(examples.source, context_size, len(vocabularies.source)))
-    rows, source, target = _choose_rows(examples, max_cells), examples.source, examples.target
+    rows = _choose_rows(examples, max_cells)
+    source = examples.source
+    target = examples.target
     if len(rows) < source.num_sequences:
         source, target = source.take(rows), target.take(rows)
     target = _without_ends(target)
@@ -127,7 +132,8 @@ def count_plain_examples(examples: EncodedExamples, vocabularies: Vocabularies, 
         vocabularies: Vocabularies of the run.
         context_size: As for `fit_encoded_examples`; 0, the default, without contexts.
     """
-    sources, total = examples.source, 0
+    sources = examples.source
+    total = 0
     for start in range(0, sources.num_sequences, COUNTED_EXAMPLES):  # prepared data exceeds the memory
         offsets = sources.offsets[start : start + COUNTED_EXAMPLES + 1]
         block = Ragged(sources.values[offsets[0] : offsets[-1]], offsets - offsets[0])
@@ -189,7 +195,7 @@ def _rows_within(
     examples: EncodedExamples, rows: Int[np.ndarray, " n"], max_cells: int
 ) -> tuple[Int[np.ndarray, " m"], int]:
     """Return the rows of the examples with at most `max_cells`, and the number of their cells, at least one each."""
-    source, target = (column.offsets[rows + 1] - column.offsets[rows] for column in examples[:2])
+    source, target = (column.offsets[rows + 1] - column.offsets[rows] for column in (examples.source, examples.target))
     cells = np.maximum(source, 1) * np.maximum(target - 1, 1)  # without EOS
     fits = cells <= max_cells
     return rows[fits], int(cells[fits].sum())

@@ -20,7 +20,7 @@ from pellucid.pair_ngram.types import (
     MULTIPLIER,
     SCORE_STEPS,
     SOURCE_CHUNK,
-    TIE,
+    TIE_TOLERANCE,
     UNSEEN_GRAPHONE,
     GraphoneTable,
     SearchSettings,
@@ -81,22 +81,22 @@ class PythonSearch:
         Returns:
             The graphones of the most probable alignment of each output, the last first, then −1; and the scores.
         """
-        chunks = [self._find_chunks(source[place : place + SOURCE_CHUNK]) for place in range(len(source))]
+        chunks = [self._find_chunks(source[position : position + SOURCE_CHUNK]) for position in range(len(source))]
         beam_size = self._beam_size(chunks, settings)
         rows: list[dict[Key, _Hypothesis]] = [{} for _ in range(len(source) + SOURCE_CHUNK)]
-        rows[0][self.table.begin, 0] = _Hypothesis(0.0, 0.0, None)
+        rows[0][self.table.begin_node, 0] = _Hypothesis(0.0, 0.0, None)
         best = [0.0] + [-math.inf] * (len(source) + SOURCE_CHUNK)
-        for place, sizes in enumerate(chunks):
-            for (node, output), hypothesis in _ranked(rows[place])[:beam_size]:
-                if hypothesis.total < best[place] - settings.margin:
+        for position, sizes in enumerate(chunks):
+            for (node, output), hypothesis in _ranked(rows[position])[:beam_size]:
+                if hypothesis.total < best[position] - settings.margin:
                     break
                 for extension in self._unseen_extensions(hypothesis.total, output, sizes[0] >= 0, target):
-                    _add(rows[place + 1], extension, hypothesis.path, best, place + 1)
+                    _add(rows[position + 1], extension, hypothesis.path, best, position + 1)
                 for size, chunk in enumerate(sizes, 1):
                     if chunk >= 0:
-                        minimum = best[place + size] - settings.margin
+                        minimum = best[position + size] - settings.margin
                         for extension in self._extensions(hypothesis.total, node, output, chunk, minimum, target):
-                            _add(rows[place + size], extension, hypothesis.path, best, place + size)
+                            _add(rows[position + size], extension, hypothesis.path, best, position + size)
         return self._results(rows[len(source)], len(source), target, settings.num_outputs)
 
     def _find_chunks(self, symbols: list[int]) -> list[int]:
@@ -108,12 +108,12 @@ class PythonSearch:
         key = 0
         for symbol in symbols:
             key = key * (self.table.source_size + 1) + symbol + 1
-        place = int(np.searchsorted(self.table.chunks, key))
-        return place if place < len(self.table.chunks) and self.table.chunks[place] == key else -1
+        chunk = int(np.searchsorted(self.table.chunk_keys, key))
+        return chunk if chunk < len(self.table.chunk_keys) and self.table.chunk_keys[chunk] == key else -1
 
     def _beam_size(self, chunks: list[list[int]], settings: SearchSettings) -> int:
         """Return the number of hypotheses that are extended, fewer where a chunk has thousands of graphones."""
-        first = self.table.first
+        first = self.table.first_graphone
         counts = [int(first[chunk + 1] - first[chunk]) for sizes in chunks for chunk in sizes if chunk >= 0]
         extensions = max([1, *counts]) + int(self.table.target.shape[1]) + 2
         return max(1, min(settings.beam_size, MAX_EXTENSIONS // extensions))
@@ -127,16 +127,16 @@ class PythonSearch:
         """
         if target is None:
             if not is_known:
-                yield _Extension(total + self.table.unseen, 0, output, UNSEEN_GRAPHONE)
+                yield _Extension(total + self.table.unseen_log_probability, 0, output, UNSEEN_GRAPHONE)
             return
         for length in range(min(self.table.target.shape[1], len(target) - output) + 1):
-            yield _Extension(total + self.table.unseen, 0, output + length, UNSEEN_GRAPHONE)
+            yield _Extension(total + self.table.unseen_log_probability, 0, output + length, UNSEEN_GRAPHONE)
 
     def _extensions(
         self, total: float, node: int, output: int, chunk: int, minimum: float, target: list[int] | None
     ) -> Iterator[_Extension]:
         """Yield the extensions by the graphones of a source chunk, each after the longest history that it follows."""
-        first, last = int(self.table.first[chunk]), int(self.table.first[chunk + 1])
+        first, last = int(self.table.first_graphone[chunk]), int(self.table.first_graphone[chunk + 1])
         extended_by: set[int] = set()
         while True:
             end = self.first_child[node + 1]
@@ -174,11 +174,11 @@ class PythonSearch:
         score = 0.0
         while True:
             end = self.first_child[node + 1]
-            child = bisect_left(self.token, self.table.end, self.first_child[node], end)
-            if child < end and self.token[child] == self.table.end:
+            child = bisect_left(self.token, self.table.end_token, self.first_child[node], end)
+            if child < end and self.token[child] == self.table.end_token:
                 return score + float(self.log_probability[child])
             if node == 0:
-                return score + self.table.unseen
+                return score + self.table.unseen_log_probability
             score, node = score + self.backoff[node], self.suffix[node]
 
     def _results(
@@ -188,15 +188,16 @@ class PythonSearch:
         ended: dict[Key, _Hypothesis] = {}
         for (node, output), (total, best, path) in last.items():
             if target is None or output == len(target):
-                end, key = self._end_score(node), (0, output if target is None else 0)
+                end = self._end_score(node)
+                key = (0, output if target is None else 0)
                 ended[key] = _merged(ended.get(key), _Hypothesis(total + end, best + end, path))
         ranked = [hypothesis for _, hypothesis in _ranked(ended)[:count]]
         outputs = np.full((len(ranked), length), UNSEEN_GRAPHONE, np.int32)
         for rank, (_, _, path) in enumerate(ranked):
-            place = 0
+            index = 0
             while path is not None:
-                path, outputs[rank, place] = path
-                place += 1
+                path, outputs[rank, index] = path
+                index += 1
         return outputs, np.array([hypothesis.total for hypothesis in ranked])
 
 
@@ -216,18 +217,20 @@ def _ranked(hypotheses: dict[Key, _Hypothesis]) -> list[tuple[Key, _Hypothesis]]
     return sorted(hypotheses.items(), key=_rank)
 
 
-def _add(row: dict[Key, _Hypothesis], extension: _Extension, path: GraphonePath, best: list[float], place: int) -> None:
+def _add(
+    row: dict[Key, _Hypothesis], extension: _Extension, path: GraphonePath, best: list[float], position: int
+) -> None:
     """Add an extension to the hypotheses of a position, and raise the best score there."""
     score, node, output, graphone = extension
     key = node, output
     row[key] = _merged(row.get(key), _Hypothesis(score, score, (path, graphone)))
-    best[place] = max(best[place], score)
+    best[position] = max(best[position], score)
 
 
 def _is_better(other: _Hypothesis, best: _Hypothesis) -> bool:
     """Return whether a hypothesis is better than another, or as good with smaller graphones, as in Numba."""
     difference = other.best - best.best
-    if abs(difference) > TIE:
+    if abs(difference) > TIE_TOLERANCE:
         return difference > 0
     path, best_path = other.path, best.path
     while path is not best_path and path is not None and best_path is not None:
@@ -241,6 +244,7 @@ def _merged(known: _Hypothesis | None, other: _Hypothesis) -> _Hypothesis:
     """Return equal hypotheses as one: the sum of their probabilities, and the path of the best of them."""
     if known is None:
         return other
-    high, low = max(known.total, other.total), min(known.total, other.total)
+    high = max(known.total, other.total)
+    low = min(known.total, other.total)
     better = other if _is_better(other, known) else known
     return better._replace(total=high + math.log1p(math.exp(low - high)))

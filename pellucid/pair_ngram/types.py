@@ -17,7 +17,7 @@ MAX_EXTENSIONS = 2**17
 """Maximum number of extensions by the graphones of one source chunk; the beam is smaller where they would be more."""
 UNSEEN_GRAPHONE = -1
 """In place of a graphone that is not in the table, which writes none or several target symbols."""
-TIE = 1e-9
+TIE_TOLERANCE = 1e-9
 """Paths whose log-probabilities differ by at most this are tied. Of tied paths, the one whose graphone numbers,
 compared from the last to the first, are smaller is kept."""
 SCORE_STEPS = 2.0**30
@@ -41,9 +41,9 @@ def chunk_limits(target_chunk: int) -> ChunkLimits:
 class GraphoneTable(NamedTuple):
     """The graphones of a model in the order of their keys; the graphone number g is token g of the n-gram model."""
 
-    chunks: Int[np.ndarray, " chunks"]
+    chunk_keys: Int[np.ndarray, " chunks"]
     """Keys of the distinct source chunks, in ascending order."""
-    first: Int[np.ndarray, " chunks+1"]
+    first_graphone: Int[np.ndarray, " chunks+1"]
     """First graphone of each source chunk, and the number of graphones."""
     target: Int[np.ndarray, "G M"]
     """Target ids of each graphone."""
@@ -51,11 +51,11 @@ class GraphoneTable(NamedTuple):
     """Number of target ids of each graphone."""
     source_size: int
     """Number of source ids."""
-    begin: int
+    begin_node: int
     """Node after the begin token."""
-    end: int
+    end_token: int
     """End token."""
-    unseen: float
+    unseen_log_probability: float
     """Log-probability of a graphone that is not in the table, after the shortest history: for given targets, for source
     symbols that are no chunk by themselves, and for an end that no history has."""
 

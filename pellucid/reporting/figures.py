@@ -533,7 +533,7 @@ def tag_labels(trace: Trace) -> tuple[list[str], list[str]]:
     Returns:
         Source symbols without features, and tags; each made visible and truncated to `MAX_LABEL_WIDTH` columns.
     """
-    symbols = trace.source[trace.features :]
+    symbols = trace.source[trace.num_features :]
     source, tags = (
         [truncate_columns(visible_symbol(symbol), MAX_LABEL_WIDTH) for symbol in side]
         for side in (symbols, trace.target)
@@ -570,7 +570,7 @@ def tags_figure(trace: Trace) -> Figure:
             row_axes.set_frame_on(False)
         axes.xaxis.set_ticks_position("top")
         _draw_probabilities(axes, trace.log_probabilities[columns])
-        unseen = (position - trace.features - columns.start for position in trace.unknown)
+        unseen = (position - trace.num_features - columns.start for position in trace.unknown)
         mark_unknown(axes, (index for index in unseen if 0 <= index < n))
     if trace.unknown:
         add_unknown_note(rows[-1], 20)

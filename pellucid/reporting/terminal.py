@@ -219,13 +219,13 @@ def _tag_lines(trace: Trace, characters: _CharacterSet) -> Iterator[str]:
     """Yield one line for each tag: symbol, tag, probability."""
     symbols, tags = (
         [truncate_columns(characters.symbol(symbol), _LONGEST_LABEL, characters.ellipsis) for symbol in side]
-        for side in (trace.source[trace.features :], trace.target)
+        for side in (trace.source[trace.num_features :], trace.target)
     )
     source_head, tag_head = f"source {characters.down}", f"tag {characters.down}"
     source_width, tag_width = max(map(cell_len, [source_head, *symbols])), max(map(cell_len, [tag_head, *tags]))
     yield f"{_pad_label(source_head, source_width)}    {_pad_label(tag_head, tag_width)}  p"
     for index, (symbol, tag, value) in enumerate(zip(symbols, tags, trace.log_probabilities.tolist(), strict=True)):
-        mark = "?" if index + trace.features in trace.unknown else " "
+        mark = "?" if index + trace.num_features in trace.unknown else " "
         yield f"{_pad_label(symbol, source_width)} {mark}  {_pad_label(tag, tag_width)}  {format_probability(value)}"
 
 
@@ -239,7 +239,7 @@ def _source_columns(trace: Trace, characters: _CharacterSet, max_width: int) -> 
     gap = 0 if dense and sum(sizes) + len(sizes) + 1 > max_width else 1
     columns: list[_SourceColumn] = []
     for position, (label, size) in enumerate(zip(labels, sizes, strict=True)):
-        last_feature = position == trace.features - 1
+        last_feature = position == trace.num_features - 1
         columns.append(
             _SourceColumn(
                 label=label,

@@ -13,8 +13,8 @@ from pellucid.config.toml import RESTORE_ADVICE
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.base_transducer import BaseTransducer
-from pellucid.decoding.pair_ngram_member import PairNgramMember, untrained_network_error
-from pellucid.decoding.preprocessing import max_output_length
+from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram, untrained_network_error
+from pellucid.decoding.preprocessing import check_length_limits
 from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT
@@ -131,7 +131,7 @@ def read_run_settings(
     if log is not None:
         identity.check_log(log)
     try:
-        max_output_length(config.search, vocabularies)  # checks the limits
+        check_length_limits(config.search, vocabularies)
     except ConfigError as error:
         raise ConfigError(f"{folder / CONFIG}: {error}; {RESTORE_ADVICE}") from error
     return RunSettings(config, vocabularies, identity)
@@ -237,7 +237,7 @@ def with_pair_ngram(
 
 def _load_pair_ngram_member(
     predictor: BaseTransducer, identity: ModelIdentity, log: RunLog | None, needs_pair_ngram: bool
-) -> PairNgramMember | None:
+) -> InterpolatedPairNgram | None:
     """Return the pair n-gram model of a run; None if it has none."""
     folder, path = identity.folder, identity.folder / PAIR_NGRAM
     if not file_exists(path):
@@ -255,7 +255,7 @@ def _load_pair_ngram_member(
     saved = load_pair_ngram(path, predictor.vocabularies)
     identity.check_training(path, saved.fingerprint)
     weight = provisional_weight(identity, log or load_run_log(folder)) if saved.weight is None else saved.weight
-    return PairNgramMember(saved.model, weight, network=0, predicts_alone=not identity.is_validated)
+    return InterpolatedPairNgram(saved.model, weight, network_index=0, predicts_alone=not identity.is_validated)
 
 
 def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:

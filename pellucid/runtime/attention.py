@@ -1,7 +1,7 @@
 """Attention in NumPy; the equations are those of `pellucid.model.attention`.
 
 B sources, S source positions, K hypotheses of a source, R = B·K all hypotheses, D memory, H hidden units of the query,
-A attention units, N heads.
+A attention units, N heads, F filters, W positions of a filter.
 """
 
 import math
@@ -43,7 +43,7 @@ def attention_keys(
     return keys if attention.key_bias is None else keys + attention.key_bias
 
 
-def initial_weights(config: AttentionConfig, memory: EncodedSources) -> Float[np.ndarray, "B S"] | None:
+def initial_attention_state(config: AttentionConfig, memory: EncodedSources) -> Float[np.ndarray, "B S"] | None:
     """Return the attention weights before the first step; None if no step reads the previous weights.
 
     Args:

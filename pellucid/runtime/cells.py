@@ -1,6 +1,6 @@
 """Recurrent cells in NumPy; the equations are those of `pellucid.model.cells`.
 
-B rows, I inputs, H hidden units, G numbers of all gates.
+B rows, I inputs, H hidden units, G numbers of all gates, N numbers of a row.
 """
 
 from typing import NamedTuple

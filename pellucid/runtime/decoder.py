@@ -1,7 +1,7 @@
 """The decoder in NumPy: its initial state, and one step with attention; the equations are those of `pellucid.model`.
 
-B sources, S source positions, R hypotheses of all sources, H hidden, D memory, V vocabulary, W = V, or V + S with
-copying.
+B sources, S source positions, R hypotheses of all sources, H hidden, G numbers of all gates, I inputs of the output
+layer, D memory, V vocabulary, W = V, or V + S with copying.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import numpy as np
 from pellucid.config.settings import Config, ReadoutKind
 from pellucid.data.extended_vocabulary import BY_POSITION, NEVER_COPIED
 from pellucid.data.vocabulary import UNK
-from pellucid.runtime.attention import AttendedSources, attend, attention_keys, initial_weights
+from pellucid.runtime.attention import AttendedSources, attend, attention_keys, initial_attention_state
 from pellucid.runtime.cells import CellState, layer_norm, project_inputs, step_cell
 from pellucid.runtime.encoder import EncodedSources, encode
 from pellucid.runtime.parameters import DecoderArrays, NetworkArrays, OutputLayerArrays, PointerGeneratorArrays
@@ -101,7 +101,7 @@ def _initial_carry(decoder: DecoderArrays, config: Config, memory: EncodedSource
         hidden, cells = np.tanh(parts[:, 0]), parts[:, -1]
     states = tuple(CellState(hidden[:, layer], cells[:, layer] if has_cell else None) for layer in range(layers))
     feed = np.zeros((rows, size), np.float32) if config.decoder.input_feeding else None
-    return DecoderCarry(states, feed, initial_weights(config.attention, memory))
+    return DecoderCarry(states, feed, initial_attention_state(config.attention, memory))
 
 
 def step_decoder(

@@ -1,6 +1,7 @@
 """The encoder in NumPy; the equations are those of `pellucid.model.encoder`.
 
-B sources, S source positions, E embedding, D memory (an encoder state), H hidden units of a direction.
+B sources, S source positions, E embedding, D memory (an encoder state), H hidden units of a direction, I inputs of a
+layer, F filters.
 """
 
 from typing import NamedTuple

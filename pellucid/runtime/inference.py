@@ -1,7 +1,7 @@
 """Hypotheses of a search in NumPy, for one network or an ensemble, and scores of given targets.
 
 B sources, b active sources, R hypotheses (a multiple of b; those of one source are adjacent), S source positions, T
-steps, V symbols that can be written, U source ids.
+steps, V symbols that can be written, U source ids, M members of an ensemble.
 """
 
 import math

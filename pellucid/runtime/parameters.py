@@ -2,8 +2,9 @@
 
 Arrays are float32 unless noted. N source ids, features included, V target ids, E embedding, H hidden, D memory (an
 encoder state), G numbers of all gates (3 H or 4 H; in a GRU in the order reset, update, candidate, in an LSTM input,
-forget, candidate, output), A attention units, K heads, F filters, W width of a filter, I inputs of a layer, R inputs of
-the readout, O of the output layer (R, or E where it is tied to the embedding).
+forget, candidate, output), A attention units, K heads, U = A / K units of a head, P numbers of the initial states of
+all layers, F filters, W width of a filter, I inputs of a layer, R inputs of the readout, O of the output layer (R, or E
+where it is tied to the embedding).
 
 The equations are in the classes of `pellucid.model` that hold the same parameters.
 """

@@ -17,7 +17,7 @@ from pellucid.decoding.member_ids import (
     target_id_map,
 )
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
-from pellucid.decoding.pair_ngram_member import NetworkIds
+from pellucid.decoding.pair_ngram_interpolation import NetworkIds
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.runtime.inference import MemberIds, RuntimeNetwork, initialize, score_targets
@@ -114,7 +114,7 @@ def join_predictors(members: Sequence[RuntimePredictor], names: Sequence[str]) -
         networks.append(RuntimeNetwork(member.config, member.network[0].arrays, ids))
     models = [(number, member.pair_ngram) for number, member in enumerate(members) if member.pair_ngram is not None]
     weight = sum(pair_ngram.weight for _, pair_ngram in models) / len(members)
-    pair_ngram = models[0][1]._replace(weight=weight, network=models[0][0]) if models else None
+    pair_ngram = models[0][1]._replace(weight=weight, network_index=models[0][0]) if models else None
     return RuntimePredictor(
         first.config, vocabularies, tuple(networks), name=" with ".join(names), pair_ngram=pair_ngram
     )

@@ -221,7 +221,7 @@ def apply_options(predictor: "Predictor", operation: OperationName, options: Dec
             predictor = predictor.with_beam(options.beam_size)
         if isinstance(options, NBestRequest):
             name = "count"
-            predictor.check_search(options.count, own_prefixes=False)
+            predictor.check_search(options.count, has_example_prefixes=False)
         if operation == "align":
             predictor.check_alignment()
     except InputError as error:
@@ -321,7 +321,7 @@ def _align(predictor: "Predictor", examples: Sequence[Example], options: AlignRe
 def _tag_result(trace: Trace) -> TagResult:
     """Return the tags of a source."""
     return TagResult(
-        symbols=list(trace.source[trace.features :]),
+        symbols=list(trace.source[trace.num_features :]),
         tags=list(trace.target),
         probabilities=[math.exp(value) for value in trace.log_probabilities.tolist()],
     )

@@ -50,7 +50,8 @@ class ClassificationTask(LabelingTask):
         Args:
             config: Configuration.
         """
-        decoder, attention_type = config.decoder, config.attention.type
+        decoder = config.decoder
+        attention_type = config.attention.type
         attention = f"{attention_type} attention" if attention_type != "none" else "no attention"
         steps = f"{decoder.num_hops} step(s) of a {cell_title(decoder.cell)} of {decoder.hidden_size} units"
         return f"A classifier: {describe_encoder(config)}, {attention}, {steps}"

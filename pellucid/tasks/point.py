@@ -66,7 +66,8 @@ class PointingTask(LabelingTask):
         Returns:
             The first wrong symbol or the wrong number of symbols, and what was expected.
         """
-        symbols, size = vocabularies.target.symbols, config.data.max_sequence_length
+        symbols = vocabularies.target.symbols
+        size = config.data.max_sequence_length
         expected = (
             f"target.symbols: expected the positions 1 to {size} in order (data.max_sequence_length of the run), got "
         )

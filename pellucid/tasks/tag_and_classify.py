@@ -99,7 +99,8 @@ class TaggingAndClassificationTask(LabelingTask):
         Args:
             parts: Encoder, sizes, configuration, and vocabularies, which say which labels are classes and tags.
         """
-        decoder, sizes = parts.config.decoder, parts.sizes
+        decoder = parts.config.decoder
+        sizes = parts.sizes
         is_class, is_tag = map(torch.from_numpy, label_masks(parts.vocabularies))
         query = Query(decoder.init_hidden, sizes.memory, decoder.hidden_size)
         attention = build_attention(parts.config.attention, decoder.hidden_size, sizes.memory)

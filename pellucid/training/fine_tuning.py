@@ -1,6 +1,6 @@
 """Fine-tuning: a network that begins from the parameters of another run, with more symbols, and with frozen parts.
 
-V is the number of ids of a vocabulary, special ones included.
+V is the number of ids of a vocabulary, special ones included, N the number of ids that both networks have.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,7 @@
-"""Loss and gradients of a batch."""
+"""Loss and gradients of a batch.
+
+U distinct rows of a parameter.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +14,7 @@ from pellucid.config.settings import Config
 from pellucid.data.batches import Batch
 from pellucid.kernels.cuda_graphs import CUDAGraphRunner, pad_to_bucket
 from pellucid.model.device import autocast
-from pellucid.model.losses import coverage_loss, generated_cross_entropy, sampled_cross_entropy, symmetric_kl
+from pellucid.model.losses import coverage_loss, sampled_cross_entropy, symmetric_kl, vocabulary_cross_entropy
 from pellucid.model.memory import NetworkOutput
 from pellucid.model.network import Network, require_encoder_decoder
 from pellucid.shapes import Float
@@ -161,9 +164,9 @@ class GradientComputer:
         """
         config = self.config.training
         loss = self.task.loss(self.network, unrolled, batch, config.label_smoothing)
-        if unrolled.generated is not None:
-            generated_loss = generated_cross_entropy(unrolled.generated, batch.target, config.label_smoothing)
-            loss = (loss + generated_loss) / 2
+        if unrolled.vocabulary_logits is not None:
+            vocabulary_loss = vocabulary_cross_entropy(unrolled.vocabulary_logits, batch.target, config.label_smoothing)
+            loss = (loss + vocabulary_loss) / 2
         return loss + self._coverage_term(unrolled, batch)
 
     def _coverage_term(self, unrolled: NetworkOutput, batch: Batch) -> Float[Tensor, ""] | float:

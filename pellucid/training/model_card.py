@@ -7,7 +7,7 @@ from typing import Any
 from pellucid.config.attention_types import is_custom_attention
 from pellucid.config.settings import Config
 from pellucid.config.training_types import BUILT_IN_OPTIMIZERS, METRIC_TYPES, format_metric, is_custom_metric
-from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
+from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking
 from pellucid.errors import count_noun, quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
 from pellucid.model.network import parameter_count
@@ -248,7 +248,7 @@ def _pair_ngram_scores(log: RunLog, config: Config) -> list[str]:
         return []
     alone = weighted.get("pair_ngram_exact_match")
     model = f"The pair n-gram model (`{PAIR_NGRAM}`) has the weight {weighted['weight']:g}"
-    is_used = ranks_with_pair_ngram(config.search)
+    is_used = allows_pair_ngram_ranking(config.search)
     model += " in predictions" if is_used else ", which predictions with the search settings of this run do not use"
     if not weighted["sources"]:
         return ["", f"{model}: no source of the validation set has a symbol."]

@@ -1,6 +1,7 @@
 """Adam and weight averaging over flat arrays: gradients and moments of all parameters are contiguous.
 
-P is the number of scalars in all parameters. The parameters keep their own memory.
+P is the number of scalars in all parameters, N the number of rows of a sparse gradient. The parameters keep their own
+memory.
 """
 
 import math

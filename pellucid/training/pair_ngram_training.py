@@ -11,10 +11,10 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
-from pellucid.decoding.pair_ngram_member import (
+from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking
+from pellucid.decoding.pair_ngram_interpolation import (
     CandidateScores,
-    PairNgramMember,
+    InterpolatedPairNgram,
     best_candidate_edits,
     choose_weight,
 )
@@ -120,14 +120,14 @@ def weight_pair_ngram(
         seconds: Time after which the sources that are decoded decide; infinite by default. At least
             `validation_sample.BLOCK_SIZE` are.
     """
-    member = PairNgramMember(saved.model, 0.0, network=0)
+    member = InterpolatedPairNgram(saved.model, 0.0, network_index=0)
     event = choose_pair_ngram_weight(predictor, member, validation, seconds)
     weighted = replace(predictor, pair_ngram=member._replace(weight=event.weight))
     return PairNgramWithWeight(saved._replace(weight=event.weight), weighted, event)
 
 
 def choose_pair_ngram_weight(
-    predictor: Transducer, pair_ngram: PairNgramMember, validation: Sequence[Example], seconds: float = math.inf
+    predictor: Transducer, pair_ngram: InterpolatedPairNgram, validation: Sequence[Example], seconds: float = math.inf
 ) -> PairNgramWeighted:
     """Choose the interpolation weight of a pair n-gram model in the ranking of the outputs of a predictor.
 
@@ -158,7 +158,7 @@ def choose_pair_ngram_weight(
         _percentage([count == 0 for count in best_candidate_edits(candidates, edits, value)])
         for value in (weight, 0.0, 1.0)
     )
-    in_predictions = ranks_with_pair_ngram(predictor.config.search)
+    in_predictions = allows_pair_ngram_ranking(predictor.config.search)
     return PairNgramWeighted(weight, interpolated, by_network, by_pair_ngram, len(candidate_traces), in_predictions)
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from pellucid.config.task_settings import uses_pair_ngram
-from pellucid.decoding.hypothesis_scorer import ranks_with_pair_ngram
+from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import RunError
 from pellucid.files import file_exists, remove_file, write_atomic, write_text
@@ -192,7 +192,7 @@ def _write_first_model(state: TrainingState, lock: FolderLock, fingerprint: str)
     training resumes in a folder with a model and without a checkpoint.
     """
     folder, network = lock.folder, state.predictor.network
-    if state.progress.best_rank is not None or not ranks_with_pair_ngram(state.config.search):
+    if state.progress.best_rank is not None or not allows_pair_ngram_ranking(state.config.search):
         return
     with suppress(RunError):
         check_network(folder / run_files.MODEL, network)

@@ -20,7 +20,7 @@ from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.preprocessing import max_output_length
+from pellucid.decoding.preprocessing import check_length_limits
 from pellucid.errors import ConfigError, OutOfMemoryError, RunError, is_out_of_memory, quote
 from pellucid.files import file_exists, has_content, remove_file, write_atomic
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
@@ -399,7 +399,7 @@ def _open_training(
     corpus, validation_examples, initial = contents.corpus, contents.validation_examples, contents.initial
     folder, vocabularies = lock.folder, corpus.vocabularies
     check_vocabularies(vocabularies, config)
-    max_output_length(config.search, vocabularies)  # checks the limits before the training
+    check_length_limits(config.search, vocabularies)
     compared = msgspec.structs.replace(config, training=msgspec.structs.replace(config.training, callbacks=()))
     fingerprint = _fingerprint((compared, vocabularies, validation_examples), corpus.encoded)
     resumed = file_exists(folder / run_files.CHECKPOINT)

@@ -53,7 +53,7 @@ def gold_alignment(trace: Trace, output: Sequence[str], reference: Sequence[str]
     Returns:
         Positions [first, stop) of each step; None if the source does not spell the reference.
     """
-    spans = digit_spans(trace.source[trace.features :], "".join(reference))
+    spans = digit_spans(trace.source[trace.num_features :], "".join(reference))
     if spans is None or len(spans) != len(reference):
         return None
     alignment = [UNKNOWN_ORIGIN] * len(trace.target)
@@ -61,7 +61,7 @@ def gold_alignment(trace: Trace, output: Sequence[str], reference: Sequence[str]
     for expected, predicted in align_symbols(output, reference):
         if expected is not None and predicted is not None and step < len(alignment):
             first, stop = spans[position]
-            alignment[step] = (first + trace.features, stop + trace.features)
+            alignment[step] = (first + trace.num_features, stop + trace.num_features)
         step, position = step + (predicted is not None), position + (expected is not None)
     return alignment
 
@@ -102,7 +102,7 @@ def page_alignment(trace: Trace) -> list[tuple[int, int, int, int]]:
     """
     if not trace.autoregressive or not trace.attention.any() or trace.attention.size > MAX_ALIGNED_CELLS:
         return []
-    alignment, first = align_trace(trace), trace.features
+    alignment, first = align_trace(trace), trace.num_features
     chunks = () if alignment is None else alignment.chunks
     return [
         (chunk.source_start + first, chunk.source_stop + first, chunk.target_start, chunk.target_stop)
@@ -190,7 +190,7 @@ def page_examples(
     for source_metadata, traces in zip(metadata, outputs, strict=True):
         item = PageExample(
             text=traces[0].text,
-            features=list(traces[0].source[: traces[0].features]),
+            features=list(traces[0].source[: traces[0].num_features]),
             traces=[page_trace(trace, next(bits)) for trace in traces],
             references=list(source_metadata.references),
             line=source_metadata.line,

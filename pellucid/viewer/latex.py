@@ -85,9 +85,9 @@ def tikz_picture(trace: Trace) -> str:
 
 def _draw_tags(trace: Trace) -> Iterator[str]:
     """Yield each symbol above its tag, in lines of the maximum width."""
-    symbols = trace.source[trace.features :]
+    symbols = trace.source[trace.num_features :]
     cell_width = 1 + 0.5 * max([2, *(len(visible_text(symbol)) for symbol in (*symbols, *trace.target))])
-    names = _source_labels(trace)[trace.features :]
+    names = _source_labels(trace)[trace.num_features :]
     line = max(1, int(MAX_WIDTH_MM / 4 / cell_width))
     for index, (name, tag, log_probability) in enumerate(
         zip(names, trace.target, trace.log_probabilities.tolist(), strict=False)

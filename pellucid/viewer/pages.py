@@ -168,7 +168,7 @@ def trace_page(trace: Trace) -> str:
     """
     example = PageExample(
         text=trace.text,
-        features=list(trace.source[: trace.features]),
+        features=list(trace.source[: trace.num_features]),
         traces=[page_trace_without_model(trace)],
         references=[],
     )

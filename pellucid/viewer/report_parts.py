@@ -464,7 +464,7 @@ def _item(output: ExampleOutput) -> PageExample:
     trace, scored = output.trace, output.scored
     return PageExample(
         text=trace.text,
-        features=list(trace.source[: trace.features]),
+        features=list(trace.source[: trace.num_features]),
         traces=[page_trace_without_model(output_trace) for output_trace in (trace, *output.others)],
         references=list(output.references),
         edits=_edits(output),

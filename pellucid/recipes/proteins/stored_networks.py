@@ -1,6 +1,7 @@
 """The protein networks of 2016, rebuilt from their stored weights and checked against the published numbers.
 
-B proteins, S positions (400), F features a position (20 of a profile, or of filters), D memory, C locations (10).
+B proteins, S positions (400), F features a position (20 of a profile, or of filters), D memory, C locations (10), G
+filters of a convolution.
 
 Weights are lists of arrays in the order of the layers. All arithmetic is float64.
 """

@@ -1,6 +1,6 @@
 """Studies of the training techniques that the Spanish post names: sampled softmax, buckets and padding.
 
-N predictions or pairs, H units, V words, C sampled words, S source positions, T target positions.
+N predictions or pairs, P parameters, H units, V words, C sampled words, S source positions, T target positions.
 """
 
 import math

@@ -318,7 +318,7 @@ def translate(network: SpanishNetwork, corpus: SentenceCorpus, sentence: str) ->
     return Trace(
         text=sentence,
         source=(*tokens, *[SPECIAL[PAD]] * (width - len(ids))),
-        features=0,
+        num_features=0,
         unknown=tuple(index for index, word in enumerate(ids) if word == UNK),
         target=(*words[:stop], *([END] * finished)),
         output=" ".join(words[:stop]),

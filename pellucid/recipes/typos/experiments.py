@@ -1,4 +1,7 @@
-"""Recipes that find the wrong letter of a word: typo-faithful, typo-attention and typo-language-model."""
+"""Recipes that find the wrong letter of a word: typo-faithful, typo-attention and typo-language-model.
+
+N words, S source positions.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

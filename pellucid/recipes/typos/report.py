@@ -1,4 +1,7 @@
-"""Report of the typo recipes: tables, figures and lines."""
+"""Report of the typo recipes: tables, figures and lines.
+
+N typos.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""decoding/pair_ngram_member.py and its use in searches: candidates of both models, ranked by both scores."""
+"""decoding/pair_ngram_interpolation.py and its use in searches: candidates of both models, ranked by both scores."""
 
 from collections import defaultdict
 from dataclasses import fields, replace
@@ -18,12 +18,12 @@ from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
-from pellucid.decoding.pair_ngram_member import (
+from pellucid.decoding.pair_ngram_interpolation import (
     NUM_OUTPUTS,
     WEIGHTS,
     CandidateScores,
+    InterpolatedPairNgram,
     NetworkIds,
-    PairNgramMember,
     best_candidate_edits,
     choose_weight,
     interpolate,
@@ -63,7 +63,7 @@ def examples(transducer: Transducer) -> list[Example]:
 
 
 def with_weight(transducer: Transducer, pair_ngram: PairNgramPredictor, weight: float) -> Transducer:
-    return replace(transducer, pair_ngram=PairNgramMember(pair_ngram.model, weight, 0))
+    return replace(transducer, pair_ngram=InterpolatedPairNgram(pair_ngram.model, weight, 0))
 
 
 def outputs_of(lists: list[list[Trace]]) -> list[list[str]]:
@@ -90,7 +90,7 @@ def test_an_output_without_an_alignment_has_one_score_in_all_lists(
         for vocabulary, text in ((transducer.vocabularies.source, "x"), (transducer.vocabularies.target, "1234567"))
     )
     assert model.log_probability(source, target) == -np.inf
-    assert model.score(source, target) == 8 * model.table.unseen < model.score(source, target[:4])
+    assert model.score(source, target) == 8 * model.table.unseen_log_probability < model.score(source, target[:4])
     predictor = with_weight(transducer, pair_ngram, 0.6).with_options(options)
     scores = defaultdict[str, list[float]](list)
     for beam_size, nbest in ((1, 1), (3, 1), (3, 3), (8, 8)):
@@ -281,7 +281,7 @@ def test_an_ensemble_of_ensembles_has_the_weight_of_the_same_members_in_one_list
     assert join(join(transducer, one), two).pair_ngram_weight == pytest.approx(0.3)
     assert replace(join(one, two), pair_ngram=None).pair_ngram_weight == 0
     assert join(replace(join(one, two), pair_ngram=None), three).pair_ngram_weight == pytest.approx(0.1 / 3)
-    changed = replace(join(one, two), pair_ngram=PairNgramMember(pair_ngram.model, 0.9, 0))
+    changed = replace(join(one, two), pair_ngram=InterpolatedPairNgram(pair_ngram.model, 0.9, 0))
     assert join(changed, transducer).pair_ngram_weight == pytest.approx(0.6)
 
 
@@ -320,7 +320,7 @@ def test_outputs_are_proposed_without_a_network(
     batch = SourceBatch(np.arange(2), source, lengths, batch_length_limits(LengthLimits(0, 10), 2), lengths)
     best = [pair_ngram.model.search(row, NUM_OUTPUTS) for row in ids]
     found = [[make_hypothesis(-1.0)], [make_hypothesis(-1.0)]]  # empty outputs
-    member = PairNgramMember(pair_ngram.model, 0.5, 0)
+    member = InterpolatedPairNgram(pair_ngram.model, 0.5, 0)
     proposed = propose_outputs(member, NetworkIds(), batch, found, NO_CONSTRAINTS)
     assert proposed.added == [(row, output.target) for row in (0, 1) for output in best[row]]
     for row in (0, 1):
@@ -391,7 +391,14 @@ def check_fields(original: Transducer | PairNgram, **changes: object) -> None:
     copy.__post_init__()
 
 
-@pytest.mark.parametrize("value", [1.5, b"12", "1984", PairNgramMember(1, 0.5, 0), PairNgramMember(None, 0.5, 0)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(1.5, b"12", "1984"),
+        InterpolatedPairNgram(1, 0.5, 0),  # type: ignore[arg-type]
+        InterpolatedPairNgram(None, 0.5, 0),  # type: ignore[arg-type]
+    ],
+)
 def test_other_types_are_refused(transducer: Transducer, value: object) -> None:
     with pytest.raises(ArgumentError, match=r"^pair_ngram"):
         check_fields(transducer, pair_ngram=value)
@@ -470,12 +477,12 @@ def test_the_model_of_another_run_is_refused(transducer: Transducer) -> None:
     other = fit_pair_ngram_predictor(pairs, transducer.tokenizers, vocabularies)
     assert other is not None
     with pytest.raises(ArgumentError, match=r"^pair_ngram: expected a model of \d+ source and \d+ target ids"):
-        replace(transducer, pair_ngram=PairNgramMember(other.model, 0.5, 0))
+        replace(transducer, pair_ngram=InterpolatedPairNgram(other.model, 0.5, 0))
 
 
 def test_cut_outputs_follow_finished_ones(transducer: Transducer, pair_ngram: PairNgramPredictor) -> None:
     """Short outputs have better scores by both models, but are no answers if the maximum length has cut them."""
-    predictor = replace(transducer, pair_ngram=PairNgramMember(pair_ngram.model, 0.5, 0))
+    predictor = replace(transducer, pair_ngram=InterpolatedPairNgram(pair_ngram.model, 0.5, 0))
     found = predictor.with_search({"max_length": 2}).nbest(["one two three four", "seven"], 5)
     for traces in found:
         finished = [trace.finished for trace in traces]

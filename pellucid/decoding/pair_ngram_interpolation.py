@@ -10,7 +10,7 @@ on the other candidates. Outputs that were truncated at the maximum length follo
 the outputs of the network keep the order of its search, and precede the others: the first ones are those without a
 pair n-gram model.
 
-B sources, K candidates.
+B sources, K candidates, U source ids of an ensemble, V target ids.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,13 +39,13 @@ TargetIds = tuple[int, ...]
 """Target ids of an output, without EOS."""
 
 
-class PairNgramMember(NamedTuple):
+class InterpolatedPairNgram(NamedTuple):
     """A pair n-gram model that takes part in predictions."""
 
     model: PairNgram
     weight: Weight
     """Weight w of its scores, 0 to 1; that of the network is 1 − w."""
-    network: Annotated[int, Meta(ge=0)]
+    network_index: Annotated[int, Meta(ge=0)]
     """Number of the network to whose ids the model was fitted: 0 in the predictor of one run. Ids of another network
     name other symbols, so there is no default."""
     predicts_alone: bool = False
@@ -82,9 +82,9 @@ class NetworkIds:
             num_ids: Number of source ids of the network without features.
         """
         if self.source is not None:
-            known = [identity for identity in ids if 0 <= identity < len(self.source)]
+            known = [source_id for source_id in ids if 0 <= source_id < len(self.source)]
             ids = self.source[np.array(known, np.int64)].tolist()
-        return [identity for identity in ids if 0 <= identity < num_ids]
+        return [source_id for source_id in ids if 0 <= source_id < num_ids]
 
     def map_target(self, ids: Sequence[int]) -> TargetIds:
         """Return the network's ids of target ids of the ensemble.
@@ -172,7 +172,7 @@ class ProposedOutputs(NamedTuple):
 
 
 def propose_outputs(
-    member: PairNgramMember,
+    pair_ngram: InterpolatedPairNgram,
     ids: NetworkIds,
     batch: SourceBatch,
     hypotheses: Sequence[Sequence[Hypothesis]],
@@ -183,13 +183,15 @@ def propose_outputs(
     If the model predicts alone, the scores of its own outputs are those of its search, and other scores are lower.
 
     Args:
-        member: The model.
+        pair_ngram: The model.
         ids: Ids of the network to which the model was fitted, for those of the predictor.
         batch: Sources of the search, with the limits of output lengths.
         hypotheses: Outputs of the search, of each source.
         constraints: Constraints of the sources, which added outputs satisfy.
     """
-    model, sources, lengths = member.model, batch.source.tolist(), batch.lengths.tolist()
+    model = pair_ngram.model
+    sources = batch.source.tolist()
+    lengths = batch.lengths.tolist()
     proposed = ProposedOutputs([], [])
     for row, of_source in enumerate(hypotheses):
         source = ids.map_source(sources[row][: lengths[row]], model.numbering.source_size)
@@ -201,7 +203,7 @@ def propose_outputs(
                 proposed.added.append((row, output))
                 targets.append(target)
         scores = [model.score(source, target) for target in targets]
-        if member.predicts_alone and member.weight == 1:
+        if pair_ngram.predicts_alone and pair_ngram.weight == 1:
             scores = _scores_of_search(found, targets, scores)
         proposed.scores.append(scores)
     return proposed
