@@ -2,8 +2,6 @@
 
 Progress bar, log, checkpoints and snapshots consume its events. After every event the training state is consistent: it
 can be saved and resumed bit for bit.
-
-M training examples of an epoch.
 """
 
 import math

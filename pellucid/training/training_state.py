@@ -1,4 +1,4 @@
-"""State of a training: network, optimizer, data and progress."""
+"""State of a training: network, optimizer, data and progress. M training examples of an epoch."""
 
 import math
 from collections.abc import Generator, Sequence
