@@ -143,7 +143,7 @@ def test_progress_is_printed_to_standard_error(tmp_path: Path, capsys: pytest.Ca
     files = write_copy_files(tmp_path)
     pellucid.train(files.train, files.valid, tmp_path / "run", SETTINGS)
     captured = capsys.readouterr()
-    assert captured.out == "" and "40 examples" in captured.err and "stopped: all its passes" in captured.err
+    assert captured.out == "" and "40 examples" in captured.err and "stopped: the maximum" in captured.err
 
 
 def test_user_errors_are_input_errors(tmp_path: Path) -> None:

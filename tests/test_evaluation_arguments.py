@@ -203,7 +203,7 @@ def trace_with_weights(weights: np.ndarray) -> Trace:
 WRONG_FIELDS = {
     "text": None,
     "target": None,
-    "features": "x",
+    "num_features": "x",
     "finished": np.zeros(2),
     "log_probabilities": np.full(2, np.nan),
     "top_log_probabilities": None,
@@ -232,7 +232,7 @@ WRONG_OUTPUT_FIELDS = {
     "text": None,
     "source": 5,
     "target": None,
-    "features": torch.tensor(math.nan),
+    "num_features": torch.tensor(math.nan),
     "finished": np.zeros(2),
     "task": None,
     "top_symbols": None,

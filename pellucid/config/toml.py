@@ -497,10 +497,10 @@ def convert_value(key: str, value: object, kind: object) -> Any:  # noqa: ANN401
     registry = extension_registry(kind)
     if registry is None:
         return convert_setting(key, value, kind)
-    choice: Any = Literal[registry.names()]
     is_tuple = get_origin(kind) is tuple
     if type(value) is str and value in registry and not is_tuple:
         return value
+    choice: Any = Literal[registry.names()]
     try:
         return convert_setting(key, value, tuple[choice, ...] if is_tuple else choice)
     except ConfigError as error:
