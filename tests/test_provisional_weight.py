@@ -310,6 +310,19 @@ def test_outputs_of_the_pair_ngram_model_alone_are_marked(interrupted: Path, fil
         assert trace.origin == "pair_ngram" and empty.origin == "search"
 
 
+def test_an_evaluation_has_no_scores_of_a_hardly_trained_network(interrupted: Path, tmp_path: Path) -> None:
+    """Regression test: its log-probabilities were in the list of errors without a mark."""
+    pairs, errors = tmp_path / "pairs.tsv", tmp_path / "errors.csv"
+    pairs.write_text("abc\tno such target\n", "utf-8")
+    completed = run_pellucid("evaluate", interrupted, pairs, "--json", "--errors", errors)
+    assert completed.code == 0, completed.err
+    result = json.loads(completed.out)
+    assert [row["score"] for row in result["worst"]] == [None]
+    names, values = (line.split(",") for line in errors.read_text("utf-8").splitlines())
+    assert dict(zip(names, values, strict=True))["log_probability"] == ""
+    assert "worst examples" in run_pellucid("evaluate", interrupted, pairs).out
+
+
 def test_a_predictor_and_the_service_refuse_what_needs_the_network(interrupted: Path) -> None:
     """Regression test: they used the untrained network where the subcommands refuse it."""
     pairs = [Example("abc", "abc")]

@@ -359,7 +359,7 @@ def _error_cell(row: Mapping[str, Any], name: str) -> str:
         case "expected":
             return " | ".join(row["references"])
         case "log_probability":
-            return f"{row['score']:.6f}"
+            return "" if row["score"] is None else f"{row['score']:.6f}"
         case "confidence":
             return "" if row["confidence"] is None else f"{row['confidence']:.6f}"
         case _:

@@ -362,7 +362,7 @@ class Assessment:
         Returns:
             Number of the line, or None if it is unknown, and the id if the file has them; source, features, output and
             references as texts, the number of errors (`ScoredExample.errors`), the log-probability of the output
-            (`score`), its confidence (null for none), and the group.
+            (`score`; null before the first validation of the network), its confidence (null for none), and the group.
         """
         return self.outputs[index].record()
 

@@ -55,7 +55,7 @@ class AssessedOutput(NamedTuple):
             "output": self.trace.output,
             "references": list(self.references),
             "errors": self.scored.errors,
-            "score": self.trace.score,
+            "score": None if self.trace.origin == "pair_ngram" else self.trace.score,
             "confidence": self.trace.confidence,
             "group": self.group,
         }
