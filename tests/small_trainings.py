@@ -22,14 +22,18 @@ TRAINING_EXAMPLES = make_copy_examples(20, seed=1)
 VALIDATION_EXAMPLES = make_copy_examples(7, seed=2)
 
 
-def build_session(config: Config, examples: Sequence[Example] = TRAINING_EXAMPLES) -> TrainingState:
+def build_session(
+    config: Config,
+    examples: Sequence[Example] = TRAINING_EXAMPLES,
+    validation_examples: Sequence[Example] = VALIDATION_EXAMPLES,
+) -> TrainingState:
     torch.set_num_threads(1)
     tokenizers = build_tokenizers(config.data)
     vocabularies = learn_vocabularies(examples, tokenizers, 1)
     network = build_network(config, vocabularies)
     optimizer = build_optimizer(network, config.training)
     encoded = encode_examples(examples, tokenizers, vocabularies)
-    return TrainingState(Transducer(config, vocabularies, network), optimizer, encoded, VALIDATION_EXAMPLES)
+    return TrainingState(Transducer(config, vocabularies, network), optimizer, encoded, validation_examples)
 
 
 def script_validations(monkeypatch: pytest.MonkeyPatch, losses: list[float], exact: list[float] | None = None) -> None:

@@ -21,6 +21,7 @@ from pellucid.evaluation.assessment import (
     compare_runs,
     keep_listed,
 )
+from pellucid.evaluation.output_counts import OutputCounts
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 
 MAX_BYTES = 100
@@ -50,6 +51,15 @@ def make_rows(count: int, seed: int) -> list[tuple[str, ...]]:
         reference = "".join(texts.choices("abc", k=texts.randint(1, 5)))
         rows.append((reference, reference if generator.random() < 0.6 else generator.choice("abcd") + reference[:-1]))
     return rows
+
+
+def test_a_long_list_of_outputs_is_counted() -> None:
+    """Regression test: ranks were numbers of 16 bits."""
+    builder = AssessmentBuilder("run", tokenizers(), tokenizers(), ERROR_RATE_METRICS)
+    right, wrong = builder.add(decoded_examples([("a", "a"), ("a", "b")], ["", ""]))
+    counts = OutputCounts(None, with_texts=False)
+    counts.add([wrong._replace(candidates=[*[wrong.scored] * 40_000, right.scored])])
+    assert counts.ranks.tolist() == [40_001]
 
 
 def test_blocks_equal_one_block() -> None:

@@ -12,22 +12,17 @@ import msgspec
 import pytest
 import safetensors.torch
 import torch
+from small_trainings import build_session
 from torch import Tensor
 from trained_runs import copy_task_run, make_copy_examples, make_small_config, read_tensors
 
 from pellucid.config.settings import Config
-from pellucid.data.encoding import encode_examples
-from pellucid.data.tokenizers import build_tokenizers
-from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.decoding.transducer import Transducer
 from pellucid.errors import DivergenceError, RunError
 from pellucid.run_folder.network_file import encode_network, load_parameters
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
-from pellucid.tasks.registry import build_network
 from pellucid.training.checkpoint import restore_training_state, save_training_state
 from pellucid.training.loop import fit
-from pellucid.training.optimizer import build_optimizer
 from pellucid.training.training_state import TrainingState
 
 EXAMPLES = make_copy_examples(12, seed=1)
@@ -35,15 +30,7 @@ EXAMPLES = make_copy_examples(12, seed=1)
 
 def train_session(config: Config, updates: int = 0) -> TrainingState:
     """Return the training state after this many updates."""
-    torch.set_num_threads(1)
-    tokenizers = build_tokenizers(config.data)
-    vocabularies = learn_vocabularies(EXAMPLES, tokenizers, 1)
-    network = build_network(config, vocabularies)
-    optimizer = build_optimizer(network, config.training)
-    encoded = encode_examples(EXAMPLES, tokenizers, vocabularies)
-    session = TrainingState(
-        Transducer(config, vocabularies, network), optimizer, encoded, make_copy_examples(4, seed=2)
-    )
+    session = build_session(config, EXAMPLES, make_copy_examples(4, seed=2))
     for event in fit(session):
         if event.progress.update >= updates:
             break

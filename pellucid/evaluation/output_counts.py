@@ -62,7 +62,7 @@ class AssessedOutput(NamedTuple):
 
 
 class OutputCounts:
-    """Counts and probabilities of the outputs of a run: 34 bytes for each example, and 9 bytes for each tag.
+    """Counts and probabilities of the outputs of a run: 36 bytes for each example, and 9 bytes for each tag.
 
     Outputs are added in blocks; metrics do not depend on the sizes of the blocks. Texts are kept for metrics of running
     text only.
@@ -83,7 +83,7 @@ class OutputCounts:
         self.references = list[tuple[str, ...]]()
         self.has_tags = False
         self._scores, self._confidences = array("d"), array("d")
-        self._ranks, self._groups, self._group_numbers = array("h"), array("i"), dict[str, int]()
+        self._ranks, self._groups, self._group_numbers = array("i"), array("i"), dict[str, int]()
         self._tag_scores, self._tag_hits = array("d"), array("b")
 
     def __len__(self) -> int:
