@@ -518,8 +518,8 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
     texts: bool,
     nbest: int = 1,
     num_listed: int | None = None,
-    finished: Callable[[str, Predictor, int], None] = lambda name, predictor, num_from_lexicon: None,
-    decoded: Callable[[int, Sequence[AssessedOutput]], None] = lambda run, outputs: None,
+    report_run: Callable[[str, Predictor, int], None] = lambda name, predictor, num_from_lexicon: None,
+    store_outputs: Callable[[int, Sequence[AssessedOutput]], None] = lambda run, outputs: None,
 ) -> list[RunEvaluation]:
     """Decode examples with each predictor, and compare the outputs with the references.
 
@@ -534,8 +534,8 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
         texts: Whether metrics of running text are computed.
         nbest: Number of outputs per source of the search; 0 for samples, which have no confidence.
         num_listed: Maximum length of lists of outputs, for which outputs are kept; None keeps all outputs.
-        finished: Function that is called for each predictor with the number of outputs of its lexicon.
-        decoded: Function that is called with the number of a run, from 0, and its outputs of each chunk.
+        report_run: Function that is called at the end for each predictor, with the number of outputs of its lexicon.
+        store_outputs: Function that is called with the number of a run, from 0, and its outputs of each chunk.
 
     Raises:
         InputError: The tasks of the predictors differ, or as in `decode`.
@@ -551,11 +551,11 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
         runs.append(_DecodedRun(name, predictor, builder, decode(predictor, pairs)))
     for chunk in pairs.chunks():
         for number, run in enumerate(runs):
-            decoded(number, run.add_next(chunk))
+            store_outputs(number, run.add_next(chunk))
         if num_listed is not None:
             keep_listed([run.builder for run in runs], num_listed)
     for run in runs:
-        finished(run.name, run.predictor, run.num_from_lexicon)
+        report_run(run.name, run.predictor, run.num_from_lexicon)
     return [run.evaluation(pairs, nbest) for run in runs]
 
 

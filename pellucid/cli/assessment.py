@@ -178,7 +178,7 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
     pairs = _read_pairs(inputs, data, options)
     metrics = choose_custom_metrics([predictor.config for _, predictor in predictors], options.metrics, print_message)
 
-    def report_outputs(name: str, predictor: "Predictor", num_from_lexicon: int) -> None:
+    def report_run(name: str, predictor: "Predictor", num_from_lexicon: int) -> None:
         _report_outputs(name, predictor, num_from_lexicon, options)
 
     def store_errors(run: int, outputs: Sequence[AssessedOutput]) -> None:
@@ -188,9 +188,14 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
 
     nbest = 0 if options.sampling is not None else options.search.nbest or 1
     evaluations = evaluate_predictors(
-        *(predictors, pairs, partial(_decode, options=options), options.texts, nbest),
-        None if metrics else options.num_listed,
-        *(report_outputs, store_errors),
+        predictors,
+        pairs,
+        partial(_decode, options=options),
+        options.texts,
+        nbest,
+        num_listed=None if metrics else options.num_listed,
+        report_run=report_run,
+        store_outputs=store_errors,
     )
     evaluations = with_custom_metrics(evaluations, metrics)
     name = "-" if inputs.file.name == STANDARD_INPUT else str(inputs.file)
