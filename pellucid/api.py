@@ -67,6 +67,7 @@ from pellucid.run_evaluation import (
     with_custom_metrics,
 )
 from pellucid.run_folder.initial_run import columns_of_initial_run, settings_over_initial_run
+from pellucid.run_folder.log import read_training_checksums
 from pellucid.run_folder.predictor_loader import load, load_without_warnings
 from pellucid.run_folder.run_files import pair_file_config
 from pellucid.run_folder.unfinished_training import (
@@ -87,7 +88,7 @@ from pellucid.training.events import (
 )
 from pellucid.training.session import train_run
 from pellucid.training.size_measurement import SizedConfig, choose_config_for_time_limit
-from pellucid.training.training_data import TrainingSets, check_bad_share
+from pellucid.training.training_data import TrainingSets, check_bad_lines_fraction
 
 
 @runtime_checkable
@@ -539,7 +540,7 @@ def _read_audited(pairs: Pairs, data: DataConfig) -> tuple[list[DictionaryEntry]
         reading = read_examples(source, data, target)
     name, num_bad = source.name if isinstance(source, InMemoryTable) else source, len(reading.bad_lines)
     if num_bad:
-        check_bad_share(num_bad, num_bad + len(reading.examples), name, reading.bad_lines[0])
+        check_bad_lines_fraction(num_bad, num_bad + len(reading.examples), name, reading.bad_lines[0])
         notes.append(f"bad rows of {name} that are skipped: {num_bad:,}; the first: {reading.bad_lines[0]}")
     if without_target:
         notes.append(
@@ -608,7 +609,10 @@ def _evaluate(
     recorded = add_provenance(evaluations, files, chosen.nbest, chosen.sampling, chosen.multi_reference)
     return [
         evaluation._replace(
-            notes=remarks, unfinished=_unfinished_trainings(run), final_updates=_read_final_updates(run)
+            notes=remarks,
+            unfinished=_unfinished_trainings(run),
+            final_updates=_read_final_updates(run),
+            training_checksums=_read_training_checksums(run),
         )
         for evaluation, run in zip(recorded, runs, strict=True)
     ]
@@ -628,6 +632,14 @@ def _read_final_updates(run: Model) -> FinalUpdates | None:
         return None
     paths = run if isinstance(run, list | tuple) else [run]
     return read_final_updates(paths[0]) if len(paths) == 1 else None
+
+
+def _read_training_checksums(run: Model) -> tuple[str, ...]:
+    """Return the checksums of the training files of a model; empty for a loaded one, of which they are unknown."""
+    if isinstance(run, Predictor):
+        return ()
+    paths = run if isinstance(run, list | tuple) else [run]
+    return tuple(checksum for path in paths for checksum in read_training_checksums(path))
 
 
 def _read_evaluated(

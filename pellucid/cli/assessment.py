@@ -43,6 +43,7 @@ from pellucid.run_evaluation import (
     read_evaluation_blocks,
     with_custom_metrics,
 )
+from pellucid.run_folder.log import read_training_checksums
 from pellucid.run_folder.unfinished_training import find_unfinished, read_final_updates
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _inputs_by_group(runs: Sequence[Path], file: Path, target: Path | None) -> I
         raise DataError(f"no file matches {file} ({PLACEHOLDER} is a placeholder for a name)")
     missing = {name: path for name in names for path in runs if not fill_placeholder(path, name).is_dir()}
     if len(missing) == len(names):
-        raise DataError(f"{len(names)} files match {file}, but no run folder matches {runs[0]}")
+        raise DataError(f"{len(names)} files match {file}, but no run folder matches {missing[names[0]]}")
     if missing:
         skipped = ", ".join(missing)
         print_message(f"note: no run for {len(missing)} of {len(names)} files, which are skipped: {skipped}")
@@ -205,7 +206,11 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
         evaluations, (file,), search.nbest, options.sampling, options.multi_reference, search.lexicon
     )
     return [
-        evaluation._replace(unfinished=unfinished_trainings, final_updates=read_final_updates(path))
+        evaluation._replace(
+            unfinished=unfinished_trainings,
+            final_updates=read_final_updates(path),
+            training_checksums=read_training_checksums(path),
+        )
         for evaluation, unfinished_trainings, path in zip(recorded, unfinished, inputs.runs, strict=True)
     ]
 

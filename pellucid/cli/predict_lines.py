@@ -99,7 +99,7 @@ class SourceDecoder:
         Args:
             predictor: Predictor of the runs, for its confidence and its tokenizers.
             args: Parsed flags.
-            table: Output as CSV (`build_table`); None for other formats.
+            table: CSV writer of the output; None for other formats.
             has_classes: Whether classes and tags have a column each.
 
         Raises:

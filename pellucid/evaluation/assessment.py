@@ -187,7 +187,7 @@ class DecodedExamples(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """Outputs of a run compared with references; `assess` returns it. Metrics are computed on first access.
+    """Outputs of a run compared with references; `assess_outputs` returns it. Metrics are computed on first access.
 
     Raises:
         InputError: On access to metrics, there is no example, an example has no reference, or, for tags and classes, no
