@@ -895,7 +895,8 @@ def test_parallel_features_follow_a_tab(write: Write) -> None:
     source, target = write("go\tV;PST\nbe\n", "train.en"), write("went\nwas\n", "train.de")
     reading = read_examples(source, DataConfig(features_column="3", on_bad_line="skip"), target)
     assert reading.examples == [("go", "went", "V;PST")]
-    assert reading.bad_lines == [BadLine(str(source), 2, "expected 2 columns, got 1 (tabs separate columns)")]
+    reason = "expected 2 columns, got 1 (tabs separate columns)"
+    assert reading.bad_lines == [BadLine(str(source), 2, reason)]
 
 
 # ---- headers and names
