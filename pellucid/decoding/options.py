@@ -56,7 +56,7 @@ class DecodingOptions(CheckedFields):
     """Symbols that every output contains if its maximum length has room for them."""
     lexicon: Lexicon | None = None
     """Lexicon; a source in it gets its entries there that satisfy the constraints, and the model is not asked."""
-    lattice: bool = False
+    search_tree: bool = False
     """Add the search tree of the beam to each trace."""
     forced_attention: tuple[ForcedAttention, ...] = ()
     """Attention weights that replace the model's at some steps of every hypothesis."""
