@@ -290,14 +290,17 @@ class _VersionRecord(msgspec.Struct, frozen=True):
     version: int
 
 
+def _copy_default(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 (as `msgspec.field`)
+    """Return a field of another struct with the same default, or without one."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=field.default_factory)
+    return msgspec.field() if field.required else msgspec.field(default=field.default)
+
+
 _FormerTraceRecord = msgspec.defstruct(
     "_FormerTraceRecord",
     [
-        (
-            FORMER_NAMES.get(field.name, field.name),
-            field.type,
-            msgspec.field(default=field.default, default_factory=field.default_factory),
-        )
+        (FORMER_NAMES.get(field.name, field.name), field.type, _copy_default(field))
         for field in msgspec.structs.fields(TraceRecord)
     ],
     frozen=True,

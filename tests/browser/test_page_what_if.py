@@ -179,13 +179,13 @@ def test_a_substituted_symbol_has_its_probabilities_before_and_after(open_page: 
 
 @pytest.mark.slow
 def test_forced_attention_of_several_steps_is_reset_step_by_step(open_page: OpenPage, server_url: str) -> None:
-    index, rows = find_forced_chain()
+    index, forced_rows = find_forced_chain()
     page = open_page(f"{server_url}#example={index}")
     open_what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     forced_steps = page.get_by_role("group", name="Steps with forced attention").get_by_role("button")
     lengths = [steps.count()]
-    for count, row in enumerate(rows, start=1):
+    for count, row in enumerate(forced_rows, start=1):
         page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention forced)?$")).click()
         bars = page.get_by_role("slider", name=f"Attention of step {row.step + 1}:")
         cells = bars.locator(".ground")
@@ -199,9 +199,10 @@ def test_forced_attention_of_several_steps_is_reset_step_by_step(open_page: Open
         expect(page.locator("[aria-busy=true], .outdated")).to_have_count(0)
         expect(page.locator(f"{SENTENCE} .wrong")).to_have_count(0)
         lengths.append(steps.count())
-    assert lengths[0] < lengths[1] > rows[1].step >= lengths[3]
+    assert lengths[0] < lengths[1] > forced_rows[1].step >= lengths[3]
     labels = [
-        f"step {row.step + 1}{', not reached' if row is rows[1] else ''} ✕" for row in sorted(rows, key=forced_step)
+        f"step {row.step + 1}{', not reached' if row is forced_rows[1] else ''} ✕"
+        for row in sorted(forced_rows, key=forced_step)
     ]
     expect(forced_steps).to_have_text(labels)
     undo = page.get_by_role("button", name="Undo")
@@ -212,7 +213,7 @@ def test_forced_attention_of_several_steps_is_reset_step_by_step(open_page: Open
     undo.click()
     expect(forced_steps).to_have_count(0)
     expect(undo).to_be_disabled()
-    for _ in rows:
+    for _ in forced_rows:
         page.get_by_role("button", name="Redo").click()
     expect(forced_steps).to_have_text(labels)
     forced_steps.nth(0).click()
@@ -221,14 +222,14 @@ def test_forced_attention_of_several_steps_is_reset_step_by_step(open_page: Open
 
 @pytest.mark.slow
 def test_table_ends_with_the_new_output_and_the_probability_of_its_end(open_page: OpenPage, server_url: str) -> None:
-    index, rows = find_forced_chain()
+    index, forced_rows = find_forced_chain()
     page = open_page(f"{server_url}#example={index}")
     open_what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     rows = find_panel(page, "Probabilities before and after").locator("tbody tr")
     num_steps_before = steps.count()
     end_with_probability = re.compile(r"p\(⟨end⟩\)(–|(< )?[\d.e-]+)→[\d.e-]+")
-    for row in rows:
+    for row in forced_rows:
         steps.nth(row.step).click()
         bars = page.get_by_role("slider", name=f"Attention of step {row.step + 1}:")
         box = bars.locator(".ground").nth(row.weights.index(1)).bounding_box()
