@@ -322,7 +322,10 @@ class BaseTransducer(BasePredictor):
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
             candidates[row].append(hypothesis._replace(tree=hypotheses[row][0].tree))
         weight = self.pair_ngram.weight
-        return [rank_by_interpolation(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]
+        return [
+            rank_by_interpolation(source_hypotheses, pair_ngram_scores, weight, nbest)
+            for source_hypotheses, pair_ngram_scores in zip(candidates, scores, strict=True)
+        ]
 
     def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[Hypothesis]:
         """Return outputs, given by the row of their source and their target ids, with the network's probabilities."""

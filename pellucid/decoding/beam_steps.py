@@ -316,11 +316,10 @@ def _search_tree(steps: list[BeamStep], source: int, length: int) -> _SourceTree
                 attention.append(beam_step.weights[row, parent, :length])
             nodes[t, extension] = len(rows)
             parent_node = nodes[t - 1, int(beam_step.origins[row, extension])] if t else -1
-            scores = (
-                float(beam_step.log_probabilities[row, extension]),
-                float(beam_step.cumulative_log_probs[row, extension]),
-            )
-            rows.append((int(beam_step.ids[row, extension]), parent_node, attention_rows[t, parent], *scores))
+            log_probability = float(beam_step.log_probabilities[row, extension])
+            cumulative_log_prob = float(beam_step.cumulative_log_probs[row, extension])
+            symbol, weight_row = int(beam_step.ids[row, extension]), attention_rows[t, parent]
+            rows.append((symbol, parent_node, weight_row, log_probability, cumulative_log_prob))
             statuses.append(
                 "ended" if beam_step.ended[row, extension] else "kept" if beam_step.kept[row, extension] else "pruned"
             )
@@ -441,7 +440,7 @@ def _beam_step(
 ) -> BeamStep:
     """Extend all hypotheses, and divide the best extensions into finished and continuing ones."""
     extensions, possible = _extend_beam(state, output, masks, config, free_slots)
-    by_row = (output.weights, *extensions.top)
+    by_row = (output.weights, extensions.top.ids, extensions.top.log_probabilities)
     weights, top_ids, top_values = (values.reshape(len(free_slots), -1, values.shape[-1]) for values in by_row)
     heads = output.heads
     continuable = possible & (extensions.ids != EOS)

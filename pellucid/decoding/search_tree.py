@@ -34,8 +34,16 @@ class SearchTreeIds(NamedTuple):
             symbols: Symbol of each node, shape (N,).
             leaf: Node at which the output ends; −1 if the tree does not contain it.
         """
-        arrays = (self.parents, self.log_probabilities, self.cumulative_log_probs)
-        return SearchTree(tuple(symbols.tolist()), *arrays, self.statuses, self.attention_rows, self.attention, leaf)
+        return SearchTree(
+            symbols=tuple(symbols.tolist()),
+            parents=self.parents,
+            log_probabilities=self.log_probabilities,
+            scores=self.cumulative_log_probs,
+            statuses=self.statuses,
+            attention_rows=self.attention_rows,
+            attention=self.attention,
+            leaf=leaf,
+        )
 
 
 @dataclass(frozen=True, eq=False)

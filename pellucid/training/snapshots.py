@@ -225,8 +225,11 @@ class TableSizes(NamedTuple):
 def _table_sizes(folder: Path) -> TableSizes:
     """Return the maximum sizes of the tables of a run, by its settings."""
     config = load_run_config(folder)
-    columns = (0 if side.embedding == "one-hot" else side.embedding_size for side in (config.encoder, config.decoder))
-    return TableSizes(*((SYMBOLS, number) for number in columns))
+    source, target = (
+        (SYMBOLS, 0 if side.embedding == "one-hot" else side.embedding_size)
+        for side in (config.encoder, config.decoder)
+    )
+    return TableSizes(source=source, target=target)
 
 
 @check_arguments
