@@ -47,13 +47,14 @@ from pellucid.decoding.streaming import decode_in_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.error_messages import describe_value
-from pellucid.errors import ArgumentError, ConfigError, DataError, InputError, RunError
+from pellucid.errors import ArgumentError, ConfigError, DataError, RunError
 from pellucid.evaluation.evaluation_pairs import EvaluationPairs, ReportNote
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.run_evaluation import (
     EvaluatedFile,
     EvaluationOptions,
+    GroupColumn,
     RunComparisons,
     RunEvaluation,
     add_provenance,
@@ -647,28 +648,24 @@ def _read_evaluated(
 ) -> tuple[EvaluationPairs, tuple[EvaluatedFile, ...]]:
     """Return the pairs of an evaluation, and the record of their file; no record of a table."""
     data = msgspec.structs.replace(trained, group_column=options.group, on_bad_line=options.on_bad_line)
-    source, target = _read_argument("pairs", pairs, "", pair_config(data))
-    try:
-        if isinstance(source, InMemoryTable):
-            evaluated = EvaluationPairs(options.multi_reference, source.name)
-            reading, groups = read_table_examples(source, pair_config(data))
-            evaluated.add(reading, groups or [""] * len(reading.examples))
-            evaluated.arrange(report, str)
-            return evaluated, ()
-        if options.group and target is not None:
-            raise ArgumentError("options.group: expected pairs with columns, got two parallel files")
-        file_data = msgspec.structs.replace(trained, on_bad_line=options.on_bad_line)
-        if target is None:
-            file_data = pair_file_config(source, file_data)
-        file_data = evaluation_data_config(file_data, source, "auto")
-        evaluated = EvaluationPairs(options.multi_reference, describe_pair_files(source, target))
-        for block, groups in read_evaluation_blocks(source, target, file_data, options.group, report):
-            evaluated.add(block, groups)
+    source, target = _read_argument("pairs", pairs, "", pair_config(data), "group")
+    if isinstance(source, InMemoryTable):
+        evaluated = EvaluationPairs(options.multi_reference, source.name)
+        reading, groups = read_table_examples(source, pair_config(data), "group")
+        evaluated.add(reading, groups or [""] * len(reading.examples))
         evaluated.arrange(report, str)
-        return evaluated, (describe_evaluated_file(source, target, evaluated.num_rows, str(source)),)
-    except InputError as error:
-        lines = (str(line).replace("--group-column, data.group_column", "group") for line in error.args)
-        raise type(error)(*(line.replace("data.group_column", "group") for line in lines)) from error
+        return evaluated, ()
+    if options.group and target is not None:
+        raise ArgumentError("options.group: expected pairs with columns, got two parallel files")
+    file_data = msgspec.structs.replace(trained, on_bad_line=options.on_bad_line)
+    if target is None:
+        file_data = pair_file_config(source, file_data)
+    file_data = evaluation_data_config(file_data, source, "auto")
+    evaluated = EvaluationPairs(options.multi_reference, describe_pair_files(source, target))
+    for block, groups in read_evaluation_blocks(source, target, file_data, GroupColumn(options.group, "group"), report):
+        evaluated.add(block, groups)
+    evaluated.arrange(report, str)
+    return evaluated, (describe_evaluated_file(source, target, evaluated.num_rows, str(source)),)
 
 
 def _train_single(
@@ -710,12 +707,14 @@ def _train_ensemble(
     return False
 
 
-def _read_argument(name: str, pairs: Pairs, purpose: str, data: DataConfig) -> tuple[Path | InMemoryTable, Path | None]:
+def _read_argument(
+    name: str, pairs: Pairs, purpose: str, data: DataConfig, group_setting: str = ""
+) -> tuple[Path | InMemoryTable, Path | None]:
     """Return the pairs as a file or a table, and the file of targets if the pairs are two parallel files."""
     if _are_paths(pairs):
         converted: Path | tuple[Path, Path] = convert_argument(name, pairs, PairFiles)
         return (converted, None) if isinstance(converted, Path) else converted
-    return read_table(name, pairs, purpose, training_columns(data)), None
+    return read_table(name, pairs, purpose, training_columns(data, group_setting)), None
 
 
 def _is_path(value: object) -> bool:

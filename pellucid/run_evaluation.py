@@ -388,8 +388,17 @@ def evaluation_data_config(data: DataConfig, path: Path, input_format: Format) -
     return msgspec.structs.replace(data, input_format=input_format)
 
 
+class GroupColumn(NamedTuple):
+    """Column of the groups of an evaluation."""
+
+    column: str
+    """Name, or number from 1; empty for no groups."""
+    setting: str
+    """Flag or argument that selects the column, for messages."""
+
+
 def read_evaluation_blocks(
-    path: Path, target: Path | None, data: DataConfig, group: str, report: ReportNote, name: str = ""
+    path: Path, target: Path | None, data: DataConfig, group: GroupColumn | None, report: ReportNote, name: str = ""
 ) -> Iterator[tuple[ExampleFile, list[str]]]:
     """Read the pairs of a file in blocks, with the group of each.
 
@@ -397,7 +406,7 @@ def read_evaluation_blocks(
         path: File of pairs, or of sources.
         target: File of targets; None if `path` holds pairs.
         data: Data settings of the file (`evaluation_data_config`).
-        group: Column of the groups; empty for none.
+        group: Column of the groups; None for none.
         report: Function that receives notes about the first line and unused columns, when all pairs are read.
         name: Name of the file in notes; its path by default.
 
@@ -407,8 +416,8 @@ def read_evaluation_blocks(
     Raises:
         InputError: As in `read_example_blocks` and `read_grouped_blocks`.
     """
-    if group:
-        yield from read_grouped_blocks(path, data, group, BLOCK_EXAMPLES)
+    if group is not None and group.column:
+        yield from read_grouped_blocks(path, data, group.column, BLOCK_EXAMPLES, group.setting)
         return
     first = list[Example]()
     for block in read_example_blocks(path, data, BLOCK_EXAMPLES, target):

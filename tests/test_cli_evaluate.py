@@ -445,7 +445,37 @@ def test_group_column_gives_a_table_by_group(tmp_path: Path) -> None:
     assert result["exact_match"] == pytest.approx(evaluate_to_json(write_pairs_file())["exact_match"])
     assert "by group" in evaluate(tmp_path / "a.tsv", "--group", "3").out.replace("\n", " ")
     assert "expected 4 columns, got 3" in usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "4"))
-    assert "--group" in usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "language"))
+    assert "no column 'language' (--group) among" in usage_error_message(
+        evaluate(tmp_path / "a.tsv", "--group", "language")
+    )
+    assert usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "0")).startswith("--group: expected a name or")
+    for names in ("source", "a\tb\tb"):
+        (tmp_path / "a.csv").write_text("\n".join([names, *lines]).replace("\t", ",") + "\n")
+        for column in ("b", "9"):
+            message = usage_error_message(
+                evaluate(tmp_path / "a.csv", "--header", "--source-column", 1, "--target-column", 2, "--group", column)
+            )
+            assert "data.group_column" not in message and (names == "source" or "(--group)" in message)
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "is_missing"),
+    [
+        (["one\t1", "two\t2"], (), True),
+        (["one\t1", "two\t2"], ("--on-bad-line", "skip"), True),
+        (["one\t1\ta", "two\t2"], (), False),
+        (["one", "two\t2"], (), False),
+        (["one\t1\ta", "two\t2\ta"], ("--target-column", "4"), False),
+    ],
+    ids=["no row", "no row, skipped", "a short row", "no target either", "no target"],
+)
+def test_a_group_column_that_no_row_has_is_missing(
+    tmp_path: Path, rows: list[str], flags: tuple[str, ...], is_missing: bool
+) -> None:
+    """Regression test: a row shorter than the others was reported as a missing column."""
+    (tmp_path / "a.tsv").write_text("\n".join(rows) + "\n")
+    message = usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "3", *flags))
+    assert ("--group 3: no such column (" in message) == is_missing and "columns, got" in message
 
 
 def test_placeholder_in_paths_gives_a_table_by_name(tmp_path: Path) -> None:

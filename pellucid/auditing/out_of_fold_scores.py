@@ -360,11 +360,9 @@ def align_outputs(
             found.append(())
             continue
         aligned = predictor.model.align(encoded.source.row(row), encoded.target.row(row)[:-1])
-        starts = (
-            _symbol_starts(predictor.tokenizers.source, example.source),
-            _symbol_starts(predictor.tokenizers.target, output),
-        )
-        found.append(_chunk_spans(aligned.sizes if aligned else [], *starts))
+        source_starts = _symbol_starts(predictor.tokenizers.source, example.source)
+        target_starts = _symbol_starts(predictor.tokenizers.target, output)
+        found.append(_chunk_spans(aligned.sizes if aligned else [], source_starts, target_starts))
     return found
 
 

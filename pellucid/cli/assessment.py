@@ -20,7 +20,6 @@ from pellucid.cli.sources import (
     matching_names,
     open_standard_input,
 )
-from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks
 from pellucid.data.examples import STANDARD_INPUT, Example, describe_pair_files, iterate_row_ids
@@ -32,6 +31,7 @@ from pellucid.evaluation.output_counts import AssessedOutput
 from pellucid.record_file import RecordFile
 from pellucid.reporting.tables import short_names
 from pellucid.run_evaluation import (
+    GroupColumn,
     RunEvaluation,
     add_provenance,
     check_evaluation,
@@ -273,19 +273,17 @@ def _read_pairs(inputs: AssessmentInputs, data: DataConfig, options: AssessmentO
     name = STANDARD_INPUT if inputs.file.name == STANDARD_INPUT else str(inputs.file)
     pairs, ids = EvaluationPairs(options.multi_reference, describe_pair_files(inputs.file, inputs.target)), None
     try:
+        group_column = GroupColumn(options.group, "--group")
         for block, groups in read_evaluation_blocks(
-            inputs.file, inputs.target, data, options.group, print_message, name
+            inputs.file, inputs.target, data, group_column, print_message, name
         ):
             if not len(pairs) and inputs.target is None and (rows := iterate_row_ids(inputs.file, data)):
                 ids = RowIds(rows)
             pairs.add(block, [" ".join(filter(None, [inputs.group, group])) for group in groups], ids)
-    except InputError as error:
-        if not options.group:
+    except DataError as error:
+        if error.missing_columns != ("group",):
             raise
-        if f"expected {column_number(options.group)} columns" in str(error):
-            raise DataError(f"--group {options.group}: no such column ({str(error).splitlines()[0]})") from error
-        lines = (line.replace("--group-column, data.group_column", "--group") for line in error.args)
-        raise type(error)(*(line.replace("data.group_column", "--group") for line in lines)) from error
+        raise DataError(f"--group {options.group}: no such column ({str(error).splitlines()[0]})") from error
     pairs.arrange(print_message, option_flag)
     return pairs
 

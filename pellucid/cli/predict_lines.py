@@ -60,7 +60,7 @@ class SourceInput:
         columns = predictor.vocabularies.columns
         self.format = InputFormat(args.input_format, args.header, columns, cells=self.cells)
         num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
-        self.outputs_per_source = num_outputs if has_several or args.lattice else 1
+        self.outputs_per_source = num_outputs if has_several or args.search_tree else 1
 
     def chunks(self) -> Iterator[LineChunk]:
         """Yield the lines in chunks.

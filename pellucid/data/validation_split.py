@@ -162,10 +162,10 @@ def _hold_out_groups(
 
 def _divide(examples: Sequence[Example], keys: Sequence[GroupKey], held_out: Set[GroupKey]) -> ValidationSplit:
     """Return the examples whose keys are not held out, and those whose keys are."""
-    parts: tuple[list[Example], list[Example]] = [], []
+    split = ValidationSplit([], [])
     for example, key in zip(examples, keys, strict=True):
-        parts[key in held_out].append(example)
-    return ValidationSplit(*parts)
+        (split.validation_examples if key in held_out else split.training_examples).append(example)
+    return split
 
 
 def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.Random) -> set[GroupKey]:
