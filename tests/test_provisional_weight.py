@@ -41,7 +41,7 @@ from pellucid.run_folder.provisional_weight import (
 )
 from pellucid.run_folder.unfinished_training import find_unfinished
 from pellucid.runtime.loader import load as load_runtime
-from pellucid.serving.decoding_worker import BatchJob, ModelRunner, OperationError
+from pellucid.serving.decoding_worker import BatchJob, ModelRunner, OperationError, supported_operations
 from pellucid.serving.metrics import ServiceMetrics
 from pellucid.serving.model_service import ModelService
 from pellucid.serving.options import ServiceOptions
@@ -339,7 +339,9 @@ def test_a_predictor_and_the_service_refuse_what_needs_the_network(interrupted: 
         for operation in operations:
             with pytest.raises(RunError, match=NO_MODEL):
                 operation(predictor)
-    service = ModelRunner(require_transducer(load_without_warnings(interrupted), "run"), 100)
+    model = require_transducer(load_without_warnings(interrupted), "run")
+    assert supported_operations(model) == ["predict", "nbest"], "the list had operations that answer with status 409"
+    service = ModelRunner(model, 100)
     row, pair = SourceRow(source="abc"), PairRow(source="abc", target="abc")
     requests: list[tuple[OperationName, DecodingRequest, SourceRow | PairRow]] = [
         ("score", ScoreRequest(rows=[]), pair),
