@@ -425,7 +425,7 @@ def test_an_empty_file_is_not_empty_below_a_header(write: Write, name: str) -> N
     assert error_message(write("\ufeff", name), NAMED_COLUMNS_CONFIG) == empty
     with pytest.raises(DataError, match=f"{re.escape(empty)}$"):
         read_lexicon_examples(write("", name), NAMED_COLUMNS_CONFIG)
-    with pytest.raises(DataError, match="it is empty below the header$"):
+    with pytest.raises(DataError, match=r"it is empty below the header$"):
         header = "word,sound\n" if name == "train.csv" else "word\tsound\n"
         read_lexicon_examples(write(header, name), NAMED_COLUMNS_CONFIG)
 
