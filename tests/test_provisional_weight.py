@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import run_pellucid
+from report_documents import read_report, section_titles, select_parts
 from service_process import run_coroutine
 from trained_runs import (
     DataFiles,
@@ -57,6 +58,7 @@ from pellucid.serving.schema import (
 from pellucid.training.events import PairNgramFitted, RunEvent, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
 from pellucid.viewer.inputs import open_run
+from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportTable
 from pellucid.worker_pool import WorkerChannel
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
@@ -321,6 +323,31 @@ def test_an_evaluation_has_no_scores_of_a_hardly_trained_network(interrupted: Pa
     names, values = (line.split(",") for line in errors.read_text("utf-8").splitlines())
     assert dict(zip(names, values, strict=True))["log_probability"] == ""
     assert "worst examples" in run_pellucid("evaluate", interrupted, pairs).out
+
+
+def test_an_evaluation_has_no_calibration_and_attention_of_a_hardly_trained_network(
+    interrupted: Path, finished: Path, tmp_path: Path
+) -> None:
+    """Regression test: its reliability, selective accuracy and attention weights were not marked."""
+    pairs, page = tmp_path / "pairs.tsv", tmp_path / "page.html"
+    pairs.write_text("abc\tno such target\nabd\tabd\n", "utf-8")
+    assert json.loads(run_pellucid("evaluate", interrupted, pairs, "--json").out)["calibration"] is None
+    result = run_pellucid("evaluate", interrupted, pairs, "--html", page)
+    assert result.code == 0 and "selective accuracy" not in result.out, result
+    (line,) = (line for line in result.out.splitlines() if line.strip().startswith("calibration error  "))
+    assert "– " in line and "no validation of the network yet" in line
+    document = read_report(page)
+    assert "Calibration" not in section_titles(document) and not select_parts(document, ReportExamples)
+    (errors,) = select_parts(document, ReportTable, "Errors")
+    assert "no validation yet" in errors.caption and [list(row)[::2] for row in errors.rows][:1] == [
+        ["abc", "no such target"]
+    ]
+    assert run_pellucid("evaluate", finished, interrupted, pairs, "--html", page).code == 0
+    document = read_report(page)
+    assert not select_parts(document, ReportExamples)
+    (calibration,) = (part for part in select_parts(document, ReportCharts) if part.title == "Calibration")
+    assert [line.name for line in calibration.charts[0].lines] == ["finished", "perfect calibration"]
+    assert calibration.caption.endswith("Without a validation of the network, so that they have no line: interrupted.")
 
 
 def test_a_predictor_and_the_service_refuse_what_needs_the_network(interrupted: Path) -> None:
