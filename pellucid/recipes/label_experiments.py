@@ -39,8 +39,8 @@ from pellucid.viewer.reports import NUM_LISTED_ERRORS, Report, write_report
 from pellucid.worker_pool import ProgressCallback
 
 INTERVAL_NOTE = (
-    "95 % intervals in parentheses: Wilson's for shares of the examples; for shares of their tags and for F1, a bootstrap "
-    "over the examples."
+    "95 % intervals in parentheses: Wilson's for shares of the examples; for shares of their tags and for F1, a "
+    "bootstrap over the examples."
 )
 
 
