@@ -31,6 +31,7 @@ from pellucid.data.examples import (
     parse_sources,
     read_examples,
     read_grouped_examples,
+    read_lexicon_examples,
     read_pairs,
     read_sources,
 )
@@ -415,6 +416,19 @@ def test_only_a_header_is_an_error(write: Write) -> None:
         error_message(write("word\tsound\n"), NAMED_COLUMNS_CONFIG)
         == "train.tsv contains no example: it is empty below the header"
     )
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "train.csv", "train.tsv.gz"])
+def test_an_empty_file_is_not_empty_below_a_header(write: Write, name: str) -> None:
+    """Regression test: it was said to have a header."""
+    empty = f"{name} contains no example: it is empty"
+    assert error_message(write("", name), NAMED_COLUMNS_CONFIG) == empty
+    assert error_message(write("\ufeff", name), NAMED_COLUMNS_CONFIG) == empty
+    with pytest.raises(DataError, match=f"{re.escape(empty)}$"):
+        read_lexicon_examples(write("", name), NAMED_COLUMNS_CONFIG)
+    with pytest.raises(DataError, match=r"it is empty below the header$"):
+        header = "word,sound\n" if name == "train.csv" else "word\tsound\n"
+        read_lexicon_examples(write(header, name), NAMED_COLUMNS_CONFIG)
 
 
 @pytest.mark.parametrize("name", ["trian.tsv", "trian.csv", "trian.jsonl", "trian.parquet"])

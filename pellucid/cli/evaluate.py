@@ -235,7 +235,7 @@ def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None
         for run in runs
         for calibration in [run.assessment.calibration]
         if run.config.training.label_smoothing
-        and all(training.validated for training in run.unfinished)  # an untrained network has other reasons
+        and calibration is not None
         and calibration.accuracy - calibration.mean_probability > MAX_UNEXPLAINED_CALIBRATION
     ]
     if too_low:

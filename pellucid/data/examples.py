@@ -428,11 +428,12 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
         if format == "jsonl"
         else first_table_row(copied_lines, format, name, min_columns=2, delimiter=columns.delimiter)
     )
-    selected = _lexicon_columns(first, columns, num_columns, name)._replace(delimiter=columns.delimiter)
+    header = TableCells(has_rows=False)
+    selected = _lexicon_columns(first, columns, num_columns, name)
+    selected = selected._replace(delimiter=columns.delimiter, cells=header)
     read_all = {"csv": csv_records, "jsonl": json_records}.get(format, tsv_records)
-    location = " below the header" if format in TABLE_FORMATS and selected.header is True else ""
     records = read_all(chain(first_lines, lines), selected, name)
-    return _collect_lexicon(records, config, InputNames(name, name, location))
+    return _collect_lexicon(records, config, InputNames(name, name, header))
 
 
 def _copy_lines(lines: Iterable[bytes], copies: list[bytes]) -> Iterator[bytes]:
@@ -1082,10 +1083,10 @@ def _read_pair_blocks(
         raise ConfigError(
             f'data.input_format = "text" needs two parallel files: give the file of targets as well as {path}'
         )
-    records = prepare(read_records(path, format, columns))
-    location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
+    header = TableCells(has_rows=False)
+    records = prepare(read_records(path, format, columns._replace(cells=header)))
     is_unknown = format in TABLE_FORMATS and columns.header == "auto"
-    for block in _collect_blocks(records, config, InputNames(str(path), str(path), location), size):
+    for block in _collect_blocks(records, config, InputNames(str(path), str(path), header), size):
         if is_unknown and block.examples:
             check_header_cells(block.examples, f"{path}:{block.line_numbers[0]}", _first_row(path, config).fields)
             is_unknown = False
@@ -1099,8 +1100,8 @@ class InputNames(NamedTuple):
     """Name of the file, of the file of sources, or of the table, for bad lines."""
     description: str
     """Name of the file or the pair of files, for the error that there is no example."""
-    location: str = ""
-    """" below the header" where the file has one, for that error."""
+    header: TableCells | None = None
+    """Receives the header of the file, if it has one, for that error; None where none is possible."""
     target: str = ""
     """Name of the file of targets, if the files are parallel: for lines whose source is valid."""
     unit: str = ""
@@ -1159,7 +1160,7 @@ def _collect_blocks(records: Records, config: DataConfig, names: InputNames, siz
             block = ExampleFile([], [], [], 0)
     if not (num_yielded or block.examples):
         raise DataError(
-            _no_example_message(block, names.description, names.location),
+            _no_example_message(block, names),
             missing_columns=block.bad_lines[0].missing_columns if block.bad_lines else (),
         )
     yield block
@@ -1249,8 +1250,9 @@ def _with_contexts(records: Records, config: DataConfig, position: int) -> Recor
     )
 
 
-def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
+def _no_example_message(reading: ExampleFile, names: InputNames) -> str:
     """Return the error message for a file without examples."""
+    name = names.description
     if reading.bad_lines:
         blank = f", {reading.num_blank_lines} blank" if reading.num_blank_lines else ""
         return (
@@ -1259,7 +1261,8 @@ def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
         )
     if reading.num_blank_lines:
         return f"{name} contains no example: all its lines are blank ({reading.num_blank_lines})"
-    return f"{name} contains no example: it is empty{location}"
+    has_header = names.header is not None and bool(names.header.names)
+    return f"{name} contains no example: it is empty{' below the header' if has_header else ''}"
 
 
 def _make_example(fields: Sequence[str], tokenizers: Tokenizers, config: DataConfig) -> tuple[Example, str]:

@@ -347,13 +347,13 @@ class BasePredictor(ABC):
         the search settings of this predictor; decoding options such as constraints are not saved.
 
         Args:
-            folder: The folder, which must be missing or empty.
+            folder: The folder, which must be missing or empty, and not in the run folder.
             card: License, intended use and other texts of the card.
 
         Raises:
             ArgumentError: An argument has a wrong type, or the predictor is not that of the folder from which it was
                 loaded, or was not loaded from one folder.
-            RunError: The folder is not empty or cannot be written.
+            RunError: The folder is not empty, is in the run folder, or cannot be written.
         """
         path: Path = convert_argument("folder", folder, str | Path)
         registered_sharing().save(self, path, convert_argument("card", card, CardOptions))

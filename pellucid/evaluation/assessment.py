@@ -271,8 +271,9 @@ class Assessment:
         return "tags" if self.counts.has_tags else "outputs"
 
     @cached_property
-    def calibration(self) -> Calibration:
-        """Calibration of the probabilities of the best outputs, or of their tags; see `unit`."""
+    def calibration(self) -> Calibration | None:
+        """Calibration of the probabilities of the best outputs, or of their tags; see `unit`. None before the first
+        validation of the network."""
         return self.counts.calibration()
 
     @cached_property
@@ -289,8 +290,8 @@ class Assessment:
         return compute_calibration(logarithms, self.counts.confident_hits)
 
     @property
-    def best_calibration(self) -> Calibration:
-        """Calibration of the confidences if all best outputs have one, else that of the probabilities."""
+    def best_calibration(self) -> Calibration | None:
+        """Calibration of the confidences if all best outputs have one, else that of the probabilities, if any."""
         confidence = self.confidence_calibration
         return confidence if confidence is not None and self.num_confident == len(self.counts) else self.calibration
 
@@ -383,7 +384,7 @@ class Assessment:
             "macro": self._rates(mean) if mean else None,
             "pair_ngram": self._pair_ngram_record(),
             "confusions": self.confusions.to_dict(),
-            "calibration": {"of": self.unit, **self.calibration.to_dict()},
+            "calibration": None if self.calibration is None else {"of": self.unit, **self.calibration.to_dict()},
             "confidence": self._confidence_record(),
             "no_confidence_reason": self.no_confidence_reason or None,
         }

@@ -480,6 +480,12 @@ def _format_interval(metric: MetricName, scores: Evaluation | MeanRates) -> str:
     return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
+def _interval_note(has_means: bool) -> str:
+    """Return the methods of the intervals in the report."""
+    means = "; those of means are by a bootstrap over the examples of each set (percentiles)" if has_means else ""
+    return f"Intervals of a set are Wilson's{means}. They do not include the variance between seeds."
+
+
 def _metric_label(suite: ExperimentSuite) -> str:
     """Return the displayed name of the main score."""
     return METRIC_LABELS[suite.metric]
@@ -586,6 +592,7 @@ def _report_page(
         "symbol error rate",
     ]
     lines = [f"{_macro_line(suite, macro)}." for macro in means if macro.is_reported]
+    lines.append(_interval_note(has_means=bool(lines)))
     comparison_tables = [comparison_table(suite, comparisons)] if comparisons else []
     first = runs[0]
     introduction = f"{suite.introduction}\n\nExamples below: {first.experiment}, {first.label}."

@@ -271,7 +271,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
             *_group_tables([assessment]),
             *accuracy_charts(evaluation.positions, evaluation.lengths),
             *_confusion_parts(assessment.confusions),
-            calibration_charts([assessment]),
+            *calibration_charts([assessment]),
             *error_parts(errors, assessment.counts.best.num_wrong - len(errors)),
         ],
     )
@@ -309,7 +309,7 @@ def comparison_report(
             *_group_tables(runs),
             compared_accuracy_charts(runs),
             *_compared_confusions(runs),
-            calibration_charts(runs),
+            *calibration_charts(runs),
             *(part for correct, wrong in pairs for part in _disagreements(correct, wrong, max_examples)),
         ],
     )
