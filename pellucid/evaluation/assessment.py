@@ -187,7 +187,7 @@ class DecodedExamples(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """Outputs of a run compared with references; `assess` returns it. Metrics are computed on first access.
+    """Outputs of a run compared with references; `assess_outputs` returns it. Metrics are computed on first access.
 
     Raises:
         InputError: On access to metrics, there is no example, an example has no reference, or, for tags and classes, no
@@ -476,12 +476,20 @@ class AssessmentBuilder:
         for index, traces in enumerate(decoded.outputs):
             check_not_empty(f"decoded.outputs[{index}]", traces, "output")
         missing = [None] * len(decoded.examples)
-        rows = zip(
-            *(decoded.examples, decoded.references, decoded.groups, decoded.outputs, self._score(decoded)),
-            *(decoded.lines or missing, decoded.ids or missing),
-            strict=True,
-        )
-        outputs = [AssessedOutput(*row) for row in rows]
+        candidates = list(self._score(decoded))
+        lines, ids = decoded.lines or missing, decoded.ids or missing
+        outputs = [
+            AssessedOutput(
+                example=example,
+                references=decoded.references[index],
+                group=decoded.groups[index],
+                traces=decoded.outputs[index],
+                candidates=candidates[index],
+                line=lines[index],
+                id=ids[index],
+            )
+            for index, example in enumerate(decoded.examples)
+        ]
         self.outputs.update(enumerate(outputs, start=len(self.counts)))
         self.counts.add(outputs)
         self.assessment = replace(self.assessment, has_lines=bool(decoded.lines), has_ids=bool(decoded.ids))

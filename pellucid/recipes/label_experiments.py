@@ -209,9 +209,9 @@ def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[Label
     Raises:
         InputError: As in `plan_trainings` and `run_jobs`.
     """
-    options = suite.scoring, suite.extra_results, suite.has_text_sources
     jobs_by_seed = [
-        [LabelJob(training, *options) for training in group] for group in plan_trainings(suite.experiments, request)
+        [LabelJob(training, suite.scoring, suite.extra_results, suite.has_text_sources) for training in group]
+        for group in plan_trainings(suite.experiments, request)
     ]
     yield from run_jobs(train_and_score, [(job.training.name, job) for jobs in jobs_by_seed for job in jobs], request)
     if request.seeds > 1:
