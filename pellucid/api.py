@@ -144,7 +144,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
         run: Run folder; created, or resumed.
         config: A `Config`, or settings nested as in a TOML file: {"size": "small", "data": {"target_symbols":
             "words"}}. Without a size, or without a configuration, the size is "large" for task "transduce" with at
-            least 5,000 training pairs, otherwise "base"; with a time limit, a smaller one if the time does not suffice
+            least 5,000 training pairs, otherwise "base"; with a time limit, a smaller one if the time is not enough
             for 5,000 updates of that size.
         ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
         progress: Print the progress on standard error; True by default.

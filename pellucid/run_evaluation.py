@@ -72,7 +72,7 @@ class EvaluationOptions(CheckedFields):
     """
 
     group: str = ""
-    """Column with the group of each pair, such as its language: a name, or a number from 1; empty for none."""
+    """Column with the group of each pair, such as its language: a name, or a number from 1; empty if there is none."""
     multi_reference: bool = False
     """Merge pairs with the same source and features into one example with several correct targets."""
     texts: bool = False
@@ -406,7 +406,7 @@ def read_evaluation_blocks(
         path: File of pairs, or of sources.
         target: File of targets; None if `path` holds pairs.
         data: Data settings of the file (`evaluation_data_config`).
-        group: Column of the groups; None for none.
+        group: Column of the groups; None if there is none.
         report: Function that receives notes about the first line and unused columns, when all pairs are read.
         name: Name of the file in notes; its path by default.
 
@@ -466,7 +466,7 @@ class _DecodedRun:
         """
         self.name, self.predictor, self.builder, self.outputs = name, predictor, builder, outputs
         self.seconds, self.num_from_lexicon = 0.0, 0
-        self.counts = dict.fromkeys(("unknown_symbols", "cut_outputs", "ranked_with_pair_ngram"), 0)
+        self.counts = dict.fromkeys(("unknown_symbols", "truncated_outputs", "ranked_with_pair_ngram"), 0)
 
     def add_next(self, chunk: DecodedExamples) -> list[AssessedOutput]:
         """Decode and score the next chunk; return its outputs.
@@ -484,7 +484,7 @@ class _DecodedRun:
         outputs = self.builder.add(chunk._replace(outputs=traces))
         best = [output.trace for output in outputs]
         self.counts["unknown_symbols"] += sum(len(trace.unknown) for trace in best)
-        self.counts["cut_outputs"] += sum(not trace.finished for trace in best)
+        self.counts["truncated_outputs"] += sum(not trace.finished for trace in best)
         self.counts["ranked_with_pair_ngram"] += sum(trace.pair_ngram_score is not None for trace in best)
         self.num_from_lexicon += sum(trace.origin == "lexicon" for trace in best)
         if isinstance(self.predictor, Transducer) and self.predictor.pair_ngram is not None:
@@ -628,8 +628,8 @@ def with_custom_metrics(evaluations: Sequence[RunEvaluation], metrics: tuple[Met
 def _with_acceptance(assessment: Assessment, predictor: Predictor, nbest: int) -> Assessment:
     """Return an assessment with the outputs that are accepted by confidence, or with the reason for none."""
     obstacle = predictor.no_confidence_reason(nbest) if nbest else "samples have no confidence"
-    if obstacle or predictor.confidence is None or not assessment.num_confident:
+    if obstacle or predictor.confidence is None or not assessment.num_with_confidence:
         return replace(assessment, no_confidence_reason=obstacle)
-    confidences, right = assessment.counts.confidences, assessment.counts.confident_hits
+    confidences, right = assessment.counts.confidences, assessment.counts.correct_with_confidence
     accepted = [accepted_outputs(predictor.confidence, confidences, right, max_error) for max_error in MAX_ERRORS]
     return replace(assessment, accepted=tuple(accepted))

@@ -139,7 +139,9 @@ def test_validation_and_end_are_printed() -> None:
     assert report_to_file(stopped) == f"{end}\n"
     assert stop_line(stopped, was_finished=False, seconds=75.6) == f"{end}, 76 s for this command"
     assert stop_line(stopped, was_finished=True, seconds=2.0).endswith("61 s of updates and validations")
-    unchanged = TrainingStopped(Progress(seconds=61.4, update=1500, best_rank=(0.0, 0.0, 0.0)), "all is done")
+    unchanged = TrainingStopped(
+        Progress(seconds=61.4, update=1500, best_validation_score=(0.0, 0.0, 0.0)), "all is done"
+    )
     assert "best at update 0 (the network of the start: no validation was better); 61 s of" in report_to_file(unchanged)
 
 
@@ -393,7 +395,7 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
         "5,000 updates in this time\n"
     )
     long = chosen._replace(time_limit="1h", epochs=5000.0, max_epochs=57.0, next_larger_size=None)
-    line = "size small: the time of 1h suffices for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
+    line = "size small: the time of 1h is enough for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
     assert report_to_file(long) == f"{line} 57 epochs, 11,400 updates of 32 examples each\n"
     assert report_to_file(long._replace(max_epochs=1.0)) == f"{line} 1 epoch, 200 updates of 32 examples each\n"
     # Regression test: the size line rounded numbers of updates and epochs, the training rounded them up.

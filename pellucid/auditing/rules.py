@@ -42,7 +42,7 @@ MIN_ROWS = 20
 ROWS_PER_RARE = 2_000
 """A symbol is rare if at most one row in this number has it; in a smaller file, if a single row has it."""
 ROWS_PER_RARE_CHARACTER = 1_000
-"""The same number for a character that is no letter, a digit or an upper-case letter."""
+"""The same number for a character that is not a letter, a digit or an upper-case letter."""
 MAX_SHARE_WITHOUT = 0.01
 """Maximum share of the rows that lack a character for which its absence is a reason."""
 MIN_ROWS_FOR_ABSENCE = 1_000
@@ -97,8 +97,8 @@ def _common_finding(kind: ReasonKind, column: Column, rows: Mapping[int, Reason]
     location = f" in the {column}" if column else ""
     first = next(iter(rows.values())).text
     return (
-        f"{len(rows):,} of {num_entries:,} rows have the finding {quote(kind)}{location}, which is therefore no reason "
-        f"of a row; the first: {first}"
+        f"{len(rows):,} of {num_entries:,} rows have the finding {quote(kind)}{location}, so it is not reported for "
+        f"single rows; the first: {first}"
     )
 
 
@@ -258,7 +258,7 @@ def _missing_characters(
 
 
 def _rare_symbols(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
-    """Yield the texts with a rare character that is no letter, then those with another rare symbol."""
+    """Yield the texts with a rare character that is not a letter, then those with another rare symbol."""
     with_characters = set[int]()
     for row, reason in _rare_characters(texts, column):
         with_characters.add(row)

@@ -68,7 +68,7 @@ class TextChecks:
 
         Args:
             text: The new text.
-            replaced: Text in its place, which does not count as another row; None, the default, if it is no text of
+            replaced: Text in its place, which does not count as another row; None, the default, if it is not a text of
                 the column.
         """
         if text != text.strip():

@@ -67,7 +67,7 @@ class AssessmentOptions(NamedTuple):
     multi_reference: bool
     """Whether pairs with the same source and features are merged."""
     group: str
-    """Column of the groups, a name or a number from 1; empty for none."""
+    """Column of the groups, a name or a number from 1; empty if there is none."""
     texts: bool
     """Whether metrics of running text are computed."""
     input_format: Format

@@ -102,7 +102,7 @@ def check_delimiter_format(delimiter: Delimiter, file: "Path | None", input_form
         input_format: Format that --input-format selects; "auto" for none.
 
     Raises:
-        InputError: FILE is no CSV, by --input-format or by its name.
+        InputError: FILE is not a CSV, by --input-format or by its name.
     """
     if input_format != "auto":
         if input_format != "csv":

@@ -43,7 +43,7 @@ class ExpectedColumns(NamedTuple):
     num_training_columns: int = 0
     """Number of columns of the training file; 0 if it is unknown."""
     symbol_separator: str = ""
-    """Separator of the symbols of a source; in a list of sources, it is no delimiter."""
+    """Separator of the symbols of a source; in a list of sources, it is not a delimiter."""
 
 
 class _Table(NamedTuple):

@@ -122,12 +122,12 @@ class BasePredictor(ABC):
     """The parameters of the network, in the form of the backend."""
     options: DecodingOptions = NO_OPTIONS
     name: str = ""
-    """Name in error messages: the run folder, or "" for none."""
+    """Name in error messages: the run folder, or "" if there is none."""
     confidence: ConfidenceModel | None = None
     """Fitted confidence of the run, from which best outputs get their `Trace.confidence`; None without one, as of an
     ensemble."""
     folder: str = ""
-    """Run folder, or folder of an ensemble, from which it was loaded; "" for none. `save_pretrained` copies its files.
+    """Run folder, or folder of an ensemble, from which it was loaded; "" if there is none. `save_pretrained` copies its files.
     """
 
     decodes_by_symbol: ClassVar[bool] = False
@@ -576,7 +576,7 @@ class BasePredictor(ABC):
     def nbest_examples(
         self, examples: Iterable[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Return the n-best list of each example; `Trace.probability` is normalized over the list before it is cut.
+        """Return the n-best list of each example; `Trace.nbest_probability` is of the list before it is cut.
 
         `pellucid predict --nbest` calls this method, and so does `nbest`, which takes texts.
 

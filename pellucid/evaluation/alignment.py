@@ -356,7 +356,7 @@ class AttentionStatistic(NamedTuple):
     """Name in `STATISTICS`."""
     value: float
     unit: str
-    """Unit: "bits", "nats", "share" (a fraction of 1), or "" for none."""
+    """Unit: "bits", "nats", "share" (a fraction of 1), or "" if there is none."""
     low: float
     """Lower end of the interval."""
     high: float
@@ -411,7 +411,7 @@ def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.nd
 
     Args:
         trace: Trace of any task.
-        gold: Known span of each target symbol, for as many steps as are known; None for none. Spans beyond the last
+        gold: Known span of each target symbol, for as many steps as are known; None if there is none. Spans beyond the last
             step are ignored.
 
     Returns:
@@ -473,7 +473,7 @@ def summarize_attention(
 
     Args:
         traces: The traces.
-        gold: Known spans of each trace, or None for a trace without; None for none at all.
+        gold: Known spans of each trace, or None for a trace without; None if there are none at all.
         seed: Seed of the bootstrap.
 
     Returns:

@@ -77,7 +77,7 @@ class CellSpec(ABC):
             inputs: W x + b of all gates.
             recurrent: U h + c of all gates.
             state: State before the step.
-            norm: Normalization of c' where h' is computed from it; None for none.
+            norm: Normalization of c' where h' is computed from it; None if there is none.
         """
 
     def run_fused(
@@ -178,7 +178,7 @@ class LSTMSpec(CellSpec):
             inputs: W x + b of all gates.
             recurrent: U h + c of all gates.
             state: State before the step.
-            norm: Normalization of c' where h' is computed from it; None for none.
+            norm: Normalization of c' where h' is computed from it; None if there is none.
         """
         input_gate, forget_gate, candidate, output_gate = self.gate_values(inputs, recurrent)
         cell_state = forget_gate * cast(Tensor, state.cell_state) + input_gate * candidate
@@ -500,7 +500,7 @@ class RecurrentCell(nn.Module):
         Args:
             hidden: h.
             mask: Recurrent dropout of U or of h.
-            bias: Bias of all gates; None for none.
+            bias: Bias of all gates; None if there is none.
         """
         masked_hidden = hidden if mask.state is None else hidden * mask.state
         return nn.functional.linear(masked_hidden, self.hidden_weight if mask.weight is None else mask.weight, bias)

@@ -88,7 +88,7 @@ class Embedding(nn.Module):
 
         Args:
             ids: Ids of the symbols.
-            dropped: Symbols that each sequence drops; None for none.
+            dropped: Symbols that each sequence drops; None if there is none.
 
         References:
             Gal & Ghahramani 2016, section 4.2, with one draw for each sequence.

@@ -57,7 +57,7 @@ class Memory(NamedTuple):
     source: Int[Tensor, "B S"] | None = None
     """The source ids, for decoders with a pointer-generator."""
     masked: Bool[Tensor, "B S"] | None = None
-    """Positions that attention must ignore because of `DecodingOptions.masked`; None for none."""
+    """Positions that attention must ignore because of `DecodingOptions.masked`; None if there is none."""
 
     def mask(self) -> Bool[Tensor, "B S"]:
         """Return True at real positions, False at padding."""
@@ -108,7 +108,7 @@ class DecoderKernel(Protocol):
 
 
 class SampledOutputs(NamedTuple):
-    """Symbols of which alone a training computes the logits, at all steps (sampled softmax)."""
+    """Symbols to which the training loss is restricted (sampled softmax), at all steps (sampled softmax)."""
 
     target: Int[Tensor, "B T"]
     """Target of each step."""

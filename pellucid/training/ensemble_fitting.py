@@ -118,13 +118,13 @@ def _check_data_files(files: TrainingInputs, members: Sequence[Path]) -> None:
             if any(key in first and key in other and first[key] != other[key] for key in keys):
                 raise RunError(
                     f"{member} was trained on another {other['path']} than {members[0]} (SHA-256 in their logs): "
-                    "restore the file, remove the folder of the member that was trained on the other one, and give the "
+                    "restore the file, remove the folder of the member that was trained on the other one, and run the "
                     "same command again, which trains it"
                 )
     for path, key in zip((files.valid, files.valid_target), keys, strict=True):
         digest = digest_file(path) if isinstance(path, Path) else None
         if digest is not None and records[0].valid.get(key) not in (None, digest.sha256):
             raise RunError(
-                f"{path} has changed since the members of {members[0].parent} were trained: restore it, and give the "
+                f"{path} has changed since the members of {members[0].parent} were trained: restore it, and run the "
                 "same command again, which fits the ensemble"
             )

@@ -49,7 +49,7 @@ from pellucid.run_folder.initialization import (
     repair_config,
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
-from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log, sync_log
+from pellucid.run_folder.log import RunLog, append_log, load_run_log, sync_log, truncate_log
 from pellucid.run_folder.model_file import VERSIONS
 from pellucid.run_folder.network_file import check_network
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
@@ -113,7 +113,7 @@ def _name_memory_errors(folder: Path) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemoryError(
-            f"{folder}: out of memory; {memory_advice()}, and name another run folder; or give the same command again "
+            f"{folder}: out of memory; {memory_advice()}, and name another run folder; or run the same command again "
             "where more memory is free: it resumes from the last checkpoint, which is kept"
         ) from error
 
@@ -155,7 +155,7 @@ def train_run(
             validation examples equal the training examples, no synthetic pair can be made, or a file of pretrained
             embeddings is malformed.
         ConfigError: Settings contradict each other or the data, a device, an extension or an optional library is
-            missing, memory does not suffice, or the attention or cell of another package fails.
+            missing, memory is not enough, or the attention or cell of another package fails.
         RunError: Another thread of this process is training; torch's default type is not float32, its default device is
             "meta", or it computes no gradients; or the folder holds other files, is in use, holds a run
             with other settings or data, is damaged, or cannot be written.
@@ -184,7 +184,7 @@ def train_run(
 
 
 class TrainingCommand(NamedTuple):
-    """Facts about the command that trains, other than its settings."""
+    """Start of a training: time and chosen size."""
 
     started_at: float
     """Start of a time limit, as time of `time.monotonic`."""
@@ -290,7 +290,7 @@ def _explain_other_data(folder: Path, file_events: Sequence[FileRead], is_saved_
         if is_saved_corpus:
             raise RunError(
                 f"{folder / run_files.CORPUS} does not hold the examples of {folder / run_files.CHECKPOINT}: remove "
-                "it, and give the command again, which reads the training files"
+                "it, and run the command again, which reads the training files"
             ) from error
         changed = "; ".join(["", *changed_files(load_run_log(folder), file_events)])
         raise RunError(f"{error}{changed}") from error
@@ -359,7 +359,7 @@ def build_checked_network(config: Config, vocabularies: Vocabularies) -> Network
         vocabularies: Vocabularies of the training examples.
 
     Raises:
-        ConfigError: Memory does not suffice.
+        ConfigError: Memory is not enough.
     """
     check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     return build_network(config, vocabularies)
@@ -459,18 +459,18 @@ def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tupl
     it, so it may be missing; then it equals that of the checkpoint.
     """
     progress, messages = state.progress, repair_config(folder, state.config)
-    if progress.best_rank is not None and progress.best_update == progress.update:
+    if progress.best_validation_score is not None and progress.best_update == progress.update:
         model = encode_best_model(state, fingerprint, _recorded_versions(folder))
         if not has_content(folder / run_files.MODEL, model):
             if _is_damaged(folder / run_files.MODEL, state):
                 messages.append(f"{folder / run_files.MODEL} was damaged: it is written anew from the checkpoint")
             write_atomic(folder / run_files.MODEL, model)
-    elif progress.best_rank is not None:
+    elif progress.best_validation_score is not None:
         check_network(folder / run_files.MODEL, state.predictor.network)
         identity = read_identity(folder)
         identity.check_training(folder / run_files.CHECKPOINT, fingerprint)
         identity.check_update(progress.best_update)
-    log = cut_log(folder, progress, fingerprint)
+    log = truncate_log(folder, progress, fingerprint)
     snapshots.remove_later_snapshots(folder, snapshots.SnapshotNumber(progress.validations, progress.update))
     snapshots.check_snapshots(folder, fingerprint)
     if file_exists(folder / run_files.CARD) and is_damaged_card(folder / run_files.CARD, build_model_card(state, log)):

@@ -106,7 +106,7 @@ def save_snapshot(
         predictor: The current model.
         traces: Traces of the validation examples in order; the first `PROBES` are saved, except those without output.
         number: Number of the validation, and the update.
-        fingerprint: Hash of the settings and the data of the training; empty for none.
+        fingerprint: Hash of the settings and the data of the training; empty if there is none.
 
     Raises:
         RunError: The file cannot be written.
