@@ -43,7 +43,7 @@ from pellucid.data.readers import BadLine
 from pellucid.data.size_choice import build_sized_config
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.streaming import decode_in_chunks
+from pellucid.decoding.streaming import map_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.error_messages import describe_value
@@ -600,7 +600,7 @@ def _evaluate(
                 return predictor.nbest_examples(chunk, chosen.nbest)
             return [[trace] for trace in predictor.predict_examples(chunk)]
 
-        return decode_in_chunks(decode_chunk, examined.example_chunks())
+        return map_chunks(decode_chunk, examined.example_chunks())
 
     outputs_per_source = 0 if chosen.sampling is not None else chosen.nbest or 1
     named = list(zip(names, predictors, strict=True))

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import CheckedFields
-from pellucid.config.settings import Config, DataConfig, Format, MetricName, Width
+from pellucid.config.settings import BeamSize, Config, DataConfig, Format, MetricName
 from pellucid.config.task_settings import check_equal_tasks, get_task_settings, uses_pair_ngram
 from pellucid.config.training_types import METRIC_TYPES, is_custom_metric
 from pellucid.data.examples import (
@@ -77,7 +77,7 @@ class EvaluationOptions(CheckedFields):
     """Merge pairs with the same source and features into one example with several correct targets."""
     texts: bool = False
     """Also compute metrics of running text: word error rate, character error rate, BLEU and chrF."""
-    nbest: Width | None = None
+    nbest: BeamSize | None = None
     """Number of outputs per source, 1 to 1,024, for accuracy at 1, 2, ... outputs; None for the best alone."""
     sampling: SamplingConfig | None = None
     """Settings of sampling, in place of a search; None for a search."""
@@ -208,7 +208,7 @@ class RunComparisons(NamedTuple):
             if evaluation.final_updates is not None
         }
         groups = [[name for name in group.runs if name in updates] for group in self.seeds]
-        timed_groups = [names for names in groups if any(updates[name].by_time for name in names)]
+        timed_groups = [names for names in groups if any(updates[name].stopped_by_time_limit for name in names)]
         return {name: updates[name].updates for names in timed_groups for name in names}
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:

@@ -124,7 +124,9 @@ def test_a_finished_run_is_not_called_resumed() -> None:
         TrainingStopped(Progress(seconds=61.4, best_update=1500), "all is done"),
     )
     assert text.startswith("a: finished run, size base, ") and "resumed" not in text
-    end = "nothing to do, the training has stopped before: all is done; best at update 1,500; 61 s of updates and"
+    end = (
+        "nothing to do, because the training has already ended: all is done; best at update 1,500; 61 s of updates and"
+    )
     assert end in text
 
 
@@ -142,7 +144,9 @@ def test_validation_and_end_are_printed() -> None:
     unchanged = TrainingStopped(
         Progress(seconds=61.4, update=1500, best_validation_score=(0.0, 0.0, 0.0)), "all is done"
     )
-    assert "best at update 0 (the network of the start: no validation was better); 61 s of" in report_to_file(unchanged)
+    assert "best at update 0 (the initial network; no later validation was better); 61 s of" in report_to_file(
+        unchanged
+    )
 
 
 @pytest.mark.parametrize(
@@ -418,7 +422,7 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
 def test_a_time_limit_that_allows_hardly_any_update_is_called_too_short() -> None:
     """Regression test: nothing but "0:00:00 from now" was printed."""
     over = report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=0.0))
-    assert over.endswith("2,340 updates, but the time is over already, so that one update is made\n")
+    assert over.endswith("2,340 updates, but the time limit has passed, so only one update is made\n")
     assert "0:00:05 from now" in report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=5.0))
     progress = Progress(update=1, batch=1, best_update=1, stop_cause="time_limit")
     assert "; note: 1 update in this time is few: for more, train" in report_to_file(TrainingStopped(progress, ""))

@@ -77,7 +77,7 @@ def is_invisible(character: str) -> bool:
 
 
 def invisible_position(text: str) -> int:
-    """Return the position of the first invisible character that is not a joiner of the orthography, from 1; 0 if none is.
+    """Return the position of the first invisible character that is not a joiner of the orthography, or 0.
 
     A joiner belongs to the orthography after a letter of a script of `JOINED_SCRIPTS`, or after its sign, such as a
     virama or a vowel point, and before another letter of these scripts. An Indic word may also end with one.

@@ -104,8 +104,8 @@ def read_decisions(path: Path) -> list[Decision]:
             read; a worklist is one.
 
     Raises:
-        DataError: The file cannot be read, lacks a column, has a row that is not a decision, or two different decisions on
-            one line.
+        DataError: The file cannot be read, lacks a column, has a row that is not a decision, or two different decisions
+            on one line.
     """
     return [decision for _, decision in _numbered_decisions(path)]
 

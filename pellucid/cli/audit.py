@@ -293,7 +293,8 @@ def _report_bad_lines(bad_lines: Sequence[BadLine]) -> None:
 
 
 def _line_texts(path: Path, bad_lines: Sequence[BadLine], data: DataConfig) -> dict[int, str]:
-    """Return the texts of bad lines, by their numbers; none if the file is not a file of lines, or can be read only once.
+    """Return the texts of bad lines, by their numbers; none if the file is not a file of lines, or can be read only
+    once.
 
     Args:
         path: The file.

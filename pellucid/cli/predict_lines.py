@@ -211,7 +211,7 @@ def _csv_values(
 
     With a tokenizer, the class of the output has a cell of its own, and "output" is the tags.
     """
-    accepted = "" if acceptance is None else encode_json(acceptance.accepts(trace)).decode()
+    accepted = "" if acceptance is None else encode_json(acceptance.count_and_check(trace)).decode()
     if not trace.source:
         return [str(trace.rank) if name == "rank" else accepted if name == "accepted" else "" for name in names]
     values = {
@@ -237,7 +237,7 @@ def _format_output(
         empty_row = "\t" * (3 if acceptance is None else 4)
         return _format_error(item) if kind == "jsonl" else "" if kind == "text" else empty_row
     trace = traces[0]
-    is_accepted = acceptance is None or acceptance.accepts(trace)
+    is_accepted = acceptance is None or acceptance.count_and_check(trace)
     match kind:
         case "text":
             return escape_text(trace.output, tabs=False) if is_accepted else ""

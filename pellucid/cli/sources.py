@@ -330,7 +330,7 @@ class Acceptance:
         self.total = 0
         self.accepted = 0
 
-    def accepts(self, trace: Trace) -> bool:
+    def count_and_check(self, trace: Trace) -> bool:
         """Return whether an output is accepted, and count it; to be called once per output.
 
         Args:

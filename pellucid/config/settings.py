@@ -37,7 +37,7 @@ Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Delimiter = Literal["auto", ",", ";", "tab", "|"]
 Header = bool | Literal["auto"]
 Embedding = Literal["learned", "frozen", "one-hot"]
-Feedback = Literal["learned", "frozen", "one-hot", "none"]
+TargetEmbedding = Literal["learned", "frozen", "one-hot", "none"]
 Normalization = Literal["none", "nfc", "nfd"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
@@ -67,7 +67,8 @@ Interval = Annotated[float, Meta(ge=0.0)]
 Threads = Annotated[int, Meta(ge=0, le=1024)]
 MAX_BEAM_SIZE = 1024
 """Maximum beam size, and maximum length of an n-best list."""
-Width = Annotated[int, Meta(ge=1, le=MAX_BEAM_SIZE)]
+BeamSize = Annotated[int, Meta(ge=1, le=MAX_BEAM_SIZE)]
+SmallCount = Annotated[int, Meta(ge=1, le=2**10)]
 Radius = Annotated[int, Meta(ge=0, le=1024)]
 ContextWords = Annotated[int, Meta(ge=0, le=10)]
 """Number of words of context on either side of a word."""
@@ -139,7 +140,8 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     class_first: bool = False
     """Each target begins with the class of its source, before the tags. task = "tag-and-classify" sets it."""
     ignored_tag: str = ""
-    """Tag of positions that count neither for the loss nor for the metrics (tasks with tags only); empty if there is none."""
+    """Tag of positions that count neither for the loss nor for the metrics (tasks with tags only); empty if there is
+    none."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """For a line that cannot be read as a pair: stop with its number and the reason, or skip it; skipped lines are
     counted and listed."""
@@ -185,7 +187,7 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     features: Literal["prefix", "sum"] = "prefix"
     """Input of features: prefix (as symbols before the source), or sum (their embeddings are added to that of each
     source symbol)."""
-    convolutions: tuple[Width, ...] = ()
+    convolutions: tuple[SmallCount, ...] = ()
     """Kernel widths, in symbols, of parallel convolutions between the embeddings and the first layer ("3 5 9"); at most
     32 widths, empty if there is none."""
     filters: Count = 32
@@ -238,11 +240,11 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Hidden units of each layer."""
     num_layers: Layers = 1
     """Number of stacked layers. Attention uses the state of the top layer (Luong et al. 2015, section 3)."""
-    num_hops: Width = 1
+    num_hops: SmallCount = 1
     """Number of decoder steps of task = "classify", each with attention; other tasks ignore it."""
     init_hidden: Literal["zero", "final", "mean"] = "final"
     """Initial state: zero, or a learned projection of the final or of the mean encoder state."""
-    embedding: Feedback = "learned"
+    embedding: TargetEmbedding = "learned"
     """Embedding of the previous target symbol: learned, frozen (not trained; random unless pretrained), one-hot, or
     none (it is not an input). Only task = "transduce" has previous target symbols."""
     embedding_size: Count
@@ -283,9 +285,9 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Maximum number of epochs; 0 derives it from the number of training pairs. It is then 30 for 3,600 pairs, more for
     fewer (at most 200), and fewer for more."""
     time_limit: str = ""
-    """Maximum time of the training, such as "90s", "10m" or "2h"; empty if there is none. Each member of an ensemble has the
-    whole time. The learning rate then follows the time or the epochs, whichever is further. The result depends on the
-    speed of the machine. If no size is given, train chooses it by the speed of a few updates."""
+    """Maximum time of the training, such as "90s", "10m" or "2h"; empty if there is none. Each member of an ensemble
+    has the whole time. The learning rate then follows the time or the epochs, whichever is further. The result depends
+    on the speed of the machine. If no size is given, train chooses it by the speed of a few updates."""
     batch_size: Limit = 0
     """Batch size, in units of batch_type; 0 derives it from the number of training pairs. It is then 8 for 1,000 pairs,
     16 for 3,600, and 64 from 32,768."""
@@ -328,7 +330,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     (the mean of those at the last validations)."""
     ema_decay: Fraction = 0.999
     """Decay of the moving average per update; it is smaller for the first updates (with weight_averaging = "ema")."""
-    averaged_checkpoints: Width = 5
+    averaged_checkpoints: SmallCount = 5
     """Number of last validations whose weights are averaged (with weight_averaging = "last")."""
     augmentation: Literal["none", "copy", "hallucinate"] = "none"
     """Synthetic training pairs: none, copy (the target is its own source), or hallucinate (stems that source and target
@@ -347,7 +349,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     mix_in: str = ""
     """File of earlier training pairs, with the columns of the training file, some of which are drawn anew for each
     epoch against forgetting; empty if there is none."""
-    mix_in_share: Fraction = 0.5
+    mix_in_ratio: Fraction = 0.5
     """Share of the pairs of mix_in among the pairs of an epoch (with mix_in); 0.5 draws one for each new pair."""
     eval_interval: Interval = 0.0
     """Number of epochs between validations (0.1 validates ten times per epoch); training ends with a validation. 0
@@ -393,7 +395,7 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Minimum output length as a multiple of the source length; the larger of this and min_length applies; 0 = off."""
     min_length_offset: Offset = 0
     """Number of symbols added to the minimum of min_length_ratio; may be negative."""
-    beam_size: Width = 5
+    beam_size: BeamSize = 5
     """Hypotheses kept per source at each step; 1 is greedy search. N-best lists come from the same beam; a longer list
     enlarges it. Validation during training is always greedy."""
     length_normalization: Literal["none", "average", "gnmt"] = "none"

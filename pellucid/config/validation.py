@@ -255,7 +255,7 @@ USE_CONDITIONS: Sequence[Requirement] = (
         "training.weight_averaging = 'last'",
         lambda c: c.training.weight_averaging == "last",
     ),
-    Requirement("training.mix_in_share", "training.mix_in, a file of pairs", lambda c: bool(c.training.mix_in)),
+    Requirement("training.mix_in_ratio", "training.mix_in, a file of pairs", lambda c: bool(c.training.mix_in)),
     Requirement(
         "training.augmentation_ratio",
         "training.augmentation = 'copy' or 'hallucinate'",

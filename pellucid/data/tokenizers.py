@@ -28,7 +28,7 @@ from pellucid.errors import ConfigError, quote, suggest
 WORD_PATTERN = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s"
 """Pre-tokenization: no subword crosses the boundary of a word, a number or punctuation; a preceding space belongs to
 it."""
-MIN_SPACED_SHARE = 0.8
+MIN_SPACED_FRACTION = 0.8
 """Minimum share of texts with a space if the parts between spaces are symbols."""
 MAX_SPACED_LENGTH = 2.5
 """Maximum mean number of characters of such symbols; words of running text are longer."""
@@ -444,7 +444,7 @@ def find_spaced_symbols(texts: Sequence[str]) -> str:
             first, num_spaced = first or text, num_spaced + 1
             num_symbols += len(symbols)
             num_characters += sum(map(len, symbols))
-    is_spaced = num_spaced and num_spaced >= MIN_SPACED_SHARE * len(texts)
+    is_spaced = num_spaced and num_spaced >= MIN_SPACED_FRACTION * len(texts)
     return first if is_spaced and num_characters <= MAX_SPACED_LENGTH * num_symbols else ""
 
 

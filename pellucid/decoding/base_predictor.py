@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, ChunkLimits
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import Config, SearchConfig, Width
+from pellucid.config.settings import BeamSize, Config, SearchConfig
 from pellucid.config.task_settings import get_task_settings
 from pellucid.config.toml import convert_settings, flatten_config, override_settings
 from pellucid.config.validation import reject_unused
@@ -127,8 +127,8 @@ class BasePredictor(ABC):
     """Fitted confidence of the run, from which best outputs get their `Trace.confidence`; None without one, as of an
     ensemble."""
     folder: str = ""
-    """Run folder, or folder of an ensemble, from which it was loaded; "" if there is none. `save_pretrained` copies its files.
-    """
+    """Run folder, or folder of an ensemble, from which it was loaded; "" if there is none. `save_pretrained` copies its
+    files."""
 
     decodes_by_symbol: ClassVar[bool] = False
     """True for predictors that decode symbol by symbol, with an encoder-decoder."""
@@ -320,7 +320,7 @@ class BasePredictor(ABC):
             ArgumentError: The size has a wrong type or is out of range.
             ConfigError: As in `with_search`.
         """
-        return self.with_search({"beam_size": convert_argument("beam_size", beam_size, Width)})
+        return self.with_search({"beam_size": convert_argument("beam_size", beam_size, BeamSize)})
 
     def with_search(self: PredictorT, search: SearchConfig | Mapping[str, Any]) -> PredictorT:
         """Return a predictor with other search settings.
@@ -595,7 +595,7 @@ class BasePredictor(ABC):
             InputError: As in `predict_examples`; also if `count` or `top_mass` is out of range (`ArgumentError`), or
                 `count` is above 1 for a model with one output per source, such as a tagger (`ConfigError`).
         """
-        nbest: int = convert_argument("count", count, Width)
+        nbest: int = convert_argument("count", count, BeamSize)
         mass: float = convert_argument("top_mass", top_mass, Probability)
         self.check_search(nbest, prefixes is not None)
 

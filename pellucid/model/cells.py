@@ -100,6 +100,10 @@ class CellSpec(ABC):
 class GRUSpec(CellSpec):
     """Gated recurrent unit, the reset gate applied after the product.
 
+        r = σ(W_r x + b_r + U_r h + c_r)        z = σ(W_z x + b_z + U_z h + c_z)
+        n = tanh(W_n x + b_n + r ⊙ (U_n h + c_n))
+        h' = (1 − z) ⊙ n + z ⊙ h
+
     References:
         Cho et al. 2014, section 2.3.
     """
@@ -149,6 +153,11 @@ class GRUSpec(CellSpec):
 
 class LSTMSpec(CellSpec):
     """Long short-term memory with forget gate.
+
+        i, f, o = σ(W x + b + U h + c)        g = tanh(W x + b + U h + c),    each with its own rows
+        c' = f ⊙ c + i ⊙ g        h' = o ⊙ tanh c'
+
+    The normalization of `step` applies to c' where h' is computed from it.
 
     References:
         Gers et al. 2000.

@@ -108,7 +108,7 @@ class DecoderKernel(Protocol):
 
 
 class SampledOutputs(NamedTuple):
-    """Symbols to which the training loss is restricted (sampled softmax), at all steps (sampled softmax)."""
+    """Symbols to which the training loss is restricted at all steps (sampled softmax)."""
 
     target: Int[Tensor, "B T"]
     """Target of each step."""
@@ -200,6 +200,6 @@ class NetworkOutput(NamedTuple):
     vocabulary_logits: Float[Tensor, "B T V"] | None = None
     """The logits before copies are mixed in; None without a pointer-generator."""
     hop_weights: Float[Tensor, "B R S"] | None = None
-    """The weights of every attention hop of a classifier, of which `weights` are the last; None for other networks."""
+    """The weights of each of R attention hops of a classifier, of which `weights` are the last; None for other networks."""
     target_logits: Float[Tensor, "B T"] | None = None
     """Logit of each target, if `logits` are those of sampled symbols; else None."""

@@ -406,8 +406,8 @@ class ProgressReporter:
             f"of them and all {event.new_examples:,} others"
         )
         if event.num_validation:
-            left_out = count_noun(event.num_validation, "further one is", "further ones are")
-            self._print_line(f"  note: {left_out} left out: validation pairs")
+            left_out = count_noun(event.num_validation, "further pair is", "further pairs are")
+            self._print_line(f"  note: {left_out} left out, because the validation set has their sources")
 
     def _report_model(self, event: ModelBuilt) -> None:
         """Print the run folder, the number of parameters and the vocabulary sizes."""
@@ -527,7 +527,7 @@ def stop_line(
             command.
     """
     progress = event.progress
-    start = "nothing to do: the training has already ended" if was_finished else "stopped"
+    start = "nothing to do, because the training has already ended" if was_finished else "stopped"
     kept = (
         " (the initial network; no later validation was better)"
         if progress.best_validation_score and not progress.best_update

@@ -473,7 +473,7 @@ def _coverage_table(assessment: Assessment, points: Sequence[CoveragePoint]) -> 
     for point in points:
         if point.coverage in REVIEW_COVERAGES:
             errors = f"{100 * point.error_recall:.0f} %" if has_errors else "–"
-            cells = (f"{100 * point.accuracy:.1f}", errors, f"{point.probability:.3f}")
+            cells = (f"{100 * point.accuracy:.1f}", errors, f"{point.threshold:.3f}")
             table.add_row(f"{100 * point.coverage:.0f} %", *cells)
     return table
 

@@ -43,7 +43,7 @@ Size = Annotated[int, Meta(ge=0, le=2**53)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=8)]
 
 
-class OtherNetworkError(RunError):
+class NetworkMismatchError(RunError):
     """A file holds the parameters of another network than that of the run's configuration and vocabulary."""
 
     def __init__(self, message: str) -> None:
@@ -320,6 +320,6 @@ def _check_names(stored: TensorFile, expected: Iterable[str]) -> None:
         )
 
 
-def _mismatch_error(stored: TensorFile, reason: str) -> OtherNetworkError:
+def _mismatch_error(stored: TensorFile, reason: str) -> NetworkMismatchError:
     """Return the error for a file of another network."""
-    return OtherNetworkError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")
+    return NetworkMismatchError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")

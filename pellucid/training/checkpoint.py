@@ -40,7 +40,7 @@ MEAN_SLACK = 1e-18
 """Absolute slack of that bound: squares of smaller numbers underflow in float32."""
 
 
-class OtherDataError(RunError):
+class DataMismatchError(RunError):
     """A checkpoint is of a training on other data."""
 
 
@@ -96,7 +96,7 @@ def _read_checkpoint(path: Path, state: TrainingState, fingerprint: str) -> tupl
         check_format(stored, CHECKPOINT_FORMAT)
         progress = decode_progress(stored)
         if stored.metadata.get("fingerprint") != fingerprint:
-            raise OtherDataError(
+            raise DataMismatchError(
                 f"{path} is of a training on other data (its fingerprint differs); name another run folder, give the "
                 "same data, or restore the file"
             )

@@ -25,7 +25,7 @@ from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
 from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
 from pellucid.training.training_data import TrainingInputs, read_validation_examples
 
-MAX_TIME_SHARE = 0.05
+MAX_TIME_FRACTION = 0.05
 """Maximum part of the time limit of a member for the weight, and for the confidence."""
 
 
@@ -67,7 +67,7 @@ def _fit_members(
     _check_data_files(files, members)
     validation = read_validation_examples(files, config.data, members[0])
     limit = parse_duration("training.time_limit", config.training.time_limit)
-    seconds = MAX_TIME_SHARE * limit or math.inf
+    seconds = MAX_TIME_FRACTION * limit or math.inf
     lock.check()
     remove_file(folder / CONFIDENCE)  # of other members or damaged: the ensemble could not be loaded
     # The members may have been trained on the GPUs of a cluster, and this machine may have none.

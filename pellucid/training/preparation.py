@@ -45,7 +45,7 @@ from pellucid.data.readers import MAX_LISTED_BAD_LINES
 from pellucid.data.tokenizers import SubwordModels, Tokenizers, build_tokenizers
 from pellucid.data.validation_split import (
     MAX_VALIDATION_SOURCES,
-    VALIDATION_SHARE,
+    VALIDATION_FRACTION,
     format_validation_file,
     normalize_sources,
     single_source_error,
@@ -146,7 +146,7 @@ class SourceSample:
     order, and a source that was left out cannot come back.
     """
 
-    def __init__(self, max_sources: int = MAX_VALIDATION_SOURCES, share: float = VALIDATION_SHARE) -> None:
+    def __init__(self, max_sources: int = MAX_VALIDATION_SOURCES, share: float = VALIDATION_FRACTION) -> None:
         """Start with no source.
 
         Args:

@@ -28,10 +28,10 @@ FRACTION_TOLERANCE = 1e-9
 PLATEAU_PATIENCE = 3
 """Validations without improvement after which the plateau schedule reduces the learning rate."""
 PLATEAU_FACTOR = 0.5
-UNKNOWN_RESERVE = 0.1
-"""Part of a time limit that is kept for the end of the training before the first validation."""
+INITIAL_RESERVE = 0.1
+"""Fraction of a time limit that is reserved for the end of the training before a validation has been timed."""
 MAX_RESERVE = 0.5
-"""Maximum part of a time limit that is kept for the end of the training."""
+"""Maximum fraction of a time limit that is reserved for the end of the training."""
 RESERVED_VALIDATIONS = 1.5
 """Time that is kept for the last validation, as a multiple of the time of the validation before it."""
 RESERVED_WEIGHTING = 3.0
@@ -91,7 +91,7 @@ def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
     reserve_factor = RESERVED_VALIDATIONS + RESERVED_CONFIDENCE * min(1.0, MAX_CONFIDENCE_PAIRS / num_sources)
     if state.has_pair_ngram:
         reserve_factor += RESERVED_WEIGHTING * min(1.0, MAX_WEIGHTING_SOURCES / num_sources)
-    reserve = reserve_factor * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
+    reserve = reserve_factor * progress.validation_seconds if progress.validations else INITIAL_RESERVE * limit
     return limit - min(reserve, MAX_RESERVE * limit)
 
 

@@ -60,11 +60,11 @@ UNMEASURED_UPDATES = 2
 """Number of first updates, which allocate memory and are slower."""
 MEASURED_UPDATES = 12
 """Number of updates whose time is measured."""
-MEASURED_SHARE = 0.05
+MEASURED_FRACTION = 0.05
 """Part of a time limit after which the measured updates of a size end, before they are `MEASURED_UPDATES`."""
 SHORT_LIMIT = 120.0
 """Seconds of a time limit below which `large` is not measured on a CPU, which hardly makes `MIN_UPDATES` then."""
-RESERVED_SHARE = 0.15
+RESERVED_FRACTION = 0.15
 """Part of a time limit that is not spent on updates: reading, validations and the pair n-gram model."""
 
 
@@ -161,10 +161,10 @@ def measure_and_choose_size(
 
     def measure_speeds() -> Iterator[SizeSpeed]:
         for size in reversed(SIZES[: SIZES.index(largest) + 1]):
-            rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
+            rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_FRACTION * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
             # The training will read the files again.
-            speed = SizeSpeed(size, rate, (1 - RESERVED_SHARE) * limit - elapsed - reading_seconds)
+            speed = SizeSpeed(size, rate, (1 - RESERVED_FRACTION) * limit - elapsed - reading_seconds)
             epochs = min(length.max_epochs, estimate_epochs(speed, length))
             forecast.append((size, max_updates(epochs, length.updates_per_epoch)))
             yield speed

@@ -151,7 +151,7 @@ def _project_side(
         state_point(sequences[example_index], position, page_indices[example_index], separator)
         for example_index, position in sampled_positions
     ]
-    first, second = (float(share) for share in fitted.explained)
+    first, second = (float(share) for share in fitted.explained_variance_ratio)
     projection = StateProjection(
         coordinates=encode_array(fitted.project(joined[sampled])),
         points=points,
