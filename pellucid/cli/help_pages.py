@@ -179,7 +179,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             ),
             OptionHelp("--run", "DIR", "folder of the search, created or resumed"),
             OptionHelp("--trials", "N", "total number of trials (30 by default)"),
-            OptionHelp("--minutes", "M", "time limit; the next call continues"),
+            OptionHelp("--study-time", "T", "time limit of this call, as 30m; the next call continues"),
             OptionHelp("--jobs", "N", "number of trials trained in parallel"),
             OptionHelp("--shared", "", "search together with other commands in the same --run"),
             OptionHelp("--storage", "URL", "PostgreSQL database through which commands search together"),

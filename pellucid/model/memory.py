@@ -200,6 +200,6 @@ class NetworkOutput(NamedTuple):
     vocabulary_logits: Float[Tensor, "B T V"] | None = None
     """The logits before copies are mixed in; None without a pointer-generator."""
     hop_weights: Float[Tensor, "B R S"] | None = None
-    """The weights of each of R attention hops of a classifier, of which `weights` are the last; None for other networks."""
+    """The weights of each of R attention hops of a classifier, the last of which are `weights`; else None."""
     target_logits: Float[Tensor, "B T"] | None = None
     """Logit of each target, if `logits` are those of sampled symbols; else None."""
