@@ -784,7 +784,7 @@ def check_training_state(content: bytes, folder: Path) -> str:
         return describe_refusal(error, path.name)
     expect(all(bool(value.isfinite().all()) for value in state.predictor.network.state_dict().values()), "not finite")
     progress, state.progress = state.progress, before
-    return f"read {progress.update == 0} {progress.best_rank is None} {progress.stop_cause}"
+    return f"read {progress.update == 0} {progress.best_validation_score is None} {progress.stop_cause}"
 
 
 @cache
@@ -963,7 +963,7 @@ def check_corpus(content: bytes, folder: Path) -> str:
 
 
 def _repair_corpus(content: bytes) -> bytes:
-    """Return a corpus with the right checksum, as an attacker would write it; unchanged if it is no Arrow file."""
+    """Return a corpus with the right checksum, as an attacker would write it; unchanged if it is not a Arrow file."""
     import pyarrow
 
     from pellucid.data.corpus import DIGEST, METADATA, _column, _digest
@@ -1345,7 +1345,7 @@ STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
 def check_http(content: bytes, folder: Path) -> str:
-    """No request has the status 500, a traceback in the log, or an answer that is no HTTP."""
+    """No request has the status 500, a traceback in the log, or an answer that is not a HTTP."""
     service = http_service()
     received = service.answer(content[1:])
     faults, service.collector.faults = service.collector.faults, []

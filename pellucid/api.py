@@ -43,7 +43,7 @@ from pellucid.data.readers import BadLine
 from pellucid.data.size_choice import build_sized_config
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.streaming import decode_in_chunks
+from pellucid.decoding.streaming import map_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.error_messages import describe_value
@@ -144,7 +144,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
         run: Run folder; created, or resumed.
         config: A `Config`, or settings nested as in a TOML file: {"size": "small", "data": {"target_symbols":
             "words"}}. Without a size, or without a configuration, the size is "large" for task "transduce" with at
-            least 5,000 training pairs, otherwise "base"; with a time limit, a smaller one if the time does not suffice
+            least 5,000 training pairs, otherwise "base"; with a time limit, a smaller one if the time is not enough
             for 5,000 updates of that size.
         ensemble: Number of members, 1 to 1,000. The default, 1, trains a single run without subfolders.
         progress: Print the progress on standard error; True by default.
@@ -600,7 +600,7 @@ def _evaluate(
                 return predictor.nbest_examples(chunk, chosen.nbest)
             return [[trace] for trace in predictor.predict_examples(chunk)]
 
-        return decode_in_chunks(decode_chunk, examined.example_chunks())
+        return map_chunks(decode_chunk, examined.example_chunks())
 
     outputs_per_source = 0 if chosen.sampling is not None else chosen.nbest or 1
     named = list(zip(names, predictors, strict=True))

@@ -727,7 +727,7 @@ def _bounded_rows(value: object, kind: Any, depth: int = 0) -> object:  # noqa: 
 
 
 def _is_read_by_items(value: object) -> bool:
-    """Return whether NumPy reads a value item by item: a sequence that is no text, buffer or array."""
+    """Return whether NumPy reads a value item by item: a sequence that is not a text, buffer or array."""
     kind = type(value)
     if not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")) or isinstance(value, SCALAR_TYPES):
         return False

@@ -48,7 +48,7 @@ def describe_suffix(suffix: str) -> str:
     """Return the ending of a file name as error messages quote it: "'.pdf'", or "a name without an ending".
 
     Args:
-        suffix: The suffix with its period; "" for none.
+        suffix: The suffix with its period; "" if there is none.
     """
     return quote(suffix) if suffix else "a name without an ending"
 

@@ -665,7 +665,7 @@ def check_json_format(path_text: str, content: bytes, newest: int) -> None:
 
     Args:
         path_text: Path of the file, for the message.
-        content: Content of the file; one that is no JSON object passes, and is reported when it is decoded.
+        content: Content of the file; one that is not a JSON object passes, and is reported when it is decoded.
         newest: Newest format version that this version of Pellucid reads.
 
     Raises:

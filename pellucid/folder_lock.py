@@ -87,7 +87,7 @@ def _take_lock(file: IO[bytes], path: Path, user: str, shared: bool) -> None:
 
 
 def is_at(file: IO[bytes], path: Path) -> bool:
-    """Return whether an open file is still at a path; False also if a parent of the path is no accessible folder.
+    """Return whether an open file is still at a path; False also if a parent of the path is not an accessible folder.
 
     Args:
         file: The open file.

@@ -27,7 +27,7 @@ def read_limit(variable: str, default: int, largest: int = MAX_MEBIBYTES) -> int
         largest: Largest limit in MiB; `MAX_MEBIBYTES` by default.
 
     Raises:
-        ConfigError: The variable is no whole number from 1 to `largest`.
+        ConfigError: The variable is not a whole number from 1 to `largest`.
     """
     text = os.environ.get(variable, "")
     number = parse_whole_number(text) if text else default

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import CheckedFields
-from pellucid.config.settings import Config, DataConfig, Format, MetricName, Width
+from pellucid.config.settings import BeamSize, Config, DataConfig, Format, MetricName
 from pellucid.config.task_settings import check_equal_tasks, get_task_settings, uses_pair_ngram
 from pellucid.config.training_types import METRIC_TYPES, is_custom_metric
 from pellucid.data.examples import (
@@ -72,12 +72,12 @@ class EvaluationOptions(CheckedFields):
     """
 
     group: str = ""
-    """Column with the group of each pair, such as its language: a name, or a number from 1; empty for none."""
+    """Column with the group of each pair, such as its language: a name, or a number from 1; empty if there is none."""
     multi_reference: bool = False
     """Merge pairs with the same source and features into one example with several correct targets."""
     texts: bool = False
     """Also compute metrics of running text: word error rate, character error rate, BLEU and chrF."""
-    nbest: Width | None = None
+    nbest: BeamSize | None = None
     """Number of outputs per source, 1 to 1,024, for accuracy at 1, 2, ... outputs; None for the best alone."""
     sampling: SamplingConfig | None = None
     """Settings of sampling, in place of a search; None for a search."""
@@ -208,7 +208,7 @@ class RunComparisons(NamedTuple):
             if evaluation.final_updates is not None
         }
         groups = [[name for name in group.runs if name in updates] for group in self.seeds]
-        timed_groups = [names for names in groups if any(updates[name].by_time for name in names)]
+        timed_groups = [names for names in groups if any(updates[name].stopped_by_time_limit for name in names)]
         return {name: updates[name].updates for names in timed_groups for name in names}
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
@@ -406,7 +406,7 @@ def read_evaluation_blocks(
         path: File of pairs, or of sources.
         target: File of targets; None if `path` holds pairs.
         data: Data settings of the file (`evaluation_data_config`).
-        group: Column of the groups; None for none.
+        group: Column of the groups; None if there is none.
         report: Function that receives notes about the first line and unused columns, when all pairs are read.
         name: Name of the file in notes; its path by default.
 
@@ -466,7 +466,7 @@ class _DecodedRun:
         """
         self.name, self.predictor, self.builder, self.outputs = name, predictor, builder, outputs
         self.seconds, self.num_from_lexicon = 0.0, 0
-        self.counts = dict.fromkeys(("unknown_symbols", "cut_outputs", "ranked_with_pair_ngram"), 0)
+        self.counts = dict.fromkeys(("unknown_symbols", "truncated_outputs", "ranked_with_pair_ngram"), 0)
 
     def add_next(self, chunk: DecodedExamples) -> list[AssessedOutput]:
         """Decode and score the next chunk; return its outputs.
@@ -484,7 +484,7 @@ class _DecodedRun:
         outputs = self.builder.add(chunk._replace(outputs=traces))
         best = [output.trace for output in outputs]
         self.counts["unknown_symbols"] += sum(len(trace.unknown) for trace in best)
-        self.counts["cut_outputs"] += sum(not trace.finished for trace in best)
+        self.counts["truncated_outputs"] += sum(not trace.finished for trace in best)
         self.counts["ranked_with_pair_ngram"] += sum(trace.pair_ngram_score is not None for trace in best)
         self.num_from_lexicon += sum(trace.origin == "lexicon" for trace in best)
         if isinstance(self.predictor, Transducer) and self.predictor.pair_ngram is not None:
@@ -628,8 +628,8 @@ def with_custom_metrics(evaluations: Sequence[RunEvaluation], metrics: tuple[Met
 def _with_acceptance(assessment: Assessment, predictor: Predictor, nbest: int) -> Assessment:
     """Return an assessment with the outputs that are accepted by confidence, or with the reason for none."""
     obstacle = predictor.no_confidence_reason(nbest) if nbest else "samples have no confidence"
-    if obstacle or predictor.confidence is None or not assessment.num_confident:
+    if obstacle or predictor.confidence is None or not assessment.num_with_confidence:
         return replace(assessment, no_confidence_reason=obstacle)
-    confidences, right = assessment.counts.confidences, assessment.counts.confident_hits
+    confidences, right = assessment.counts.confidences, assessment.counts.correct_with_confidence
     accepted = [accepted_outputs(predictor.confidence, confidences, right, max_error) for max_error in MAX_ERRORS]
     return replace(assessment, accepted=tuple(accepted))

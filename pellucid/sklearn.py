@@ -94,7 +94,7 @@ class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
         Raises:
             ArgumentError: The numbers of sources and targets differ, or `X` has more than two columns.
-            DataError: A source or a target is no text, or is empty.
+            DataError: A source or a target is not a text, or is empty.
             ConfigError: A parameter or a setting is invalid.
             RunError: The run folder holds a run with other settings or data.
         """
@@ -120,7 +120,7 @@ class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            ArgumentError: A source is no text.
+            ArgumentError: A source is not a text.
         """
         outputs = [trace.output for trace in self._model().predict_examples(_examples(_source_rows(X)))]
         return np.array(outputs, dtype=object)
@@ -198,7 +198,7 @@ class _SequenceEstimator(BaseEstimator):  # type: ignore[misc]
         self.model_ = model
 
     def _seed(self) -> object:
-        """Return the random seed; one that is no whole number is reported by the check of the settings."""
+        """Return the random seed; one that is not a whole number is reported by the check of the settings."""
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
             return int(check_random_state(self.random_state).randint(2**31))
         return self.random_state
@@ -301,7 +301,7 @@ class SequenceClassifier(ClassifierMixin, _SequenceEstimator):  # type: ignore[m
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            ArgumentError: A source is no text, or is empty.
+            ArgumentError: A source is not a text, or is empty.
         """
         model = self._model()  # an estimator that is not fitted has no classes
         self._check_sources(X)

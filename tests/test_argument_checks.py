@@ -27,7 +27,7 @@ from trained_runs import copy_task_run
 
 from pellucid.api import train
 from pellucid.argument_checks import check_arguments, convert_argument
-from pellucid.config.settings import Amount, Config, Device, SearchConfig, Seed, Width
+from pellucid.config.settings import Amount, BeamSize, Config, Device, SearchConfig, Seed
 from pellucid.config.toml import build_config, load_config, override_settings, validate_config
 from pellucid.data.examples import Example
 from pellucid.decoding.base_predictor import Prefixes, Probability
@@ -65,8 +65,8 @@ def argument_error_message(value: object, kind: object) -> str:
 @pytest.mark.parametrize(
     ("value", "kind", "expected"),
     [
-        (np.int64(3), Width, 3),
-        (torch.tensor(3), Width, 3),
+        (np.int64(3), BeamSize, 3),
+        (torch.tensor(3), BeamSize, 3),
         (NamedNumber.TWO, int, 2),
         (np.float32(0.5), Probability, 0.5),
         (1, float, 1.0),
@@ -99,13 +99,13 @@ def test_matching_values_are_converted(value: object, kind: object, expected: ob
 @pytest.mark.parametrize(
     ("value", "kind", "message"),
     [
-        (0, Width, "name: expected a whole number of at least 1, got 0"),
-        (10**30, Width, f"name: expected a whole number of at most 1024, got {10**30}"),
+        (0, BeamSize, "name: expected a whole number of at least 1, got 0"),
+        (10**30, BeamSize, f"name: expected a whole number of at most 1024, got {10**30}"),
         (-1, Seed, "name: expected a whole number of at least 0, got -1"),
-        (True, Width, "name: expected a whole number, got True"),
-        (2.0, Width, "name: expected a whole number, got 2.0"),
-        ("2", Width, "name: expected a whole number, got '2'"),
-        ("\ud800", Width, "name: expected a whole number, got '\\ud800'"),
+        (True, BeamSize, "name: expected a whole number, got True"),
+        (2.0, BeamSize, "name: expected a whole number, got 2.0"),
+        ("2", BeamSize, "name: expected a whole number, got '2'"),
+        ("\ud800", BeamSize, "name: expected a whole number, got '\\ud800'"),
         (0, Probability, "name: expected a number above 0.0, got 0"),
         (math.nan, Amount, "name: expected a number of at least 0.0, got nan"),
         (math.inf, Amount, "name: expected a finite number, got inf"),
@@ -114,7 +114,7 @@ def test_matching_values_are_converted(value: object, kind: object, expected: ob
         ("cda", Device, "name: expected auto, cpu or cuda, got 'cda'; did you mean 'cuda'?"),
         (None, str, "name: expected a string, got None"),
         (b"ab", str, "name: expected a string, got b'ab'"),
-        ("x" * 999, Width, f"name: expected a whole number, got {describe_value('x' * 999)}"),
+        ("x" * 999, BeamSize, f"name: expected a whole number, got {describe_value('x' * 999)}"),
         ("XV", tuple[str, ...], "name: expected a list of strings, got 'XV'; put a single string into a list: ['XV']"),
         (b"XV", tuple[str, ...], "name: expected a list of strings, got b'XV'"),
         ({"a": 1}, Iterable[str], "name: expected a list of strings, got {'a': 1}"),
@@ -153,7 +153,7 @@ def test_mismatches_name_the_argument_and_the_expected_type(value: object, kind:
 
 def test_unprintable_values_are_described_by_their_type() -> None:
     assert (
-        argument_error_message(10**5000, Width)
+        argument_error_message(10**5000, BeamSize)
         == "name: expected a whole number of at most 1024, got a number with thousands of digits"
     )
 
@@ -374,10 +374,10 @@ def test_unpaired_surrogates_in_settings_are_refused(key: str) -> None:
 def test_exceptions_of_value_methods_are_mismatches() -> None:
     assert (
         convert_argument("name", RaisingString("ab"), str) == "ab"
-        and convert_argument("name", RaisingNumber(2), Width) == 2
+        and convert_argument("name", RaisingNumber(2), BeamSize) == 2
     )
     assert PLAIN.with_search(search_with_beam_size(RaisingNumber(2))).config.search.beam_size == 2
-    for kind in (Device, Width, Iterable[str], Mapping[str, str]):
+    for kind in (Device, BeamSize, Iterable[str], Mapping[str, str]):
         assert "got 'a'" in argument_error_message(RaisingString("a"), kind)
     with pytest.raises(OSError, match="the disk is gone"):
         convert_argument("name", raising_items(), tuple[str, ...])

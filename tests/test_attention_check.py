@@ -236,7 +236,7 @@ class NoInitialState(LocalAttention):
 
 
 class PlainTensor(BilinearAttention):
-    """A gain that is no parameter."""
+    """A gain that is not a parameter."""
 
     def __init__(self, config: AttentionConfig, query_size: int, memory_size: int) -> None:
         super().__init__(config, query_size, memory_size)
@@ -388,12 +388,12 @@ REFUSED: dict[str, tuple[type[Attention], str]] = {
         NoInitialState,
         r"AssertionError.* \(.*\.py, line \d+\); attention_state is None because initial_attention_state returns None",
     ),
-    "plain tensor": (PlainTensor, r"PlainTensor\.gains\['first'\] is a tensor .* that is no nn\.Parameter"),
+    "plain tensor": (PlainTensor, r"PlainTensor\.gains\['first'\] is a tensor .* that is not an nn\.Parameter"),
     "list of modules": (PlainList, r"PlainList\.layers\[1\] is a Linear .* nn\.ModuleList"),
     "tensor of the class": (SharedTensor, r"SharedTensor\.gain is a tensor .* neither trained nor saved"),
     "tensor of the module": (
         change_scores(lambda self, e: e * MODULE_GAIN),
-        r"Changed\.forward: a tensor of the shape \(1,\) is a tensor with requires_grad that is no nn\.Parameter",
+        r"Changed\.forward: a tensor of the shape \(1,\) is a tensor with requires_grad that is not an nn\.Parameter",
     ),
     "running mean": (RunningMean, r'RunningMean\.mean is a tensor that changes .*register_buffer\("mean", \.\.\.\)'),
     "running number": (RunningNumber, r"RunningNumber: outputs change with steps in training .*register_buffer"),

@@ -147,7 +147,7 @@ def test_a_folder_with_other_content_is_refused(tmp_path: Path, name: str, conte
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("")
-    with pytest.raises(RunError, match="is no folder"), locked_block_folder(tmp_path / "b", FINGERPRINT):
+    with pytest.raises(RunError, match="is not a folder"), locked_block_folder(tmp_path / "b", FINGERPRINT):
         pass
 
 
@@ -249,7 +249,7 @@ def test_a_worker_writes_finished_blocks_and_returns_the_errors_of_users(make_wo
     assert [json.loads(error or "[]") for error in result["error"]][:2] == [[], ["line 1 is bad", "line 2 is bad"]]
     assert json.loads(result["error"][2])[0].startswith("out of memory on the machine ") and result["error"][3] == ""
     (damaged,) = json.loads(result["error"][4])
-    assert damaged == f"block 5 of {worker.job.folder.path} is damaged: remove the folder, and give the command again"
+    assert damaged == f"block 5 of {worker.job.folder.path} is damaged: remove the folder, and run the command again"
     assert set(worker.job.folder.finished_numbers()) == {0, 3} and worker.job.folder.read_output(3) == b"bb"
     assert set(worker.job.folder._numbers("attempts")) == {1, 2, 4}
 

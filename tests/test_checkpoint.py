@@ -107,9 +107,18 @@ INCONSISTENT_FIELDS: Sequence[tuple[Mapping[str, object], str]] = [
     ({"samples": 33}, r"progress\.samples: expected (32|28), got 33"),
     ({"validations": 1}, r"progress\.validations: expected 2, got 1"),
     ({"validations": 3}, r"progress\.validations: expected 2, got 3"),
-    ({"best_rank": None}, r"progress\.best_rank: expected three numbers after a validation, got None"),
-    ({"best_rank": [1e308, -1.0, -1.0]}, r"progress\.best_rank: expected a possible value of training\.metric, .*"),
-    ({"best_rank": [50.0, 1.0, -1.0]}, r"progress\.best_rank: expected a possible value of training\.metric, .*"),
+    (
+        {"best_validation_score": None},
+        r"progress\.best_validation_score: expected three numbers after a validation, got None",
+    ),
+    (
+        {"best_validation_score": [1e308, -1.0, -1.0]},
+        r"progress\.best_validation_score: expected a possible value of training\.metric, .*",
+    ),
+    (
+        {"best_validation_score": [50.0, 1.0, -1.0]},
+        r"progress\.best_validation_score: expected a possible value of training\.metric, .*",
+    ),
     ({"validations_since_best": 2}, r"progress\.validations_since_best: expected at most 1, got 2"),
     ({"best_update": 0}, r"progress\.best_update: expected a number from 1 to 4, got 0"),
     ({"best_update": 5}, r"progress\.best_update: expected a number from 1 to 4, got 5"),
@@ -294,7 +303,8 @@ NESTED = '{"x": ' + "[" * 10**5 + "]" * 10**5 + "}"
 
 
 @pytest.mark.parametrize(
-    "progress", [None, "", "{}x", '{"update": "many"}', '{"best_rank": [1.0]}', pytest.param(NESTED, id="nested")]
+    "progress",
+    [None, "", "{}x", '{"update": "many"}', '{"best_validation_score": [1.0]}', pytest.param(NESTED, id="nested")],
 )
 def test_a_checkpoint_of_another_version_is_refused_with_its_file_name(tmp_path: Path, progress: str | None) -> None:
     session, path = train_session(make_small_config({"epochs": 9})), tmp_path / "a.safetensors"
@@ -367,7 +377,7 @@ def test_a_checkpoint_of_another_format_is_refused_with_its_file_name(tmp_path: 
     save_training_state(path, session, "data")
     weights, (_, metadata) = safetensors.torch.load_file(path), read_tensors(path)
     path.write_bytes(safetensors.torch.save(weights, {**metadata, "format": "1"}))
-    with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 4"):
+    with pytest.raises(RunError, match=r"a\.safetensors is of format 1, and this version of Pellucid reads format 5"):
         restore_training_state(path, session, "data")
 
 

@@ -91,7 +91,7 @@ def test_candidates_are_in_order_of_probability(task: TaskName, count: int) -> N
     assert len(result) == count and [each.rank for each in result] == [*range(1, count + 1)]
     scores = [each.score for each in result]
     assert scores == sorted(scores, reverse=True) and sum(map(math.exp, scores)) == pytest.approx(1, abs=1e-5)
-    assert sum(each.probability or 0 for each in result) == pytest.approx(1)
+    assert sum(each.nbest_probability or 0 for each in result) == pytest.approx(1)
     assert tuple(each.output for each in result) == result[0].top_symbols[0]
 
 

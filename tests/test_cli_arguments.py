@@ -136,15 +136,14 @@ def test_invalid_preset_is_reported_as_a_flag() -> None:
     [
         (("--jobs", "-1"), "--jobs: expected a whole number of at least 0, got -1"),
         (("--trials", "0"), "--trials: expected a whole number of at least 1, got 0"),
-        (("--minutes", "-0.5"), "--minutes: expected a number of at least 0.0, got -0.5"),
-        (("--minutes", "nan"), "--minutes: expected a number of at least 0.0, got nan"),
+        (("--study-time", "-1m"), "--study-time: expected a time above 0, such as 90s, 10m or 2h, got '-1m'"),
     ],
 )
 def test_number_out_of_bounds_is_an_error(tmp_path: Path, arguments: tuple[str, str], expected: str) -> None:
     message = usage_error_message(
         run_pellucid("tune", tmp_path / "a", "--valid", tmp_path / "b", "--run", tmp_path / "c", *arguments)
     )
-    assert message.startswith(f"{expected} ")
+    assert message.startswith(expected)
 
 
 def positional_values(subcommand: str) -> list[str]:

@@ -71,7 +71,7 @@ def test_a_result_does_not_take_the_name_of_a_column(named_run: Path, tmp_path: 
     assert rows[0][:3] == ["word", "output", "predicted_output"] and rows[1][:2] == ["ab", "old"]
 
 
-@pytest.mark.parametrize(("flags", "last"), [(("--nbest", 2), "share"), (("--sample", 2), "probability")])
+@pytest.mark.parametrize(("flags", "last"), [(("--nbest", 2), "nbest_probability"), (("--sample", 2), "probability")])
 def test_several_outputs_have_a_row_each(named_run: Path, tmp_path: Path, flags: tuple[object, ...], last: str) -> None:
     (tmp_path / "new.csv").write_text("id,word\n1,ab\n2,b\n")
     rows = rows_of(run_pellucid("predict", named_run, tmp_path / "new.csv", "-f", "csv", *flags).out)

@@ -179,7 +179,7 @@ def test_bad_lines_blank_lines_and_unknown_symbols_are_counted(tmp_path: Path) -
     assert f"{tmp_path / 'a.tsv'}:3: expected 2 columns, got 1" in usage_error_message(evaluate(tmp_path / "a.tsv"))
     result = evaluate(tmp_path / "a.tsv", "--on-bad-line", "skip", "--json")
     actual = json.loads(result.out)
-    counts = [actual[name] for name in ("examples", "bad_lines", "blank_lines", "unknown_symbols", "cut_outputs")]
+    counts = [actual[name] for name in ("examples", "bad_lines", "blank_lines", "unknown_symbols", "truncated_outputs")]
     assert result.code == 0 and counts[:4] == [2, 1, 1, 1]
     assert result.err.startswith(f"pellucid: skipped {tmp_path / 'a.tsv'}:3: ")
 

@@ -35,7 +35,7 @@ def test_the_graphs_are_written_and_measured_on_the_validation_file(tmp_path: Pa
 
 
 def test_8_bit_weights_are_compared_with_float32(tmp_path: Path) -> None:
-    result = export("--onnx", tmp_path, "--int8", "--max-loss", "100", "--opset", "21")
+    result = export("--onnx", tmp_path, "--int8", "--max-drop", "100", "--opset", "21")
     assert result.code == 0, result.err
     assert "int8: " in result.out and " points, " in result.out.splitlines()[-1]
     assert '"weights": "int8"' in (tmp_path / "pellucid.json").read_text("utf-8")
@@ -63,10 +63,10 @@ def test_a_greater_loss_than_allowed_is_refused(loss: float, accepted: bool) -> 
     scores = {"float32": ExportScore("exact_match", 80, ()), "int8": ExportScore("exact_match", 80 - loss, ())}
     pairs = export_onnx.MeasuredPairs("pairs.tsv", [])
     if accepted:
-        export_onnx._check_loss(scores, pairs, 0.2)
+        export_onnx._check_drop(scores, pairs, 0.2)
     else:
-        with pytest.raises(InputError, match=r"from 80.00 % to 79.70 %.*nothing is written.*--max-loss 0.30"):
-            export_onnx._check_loss(scores, pairs, 0.2)
+        with pytest.raises(InputError, match=r"from 80.00 % to 79.70 %.*nothing is written.*--max-drop 0.30"):
+            export_onnx._check_drop(scores, pairs, 0.2)
 
 
 @pytest.mark.parametrize(("correct", "message"), [(1, True), (50, False)])

@@ -282,7 +282,7 @@ def test_compared_run_without_a_model_is_reported_before_decoding(tmp_path: Path
         make_run_without_model(tmp_path / "bare", unfinished),
     )
     (without_model / "model.safetensors").unlink()
-    advice = "give the training command again; it writes the model from the checkpoint"
+    advice = "run the training command again; it writes the model from the checkpoint"
     for run, expected in (
         (without_model, f"{without_model / 'model.safetensors'} is missing: {advice}"),
         (

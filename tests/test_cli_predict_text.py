@@ -164,7 +164,7 @@ def test_an_empty_text_gives_an_empty_output() -> None:
         (["--source-column", "1"], "excludes --source-column"),
         (["--input-format", "csv"], "excludes --input-format"),
         (["--word-pattern", r"(?r)\w+"], "has the flag r, with which matches come from right to left"),
-        (["--word-pattern", "(a"], "is no regular expression: missing )"),
+        (["--word-pattern", "(a"], "is not a regular expression: missing )"),
         (["--word-template", "x"], "expected text with {output}"),
         (["--min-confidence", "0.5", "-k", "9"], "--min-confidence: search.beam_size is 9"),
     ],

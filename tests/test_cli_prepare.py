@@ -78,7 +78,7 @@ def test_arguments_of_prepare(tmp_path: Path) -> None:
     assert "cannot read" in usage_error_message(run(tmp_path, "prepare", "none.csv", "--out", "x"))
     os.mkfifo(tmp_path / "pipe")
     result = run(tmp_path, "prepare", "pipe", "--out", "x")
-    assert "is no regular file: it is read twice" in usage_error_message(result)
+    assert "is not a regular file: it is read twice" in usage_error_message(result)
 
 
 @pytest.mark.slow

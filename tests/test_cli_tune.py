@@ -233,7 +233,7 @@ def test_stopped_search_resumes(tmp_path: Path, signal_kind: str) -> None:
 def test_time_limit_stops_trials_until_the_next_call(tmp_path: Path) -> None:
     config = make_small_config({"epochs": 100000, "eval_interval": 1000})
     trained = TrainedRun(write_copy_files(tmp_path), tmp_path, config)
-    result = run_pellucid(*tune_command(trained, tmp_path / "out", 2), "--minutes", 0.05, "--jobs", 1)
+    result = run_pellucid(*tune_command(trained, tmp_path / "out", 2), "--study-time", "3s", "--jobs", 1)
     assert result.code == 0 and "1 trial unfinished" in result.out and "no trial has finished yet" in result.out
     assert not (tmp_path / "out" / "best.toml").exists()
 

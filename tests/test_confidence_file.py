@@ -58,7 +58,7 @@ def test_a_changed_field_is_named(path: Path, change: str) -> None:
         load_confidence(path)
     message = str(caught.value)
     assert message.startswith(f"{path} is damaged: ") and field in message
-    assert "give the training command again, which writes it anew" in message
+    assert "run the training command again, which writes it anew" in message
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_changed_field_is_named(path: Path, change: str) -> None:
 )
 def test_other_content_is_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(RunError, match=r"is damaged: .*give the training command again"):
+    with pytest.raises(RunError, match=r"is damaged: .*run the training command again"):
         load_confidence(path)
 
 

@@ -127,7 +127,7 @@ def test_the_training_command_restores_the_file(finished: Path, files: DataFiles
         assert "the training command, given again, fits it" in load(folder).no_confidence_reason()
     elif damage == "damaged":
         path.write_bytes(path.read_bytes()[:-9])
-        with pytest.raises(RunError, match=rf"{CONFIDENCE} is damaged: .*give the training command again"):
+        with pytest.raises(RunError, match=rf"{CONFIDENCE} is damaged: .*run the training command again"):
             load(folder)
     else:
         path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "fingerprint": "other"}), "utf-8")

@@ -19,7 +19,7 @@ from trained_runs import make_small_config, train_to_end, write_digit_files
 
 import pellucid
 from pellucid.config.toml import build_config, override_settings
-from pellucid.config.training_types import BUILT_IN_METRICS, METRIC_TYPES, best_rank, format_metric, metric_sign
+from pellucid.config.training_types import BUILT_IN_METRICS, METRIC_TYPES, best_signed_value, format_metric, metric_sign
 from pellucid.errors import ArgumentError, ConfigError
 from pellucid.evaluation.custom_metrics import (
     RESERVED_NAMES,
@@ -124,8 +124,8 @@ def test_a_metric_without_denominators_is_undefined(tmp_path: Path) -> None:
 
 def test_the_direction_decides_which_validation_is_better() -> None:
     assert metric_sign("num_symbols") == -1 == metric_sign("loss") and metric_sign("distinct") == 1
-    assert best_rank("prefix_accuracy") == 100 and best_rank("num_symbols") == math.inf
-    assert best_rank("symbol_error_rate") == 0 and format_metric("num_symbols", 2.0) == "2.000"
+    assert best_signed_value("prefix_accuracy") == 100 and best_signed_value("num_symbols") == math.inf
+    assert best_signed_value("symbol_error_rate") == 0 and format_metric("num_symbols", 2.0) == "2.000"
 
 
 @pytest.mark.slow
@@ -138,8 +138,8 @@ def test_a_metric_selects_the_best_validation_and_is_reported(tmp_path: Path, mo
         event for event in train_to_end(files, tmp_path / "run", config) if isinstance(event, ValidationCompleted)
     ]
     values = [event.metrics["num_symbols"] for event in events]
-    assert events[0].is_best and events[-1].progress.best_rank is not None
-    assert events[-1].progress.best_rank[0] == -min(values)
+    assert events[0].is_best and events[-1].progress.best_validation_score is not None
+    assert events[-1].progress.best_validation_score[0] == -min(values)
     logged = [record for record in read_log(tmp_path / "run") if record["event"] == "validated"]
     assert [record["num_symbols"] for record in logged] == values
     assert f"* num_symbols {min(values):.3f}" in (tmp_path / "run" / "card.md").read_text("utf-8")
@@ -171,7 +171,7 @@ class Failing(Distinct):
 
 
 class NotFinite(Distinct):
-    """A metric that is no number."""
+    """A metric that is not a number."""
 
     def compute(self, examples: Sequence[EvaluatedExample]) -> float:
         """Return NaN."""

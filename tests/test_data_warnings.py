@@ -45,7 +45,7 @@ def test_targets_that_the_model_cannot_produce_are_counted(pointer_generator: bo
     train = [Example("abc", "abc")] * 4
     validation_examples = [Example("ab", "ab"), Example("ax", "axy"), Example("az", "az")]
     warnings = find_data_warnings("transduce", train, validation_examples, pointer_generator)
-    expected = "2 of 3 validation examples cannot be right: no training target contains 'x' or others"
+    expected = "2 of 3 validation targets cannot be produced by the model: no training target contains 'x' or others"
     expected += " (lines 12 and 13 of the validation file)"
     assert warnings == ([] if pointer_generator else [expected])
 
@@ -159,7 +159,8 @@ def test_warnings_are_printed_before_the_training(tmp_path: Path) -> None:
     assert result.code == 0
     assert "note: every training example has the same class, 'A'" in result.err
     expected = (
-        "note: 5 of 5 validation examples cannot be right: no training target contains 'B' (lines 1, 2, 3, 4 and 5 of"
+        "note: 5 of 5 validation targets cannot be produced by the model: no training target contains 'B' "
+        "(lines 1, 2, 3, 4 and 5 of"
     )
     assert expected in result.err
 

@@ -296,7 +296,7 @@ def test_a_task_that_is_declared_under_another_name_is_refused(monkeypatch: pyte
 
 
 class ClassVariables:
-    """Properties of a class that is no extension."""
+    """Properties of a class that is not an extension."""
 
     gates: ClassVar[tuple[str, ...]] = ("a",)
     has_cell_state: ClassVar[bool] = False

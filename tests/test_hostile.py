@@ -163,7 +163,7 @@ def test_a_missing_or_damaged_model_is_reported(tmp_path: Path, run: Path, subco
         assert str(run / name) in usage_error_message(run_pellucid(subcommand, run, file)), name
         (run / name).write_bytes(content)
     (run / "model.safetensors").unlink()
-    missing = f"{run / 'model.safetensors'} is missing: give the training command again"
+    missing = f"{run / 'model.safetensors'} is missing: run the training command again"
     assert missing in usage_error_message(run_pellucid(subcommand, run, file))
 
 

@@ -86,8 +86,8 @@ def test_a_commit_stays_the_same_when_the_repository_changes(hub: LoopbackHub) -
 def test_a_revision_is_required_and_the_newest_commit_is_named(hub: LoopbackHub) -> None:
     commit = push()
     assert error_of(None) == (
-        f"'{REPOSITORY}' is no folder here; for a repository of the hub, give revision={commit}, its newest commit, or "
-        "another revision"
+        f"'{REPOSITORY}' is not a folder here; for a repository of the hub, give revision={commit}, its newest commit, "
+        "or another revision"
     )
     assert error_of(None, "user/missing").endswith("for a repository of the hub, give revision=COMMIT")
 
@@ -216,7 +216,7 @@ def test_missing_repositories_revisions_and_manifests_are_named(hub: LoopbackHub
     push()
     assert "cannot download user/copies@nothing: there is no such revision: name a commit" in error_of("nothing")
     commit = hub.add("user/other", {"config.json": b"{}"})
-    assert "holds no manifest.json: it is no model that pellucid share" in error_of(commit, "user/other")
+    assert "holds no manifest.json: it is not a model that pellucid share" in error_of(commit, "user/other")
     with pytest.raises(ConfigError, match="'copies' is not the name of a repository: expected USER/MODEL"):
         check_repository_id("copies")
     with pytest.raises(ConfigError, match="is not the name of a repository"):

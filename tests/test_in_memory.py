@@ -63,7 +63,7 @@ def pandas_categories(rows: Rows) -> Any:  # noqa: ANN401
 
 
 def pandas_filtered(rows: Rows) -> Any:  # noqa: ANN401
-    """Return a data frame with an index that is no range, as after a selection of rows."""
+    """Return a data frame with an index that is not a range, as after a selection of rows."""
     frame = pandas_frame([row for pair in rows for row in (pair, ("x", "y"))])
     return frame[[index % 2 == 0 for index in range(len(frame))]]
 

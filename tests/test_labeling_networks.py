@@ -115,5 +115,5 @@ def test_encoder_only_networks_are_no_encoder_decoder() -> None:
         network = build_reader(make_task_config(make_config({}), task), 1)
         assert isinstance(network, Network) and not isinstance(network, EncoderDecoder)
         assert hasattr(network, "decoder") == (task == "classify")
-        with pytest.raises(InputError, match=rf"symbol by symbol, which a {type(network).__name__} has not"):
+        with pytest.raises(InputError, match=rf"symbol by symbol, which a {type(network).__name__} does not produce"):
             require_encoder_decoder(network)

@@ -78,7 +78,7 @@ def test_sources_with_several_targets_are_noted(tmp_path: Path) -> None:
 def test_several_targets_are_a_list(lexicon_file: Path) -> None:
     model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(lexicon_file, TRANSDUCER.config.data)))
     traces = model.nbest(["abc"], 5)[0]
-    assert [(t.output, t.rank, t.probability) for t in traces] == [("One", 1, 0.5), ("Two", 2, 0.5)]
+    assert [(t.output, t.rank, t.nbest_probability) for t in traces] == [("One", 1, 0.5), ("Two", 2, 0.5)]
     assert len(model.nbest(["abc"], 1)[0]) == 1 and len(model.nbest(["abc"], 5, top_mass=0.5)[0]) == 1
     assert {t.output for t in model.sample(["abc"], SamplingConfig(samples=9))[0]} == {"One", "Two"}
 
@@ -121,13 +121,13 @@ def test_samples_of_a_known_source_are_drawn_from_its_entries(tmp_path: Path) ->
     model = TRANSDUCER.with_options(DecodingOptions(lexicon=load_lexicon(path, TRANSDUCER.config.data)))
     one, two, nine = model.sample(["one", "two", "nine"], SamplingConfig(samples=40))
     assert [len(each) for each in (one, two, nine)] == [40] * 3
-    assert {trace.output for trace in one} == {"a", "b"} and {trace.probability for trace in one} == {0.5}
+    assert {trace.output for trace in one} == {"a", "b"} and {trace.nbest_probability for trace in one} == {0.5}
     assert [trace.rank for trace in one] == list(range(1, 41)) and {trace.origin for trace in one} == {"lexicon"}
-    assert {trace.output for trace in two} == {"c"} and {trace.probability for trace in two} == {1.0}
+    assert {trace.output for trace in two} == {"c"} and {trace.nbest_probability for trace in two} == {1.0}
     repeated = model.sample(["one"], SamplingConfig(samples=40))[0]
     assert [trace.output for trace in repeated] == [trace.output for trace in one]
     single = model.sample(["one"], SamplingConfig(samples=1, seed=3))[0]
-    assert len(single) == 1 and single[0].probability == 0.5
+    assert len(single) == 1 and single[0].nbest_probability == 0.5
 
 
 def test_the_targets_of_a_lexicon_do_not_change() -> None:

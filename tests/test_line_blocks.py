@@ -200,7 +200,7 @@ def test_a_damaged_block_is_not_used(
     blocks = tmp_path / "out.blocks"
     (blocks / "output-00000002").write_bytes(content or (blocks / "output-00000001").read_bytes())
     cluster.max_blocks = 1000
-    with pytest.raises(RunError, match=f"{message}.*: remove the folder, and give the command again"):
+    with pytest.raises(RunError, match=f"{message}.*: remove the folder, and run the command again"):
         run_main(*command)
     assert not (tmp_path / "out").exists()
 
@@ -274,7 +274,7 @@ def test_evaluations_equal_those_of_one_machine(
     (finished,) = (tmp_path / "blocks" / "1").glob("output-00000002")
     content = finished.read_bytes()
     finished.write_bytes((tmp_path / "blocks" / "1" / "output-00000001").read_bytes())
-    with pytest.raises(RunError, match=r"block 3 of .* is damaged: remove the folder, and give the command again"):
+    with pytest.raises(RunError, match=r"block 3 of .* is damaged: remove the folder, and run the command again"):
         run_main("evaluate", *command, "--on", "ray", "--blocks", tmp_path / "blocks")
     finished.write_bytes(content)
     run_main("evaluate", *command, "--on", "ray", "--blocks", tmp_path / "blocks")

@@ -121,7 +121,7 @@ def test_sequences_are_joined_from_their_lines(tmp_path: Path) -> None:
 )
 def test_invalid_fasta_raises_data_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.fasta.gz").write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.fasta\.gz is no FASTA file with gzip compression"):
+    with pytest.raises(DataError, match=r"x\.fasta\.gz is not a FASTA file with gzip compression"):
         list(read_fasta(tmp_path / "x.fasta.gz"))
 
 

@@ -31,7 +31,7 @@ from pellucid.errors import ConfigError, DivergenceError, RunError
 from pellucid.training import loop
 from pellucid.training.checkpoint import restore_training_state, save_training_state
 from pellucid.training.events import Event, TrainingStarted, TrainingStopped, UpdateCompleted, ValidationCompleted
-from pellucid.training.loop import fit, validation_rank
+from pellucid.training.loop import fit, validation_score
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_chosen_metric_ranks_and_the_error_rate_breaks_ties(
     metric: MetricName, better: dict[str, float], worse: dict[str, float]
 ) -> None:
     defaults = {"exact_match": 0.0, "symbol_accuracy": 0.0, "symbol_error_rate": 50.0, "loss": 5.0}
-    assert validation_rank(defaults | better, metric) > validation_rank(defaults | worse, metric)
+    assert validation_score(defaults | better, metric) > validation_score(defaults | worse, metric)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,15 @@ def remove_times(events: list[Event]) -> list[tuple[object, ...]]:
         )
         progress = event.progress
         results.append(
-            (type(event), progress.epoch, progress.update, progress.best_rank, progress.stop_cause, fields, outputs)
+            (
+                type(event),
+                progress.epoch,
+                progress.update,
+                progress.best_validation_score,
+                progress.stop_cause,
+                fields,
+                outputs,
+            )
         )
     return results
 
@@ -267,7 +275,7 @@ def test_a_state_saved_at_any_event_resumes_bit_for_bit(
 ) -> None:
     if schedule == "plateau":  # no validation is better than the first
         monkeypatch.setattr(
-            loop, "validation_rank", lambda metrics, metric: validation_rank(dict.fromkeys(metrics, 0.0), metric)
+            loop, "validation_score", lambda metrics, metric: validation_score(dict.fromkeys(metrics, 0.0), metric)
         )
     training = {
         "epochs": 3,

@@ -435,7 +435,7 @@ def test_the_share_of_an_output_falls_with_its_rank(
     lists = with_weight(transducer, pair_ngram, 0.6).nbest_examples(examples, 3)
     assert any(traces[0].score < traces[1].score for traces in lists if len(traces) > 1), "the network prefers another"
     for traces in lists:
-        shares = [trace.probability or 0.0 for trace in traces]
+        shares = [trace.nbest_probability or 0.0 for trace in traces]
         assert shares == sorted(shares, reverse=True) and sum(shares) == pytest.approx(1)
 
 

@@ -74,7 +74,7 @@ def test_commands_name_a_closed_folder(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_file_is_not_prepared(tmp_path: Path) -> None:
-    """Regression test: the message said that it is no regular file."""
+    """Regression test: the message said that it is not a regular file."""
     path = write_pairs(tmp_path / "train.tsv", PAIRS)
     path.chmod(0)
     with ordinary_permissions(), pytest.raises(DataError, match=rf"^cannot read {path}: permission denied$"):

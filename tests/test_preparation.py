@@ -368,7 +368,7 @@ def test_a_file_that_is_missing_or_changes(tmp_path: Path) -> None:
     events = prepare_data(TrainingFiles(train, None), tmp_path / "prepared", make_config({}))
     next(events)
     write_pairs(train, 70)
-    with pytest.raises(DataError, match="changed while it was read: give the command again"):
+    with pytest.raises(DataError, match="changed while it was read: run the command again"):
         list(events)
     prepare(TrainingFiles(train, None), tmp_path / "prepared", make_config({}))
 

@@ -124,7 +124,9 @@ def test_a_finished_run_is_not_called_resumed() -> None:
         TrainingStopped(Progress(seconds=61.4, best_update=1500), "all is done"),
     )
     assert text.startswith("a: finished run, size base, ") and "resumed" not in text
-    end = "nothing to do, the training has stopped before: all is done; best at update 1,500; 61 s of updates and"
+    end = (
+        "nothing to do, because the training has already ended: all is done; best at update 1,500; 61 s of updates and"
+    )
     assert end in text
 
 
@@ -139,8 +141,12 @@ def test_validation_and_end_are_printed() -> None:
     assert report_to_file(stopped) == f"{end}\n"
     assert stop_line(stopped, was_finished=False, seconds=75.6) == f"{end}, 76 s for this command"
     assert stop_line(stopped, was_finished=True, seconds=2.0).endswith("61 s of updates and validations")
-    unchanged = TrainingStopped(Progress(seconds=61.4, update=1500, best_rank=(0.0, 0.0, 0.0)), "all is done")
-    assert "best at update 0 (the network of the start: no validation was better); 61 s of" in report_to_file(unchanged)
+    unchanged = TrainingStopped(
+        Progress(seconds=61.4, update=1500, best_validation_score=(0.0, 0.0, 0.0)), "all is done"
+    )
+    assert "best at update 0 (the initial network; no later validation was better); 61 s of" in report_to_file(
+        unchanged
+    )
 
 
 @pytest.mark.parametrize(
@@ -393,7 +399,7 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
         "5,000 updates in this time\n"
     )
     long = chosen._replace(time_limit="1h", epochs=5000.0, max_epochs=57.0, next_larger_size=None)
-    line = "size small: the time of 1h suffices for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
+    line = "size small: the time of 1h is enough for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
     assert report_to_file(long) == f"{line} 57 epochs, 11,400 updates of 32 examples each\n"
     assert report_to_file(long._replace(max_epochs=1.0)) == f"{line} 1 epoch, 200 updates of 32 examples each\n"
     # Regression test: the size line rounded numbers of updates and epochs, the training rounded them up.
@@ -416,7 +422,7 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
 def test_a_time_limit_that_allows_hardly_any_update_is_called_too_short() -> None:
     """Regression test: nothing but "0:00:00 from now" was printed."""
     over = report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=0.0))
-    assert over.endswith("2,340 updates, but the time is over already, so that one update is made\n")
+    assert over.endswith("2,340 updates, but the time limit has passed, so only one update is made\n")
     assert "0:00:05 from now" in report_to_file(TrainingStarted(Progress(), 180.0, 2340, seconds_left=5.0))
     progress = Progress(update=1, batch=1, best_update=1, stop_cause="time_limit")
     assert "; note: 1 update in this time is few: for more, train" in report_to_file(TrainingStopped(progress, ""))

@@ -134,7 +134,7 @@ def test_errors_of_ray_are_messages_and_bugs_are_not() -> None:
         "a process of the Ray cluster cannot start (ModuleNotFoundError: No module named 'pellucid'): all machines need"
     )
     for lost in (ActorDiedError(), ConnectionRefusedError("refused")):
-        with pytest.raises(ClusterError, match="give the same command again; it continues"), ray_errors_as_messages():
+        with pytest.raises(ClusterError, match="run the same command again; it continues"), ray_errors_as_messages():
             raise lost
     traceback = "Traceback (most recent call last):\n  except ModuleNotFoundError:\nKeyError: 'oh'"
     bug = RayTaskError("run_ray_job", traceback, KeyError("oh"), *place)

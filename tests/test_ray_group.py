@@ -203,7 +203,7 @@ def test_the_end_of_a_training_is_explained() -> None:
             WorkerGroupError("killed", {0: RuntimeError()}),
             r"^a process of the training was killed 10 times, .* \(killed\)",
         ),
-        (ActorDiedError(), "give the same command again; it continues"),
+        (ActorDiedError(), "run the same command again; it continues"),
     ):
         training = TrainingThread(SimpleNamespace(fit=partial(_raise, error)))
         while training.is_running:

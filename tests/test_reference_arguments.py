@@ -256,7 +256,7 @@ EXCEPTIONS = {
     "run_folder.lock.share_run_folder": "is part of the subcommand tune",
     "run_folder.log.append_log": "is part of a training",
     "run_folder.log.sync_log": "is part of a training",
-    "run_folder.log.cut_log": "is part of resuming a training",
+    "run_folder.log.truncate_log": "is part of resuming a training",
     "run_folder.run_files.read_run_vocabularies": "is called with a folder and settings that were read before",
     "run_folder.run_files.pair_file_config": "is called with a path and settings that were read before",
     "run_folder.run_files.saved_size": "reports nothing: opening the run does",

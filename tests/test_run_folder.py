@@ -16,7 +16,7 @@ from pellucid.data.synthetic import spelled_digits
 from pellucid.errors import InputError, RunError
 from pellucid.run_folder import lock
 from pellucid.run_folder.lock import in_use, lock_run_folder
-from pellucid.run_folder.log import append_log, cut_log, read_log
+from pellucid.run_folder.log import append_log, read_log, truncate_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
 from pellucid.run_folder.run_files import has_run
@@ -108,7 +108,7 @@ def test_a_missing_model_is_written_from_the_checkpoint(tmp_path: Path, remains:
     if remains != "nothing":
         (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
     assert load_error(folder) == (
-        f"{folder / 'model.safetensors'} is missing: give the training command again; it writes the model from the "
+        f"{folder / 'model.safetensors'} is missing: run the training command again; it writes the model from the "
         "checkpoint"
     )
     train_to_end(files, folder, config)
@@ -134,7 +134,7 @@ def test_a_run_with_only_its_log_can_be_trained_again(tmp_path: Path) -> None:
     for name in ("model.safetensors", "training.safetensors"):
         (folder / name).unlink()
     assert load_error(folder) == (
-        f"{folder / 'model.safetensors'} is missing, but the log records a validation: restore the file, or give the "
+        f"{folder / 'model.safetensors'} is missing, but the log records a validation: restore the file, or run the "
         "training command again; it trains from the start"
     )
     train_to_end(files, folder, config)
@@ -247,7 +247,7 @@ def test_the_log_is_cut_back_to_the_checkpoint_and_continued(tmp_path: Path) -> 
     lines = [{"event": "stepped", "update": update, **counts, "loss": 1.5, "word": "naïve"} for update in (1, 2, 3)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"upda', "utf-8")
     assert read_log(tmp_path) == lines
-    cut_log(tmp_path, Progress(update=2), "")
+    truncate_log(tmp_path, Progress(update=2), "")
     assert read_log(tmp_path) == lines[:2]
     append_log(tmp_path, {"event": "stopped", "update": 2, **counts, "reason": "→"})
     assert [record["event"] for record in read_log(tmp_path)] == ["stepped", "stepped", "stopped"]
@@ -267,7 +267,7 @@ def test_the_log_is_cut_back_to_the_checkpoint_and_continued(tmp_path: Path) -> 
 def test_an_invalid_log_line_is_skipped(tmp_path: Path, line: str) -> None:
     (tmp_path / "log.jsonl").write_text(f"{line}\n", "utf-8")
     assert read_log(tmp_path) == []
-    cut_log(tmp_path, Progress(update=9), "")
+    truncate_log(tmp_path, Progress(update=9), "")
 
 
 def test_a_missing_log_is_read_as_empty(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pellucid.run_folder.run_files import load_run_config, member_folders
 from pellucid.training.session import train_run
 from pellucid.training.snapshots import read_snapshots
 
-ADVICE = ("restore the file", "restore it", "remove this file", "give the training command again", "restore the run's ")
+ADVICE = ("restore the file", "restore it", "remove this file", "run the training command again", "restore the run's ")
 WRONG_VALUES: tuple[object, ...] = ("", "x" * 5000, "a\0b", -1, -1.5, 0, 2**62, [1, 2], ["a"], True, math.nan, {"a": 1})
 
 
@@ -218,7 +218,7 @@ def test_a_missing_member_is_refused_with_the_list_and_advice(run: Path, tmp_pat
     (tmp_path / "ensemble.json").write_text('{"members": ["run", "missing"]}', "utf-8")
     assert error_message(lambda: load(tmp_path)) == (
         f"{tmp_path / 'ensemble.json'} lists 'missing', but there is no folder {tmp_path / 'missing'}; restore the "
-        "folder from a copy of the ensemble, or give the training command again, which trains the missing member"
+        "folder from a copy of the ensemble, or run the training command again, which trains the missing member"
     )
 
 

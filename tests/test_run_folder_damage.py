@@ -25,7 +25,7 @@ from pellucid.files import read_bytes
 from pellucid.run_folder import log, tensor_file
 from pellucid.run_folder.identity import read_identity
 from pellucid.run_folder.lock import in_use, lock_run_folder
-from pellucid.run_folder.log import append_log, cut_log, load_run_log, read_log
+from pellucid.run_folder.log import append_log, load_run_log, read_log, truncate_log
 from pellucid.run_folder.model_file import VERSIONS, parameter_file
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.progress import Progress
@@ -235,7 +235,7 @@ def test_a_configuration_that_lacks_settings_is_refused_and_the_training_command
     keys = [key for key in keys if key not in ADDED_SETTINGS]
     others = f" and {len(keys) - 1} other settings" if len(keys) > 1 else ""
     config.write_text(remove_settings(original.decode(), kind), "utf-8")
-    expected = f"{config} lacks {first}{others}: restore the file, or give the training command again"
+    expected = f"{config} lacks {first}{others}: restore the file, or run the training command again"
     assert error_message(lambda: load(run)) == error_message(lambda: load_run_config(run)) == expected
     (built,) = (event for event in train_run(*copy_task_run()._replace(run=run)) if isinstance(event, ModelBuilt))
     assert f"{config} lacked settings: it is written anew" in built.warnings and config.read_bytes() == original
@@ -534,7 +534,7 @@ def test_a_damaged_log_line_is_counted_and_has_no_other_effect(run: Path, line: 
     assert read_log(run) == original
     assert load_run_log(run).describe_damage() == [f"{run / 'log.jsonl'}: 1 damaged line skipped"]
     find_validation_file(run, DataConfig())
-    cut_log(run, Progress(update=10**6, validations=10**6), "")
+    truncate_log(run, Progress(update=10**6, validations=10**6), "")
     assert read_log(run) == original and load_run_log(run).describe_damage() == []
 
 

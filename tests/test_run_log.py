@@ -119,7 +119,7 @@ def test_the_last_best_validation_is_found_in_a_thinned_log(monkeypatch: pytest.
     for update in range(1, 41):
         log.add({"event": "validated", "update": update, "loss": 0.5, "best": True})
     assert len(log.records) < 10
-    progress = Progress(update=40, best_rank=(1.0, 1.0, -0.5), best_update=40)
+    progress = Progress(update=40, best_validation_score=(1.0, 1.0, -0.5), best_update=40)
     best = log.best_validation(progress)
     assert best is not None and best["update"] == 40 and log.describe_missing_validation(progress) == []
 

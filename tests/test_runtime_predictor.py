@@ -86,7 +86,15 @@ def assert_traces_close(actual: Sequence[Trace], expected: Sequence[Trace]) -> N
             other.origin,
             other.forced,
         )
-        for name in ("log_probabilities", "attention", "heads", "score", "search_score", "probability", "confidence"):
+        for name in (
+            "log_probabilities",
+            "attention",
+            "heads",
+            "score",
+            "search_score",
+            "nbest_probability",
+            "confidence",
+        ):
             values, others = getattr(one, name), getattr(other, name)
             if values is None or others is None:
                 assert values is others, name

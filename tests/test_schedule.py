@@ -247,7 +247,7 @@ def test_a_small_validation_set_selects_from_the_last_part_of_the_time(monkeypat
     script_validations(monkeypatch, losses=[2.0] * 99, exact=[50.0, *[10.0] * 98])
     session = build_session(make_small_config({"epochs": 1000.0, "time_limit": "200s"}))
     list(fit(session))
-    assert session.progress.stop_cause == "time_limit" and session.progress.is_best_of_last_part
+    assert session.progress.stop_cause == "time_limit" and session.progress.in_last_part
     assert session.progress.best_update > 0.6 * session.progress.update
 
 

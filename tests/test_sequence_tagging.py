@@ -43,5 +43,5 @@ def test_unresolved_residues_are_not_scored(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x\.tsv\.gz, line 1: expected id, residues, structure and mask"):
         list(tagging.read_structure_split(path))
     path.write_bytes(b"plain")
-    with pytest.raises(DataError, match="is no table with gzip compression"):
+    with pytest.raises(DataError, match="is not a table with gzip compression"):
         list(tagging.read_structure_split(path))

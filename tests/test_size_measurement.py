@@ -104,7 +104,7 @@ def test_the_time_of_reading_and_measuring_is_not_left_for_updates(monkeypatch: 
     chosen = measure_and_choose_size(digits_run().files, config_builder({}))
     assert (chosen.size, chosen.next_larger_size) == ("small", "base")
     assert chosen.forecast == (("base", 1), ("small", 1)), "every measured size is recorded"
-    usable = (1 - size_measurement.RESERVED_SHARE) * 200
+    usable = (1 - size_measurement.RESERVED_FRACTION) * 200
     assert seconds == pytest.approx([usable - 14 - 5, usable - 14 - 10])
 
 
@@ -173,8 +173,8 @@ def test_updates_are_counted_by_the_batches_of_the_setting() -> None:
     [
         ({}, 300),
         ({"augmentation": "copy", "augmentation_ratio": 2.0}, 900),
-        ({"mix_in": "old.tsv", "mix_in_share": 0.5}, 600),
-        ({"augmentation": "copy", "augmentation_ratio": 2.0, "mix_in": "old.tsv", "mix_in_share": 0.25}, 1200),
+        ({"mix_in": "old.tsv", "mix_in_ratio": 0.5}, 600),
+        ({"augmentation": "copy", "augmentation_ratio": 2.0, "mix_in": "old.tsv", "mix_in_ratio": 0.25}, 1200),
     ],
 )
 def test_synthetic_and_earlier_examples_are_part_of_an_epoch(settings: Mapping[str, Any], expected: int) -> None:

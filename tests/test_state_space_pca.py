@@ -17,7 +17,7 @@ def test_components_equal_the_singular_value_decomposition(count: int, size: int
     centered = vectors - vectors.mean(axis=0)
     _, values, axes = np.linalg.svd(centered, full_matrices=False)
     explained = (values**2 / (values**2).sum())[:2]
-    np.testing.assert_allclose(result.explained, explained, atol=1e-9)
+    np.testing.assert_allclose(result.explained_variance_ratio, explained, atol=1e-9)
     for index in range(2):
         assert result.axes[index][np.abs(result.axes[index]).argmax()] > 0
         if values[index] ** 2 - (values[index + 1] ** 2 if index + 1 < len(values) else 0) > 1e-3 * values[0] ** 2 and (
@@ -40,15 +40,17 @@ def test_few_vectors_of_very_many_columns_need_no_covariance(count: int) -> None
     result = pca(vectors)
     centered = vectors - vectors.mean(axis=0)
     values = np.linalg.svd(centered, compute_uv=False) ** 2
-    np.testing.assert_allclose(result.explained, [*values[:2] / max(values.sum(), 1e-300), 0, 0][:2], atol=1e-9)
+    np.testing.assert_allclose(
+        result.explained_variance_ratio, [*values[:2] / max(values.sum(), 1e-300), 0, 0][:2], atol=1e-9
+    )
     np.testing.assert_allclose(result.project(vectors), centered @ result.axes.T, atol=1e-9)
 
 
 def test_few_dimensions_and_few_vectors_have_a_plane() -> None:
     line = pca(np.array([[1.0], [3.0]]))
-    assert line.explained == (1, 0) and line.project(np.array([[4.0]])).tolist() == [[2, 0]]
+    assert line.explained_variance_ratio == (1, 0) and line.project(np.array([[4.0]])).tolist() == [[2, 0]]
     point = pca(np.array([[1.0, 2.0, 3.0]]))
-    assert point.explained == (0, 0) and not point.project(np.array([[1.0, 2.0, 3.0]])).any()
+    assert point.explained_variance_ratio == (0, 0) and not point.project(np.array([[1.0, 2.0, 3.0]])).any()
     with pytest.raises(ValueError, match=r"^vectors: expected at least one vector"):
         pca(np.zeros((0, 3)))
 

@@ -84,8 +84,8 @@ OWN_ERRORS = {
         "HeaderError",
         "RecordError",
     ),
-    *("CorpusError", "RunError", "OtherDataError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
-    *("UnsupportedError", "MissingDependencyError", "MissingExtensionError", "OtherNetworkError"),
+    *("CorpusError", "RunError", "DataMismatchError", "NotFiniteError", "DivergenceError", "ValidationFileError"),
+    *("UnsupportedError", "MissingDependencyError", "MissingExtensionError", "NetworkMismatchError"),
     *("QueueFullError", "WorkerDiedError", "OptionsError", "StudyUnreachableError"),
 }
 """Errors of Pellucid, whose messages quote only short texts."""

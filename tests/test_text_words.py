@@ -50,7 +50,7 @@ def test_words_are_in_order_and_every_letter_is_in_a_word(text: str) -> None:
 
 
 def test_an_invalid_pattern_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match=r"the word pattern '\(a' is no regular expression: missing \)"):
+    with pytest.raises(ConfigError, match=r"the word pattern '\(a' is not a regular expression: missing \)"):
         WordRule("(a")
 
 

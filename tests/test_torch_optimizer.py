@@ -169,7 +169,7 @@ class OddState(torch.optim.SGD):
         (Failing, "the optimizer 'wrong' failed: no update today"),
         (
             GlobalState,
-            r"has state of 'global', which is no parameter, so a checkpoint would not hold it: keep everything",
+            r"has state of 'global', which is not a parameter, so a checkpoint would not hold it: keep everything",
         ),
         (OddState, r"has set in its state \(parameter 1\.seen\); a checkpoint holds numbers"),
     ],

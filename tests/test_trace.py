@@ -59,7 +59,7 @@ def test_the_json_form_has_all_fields_to_six_decimals() -> None:
 
 
 def reject_constant(name: str) -> None:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not a JSON")
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -169,7 +169,7 @@ def test_a_changed_field_is_checked_when_the_trace_is_written(tmp_path: Path) ->
         ("attention", np.full((2, 3), np.nan), "trace.attention: expected weights from 0 to 1, got nan"),
         ("heads", np.full((1, 2, 3), 1.1), "trace.heads: expected weights from 0 to 1, got 1.1"),
         ("hop_weights", np.full((1, 3), np.inf), "trace.hop_weights: expected weights from 0 to 1, got inf"),
-        ("probability", 1.1, "trace.probability: expected a number from 0 to 1, got 1.1"),
+        ("nbest_probability", 1.1, "trace.nbest_probability: expected a number from 0 to 1, got 1.1"),
         ("search_score", math.inf, "trace.search_score: expected a finite number or None, got inf"),
         ("num_features", 9, "trace.num_features: expected 0 to"),
         ("unknown", (7,), "trace.unknown: expected numbers from 0 to"),

@@ -30,8 +30,8 @@ def test_a_file_of_mostly_bad_lines_is_not_trained_on(tmp_path: Path, where: str
             with pytest.raises(DataError) as raised:
                 reading.read_files(TrainingFiles(*files.values()), skip, None)
             assert str(raised.value) == (
-                f"{files[where]}: 11 of 21 lines are bad, so it is probably not read as it is meant (format, "
-                f"delimiter, columns); the first: {files[where]}:1: expected 2 columns, got 1 (tabs separate columns)"
+                f"{files[where]}: 11 of 21 lines are bad, so the format, the delimiter or the columns are "
+                f"probably wrong; the first: {files[where]}:1: expected 2 columns, got 1 (tabs separate columns)"
             )
         else:
             reads = reading.read_files(TrainingFiles(*files.values()), skip, None).file_events

@@ -338,7 +338,7 @@ def test_the_probabilities_of_an_nbest_list_sum_to_one(settings: dict[str, Any])
     lists = transducer.nbest(texts, 4)
     assert [len(traces) for traces in lists] == [4, 4, 1, 4]
     for traces, text in zip(lists, texts, strict=True):
-        probabilities = [trace.probability for trace in traces]
+        probabilities = [trace.nbest_probability for trace in traces]
         assert sum(probability or 0 for probability in probabilities) == pytest.approx(1)
         assert [trace.rank for trace in traces] == list(range(1, len(traces) + 1))
         assert all(trace.attention.shape == (len(trace.target), len(text)) for trace in traces)
@@ -348,8 +348,8 @@ def test_the_probabilities_of_an_nbest_list_sum_to_one(settings: dict[str, Any])
         assert probabilities == pytest.approx((shares / shares.sum()).tolist(), rel=1e-5)
     for traces, most_probable in zip(lists, transducer.nbest(texts, 4, top_mass=0.6), strict=True):
         assert [trace.output for trace in most_probable] == [trace.output for trace in traces[: len(most_probable)]]
-        mass = sum(trace.probability or 0 for trace in most_probable)
-        assert mass >= 0.6 and mass - (most_probable[-1].probability or 0) < 0.6
+        mass = sum(trace.nbest_probability or 0 for trace in most_probable)
+        assert mass >= 0.6 and mass - (most_probable[-1].nbest_probability or 0) < 0.6
 
 
 def test_a_top_mass_of_one_keeps_outputs_of_negligible_probability() -> None:

@@ -54,10 +54,12 @@ def test_updates_are_counted_of_trainings_that_have_ended(tmp_path: Path, monkey
     """Regression test: trainings with a time limit counted as ended by it, although their epochs ended them."""
     copy = copy_run_folder(unfinished_run(), tmp_path / "ensemble" / "seed-1")
     progress = read_progress(copy / "training.safetensors")
-    for cause, by_time in (("", None), ("epochs", False), ("time_limit", True)):
+    for cause, stopped_by_time_limit in (("", None), ("epochs", False), ("time_limit", True)):
         finished = msgspec.structs.replace(progress, stop_cause=cause)
         monkeypatch.setattr(unfinished_training, "read_progress", lambda path, finished=finished: finished)
-        assert read_final_updates(copy) == (None if by_time is None else FinalUpdates(progress.update, by_time))
+        assert read_final_updates(copy) == (
+            None if stopped_by_time_limit is None else FinalUpdates(progress.update, stopped_by_time_limit)
+        )
     copy_run_folder(unfinished_run(), copy.parent / "seed-2")
     (copy.parent / "ensemble.json").write_text('{"members": ["seed-1", "seed-2"]}')
     assert read_final_updates(copy.parent) is None
@@ -138,14 +140,17 @@ def test_python_functions_name_unfinished_runs() -> None:
 def test_updates_are_compared_if_a_time_limit_ended_one_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression test: one seed that --time ended was compared with none; in Python, no updates were known at all."""
     runs = list(seed_runs())
-    ends = {str(runs[0]): FinalUpdates(500, by_time=True), str(runs[1]): FinalUpdates(900, by_time=False)}
+    ends = {
+        str(runs[0]): FinalUpdates(500, stopped_by_time_limit=True),
+        str(runs[1]): FinalUpdates(900, stopped_by_time_limit=False),
+    }
     monkeypatch.setattr(api, "read_final_updates", lambda run: ends[str(run)])
     with pytest.warns(UserWarning, match="the training is unfinished"):
         comparisons = pellucid.compare(runs, digits_run().files.valid)
     assert list(comparisons.to_dict()["seeds"][0]["timed_updates"].values()) == [500, 900]
     (group,) = comparisons.seeds
     assert "which made 500 to 900 updates" in timed_updates_note(group, comparisons.timed_updates)
-    ends = {run: end._replace(by_time=False) for run, end in ends.items()}
+    ends = {run: end._replace(stopped_by_time_limit=False) for run, end in ends.items()}
     with pytest.warns(UserWarning, match="the training is unfinished"):
         comparisons = pellucid.compare(runs, digits_run().files.valid)
     assert comparisons.timed_updates == {} and timed_updates_note(group, {}) == ""

@@ -21,7 +21,7 @@ from pellucid.viewer.report_schema import (
 )
 from pellucid.viewer.reports import MAX_CONFUSIONS, comparison_report, evaluation_report, report_document, write_report
 
-COUNTS = {"lines": 4, "bad_lines": 0, "cut_outputs": 2}
+COUNTS = {"lines": 4, "bad_lines": 0, "truncated_outputs": 2}
 
 
 def make_evaluation_document(assessment: Assessment, max_errors: int = 10) -> ReportDocument:

@@ -51,7 +51,7 @@ def test_beam_request_returns_all_outputs_and_one_search_tree() -> None:
     item = decode_source(digits_page(), DecodeRequest(text="nine two", beam_size=4, num_outputs=4, search_tree=True))
     assert [trace.rank for trace in item.traces] == [1, 2, 3, 4]
     assert item.traces[0].search_tree is not None and item.traces[1].search_tree is None
-    assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
+    assert sum(trace.nbest_probability or 0 for trace in item.traces) == pytest.approx(1)
 
 
 def test_states_are_projected_on_the_corpus_components() -> None:

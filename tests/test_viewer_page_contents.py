@@ -110,7 +110,7 @@ def test_beam_has_all_outputs_and_one_search_tree() -> None:
     for item in items:
         assert 1 <= len(item.traces) <= 3
         assert item.traces[0].search_tree is not None and all(trace.search_tree is None for trace in item.traces[1:])
-        assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
+        assert sum(trace.nbest_probability or 0 for trace in item.traces) == pytest.approx(1)
 
 
 def test_pages_have_the_outputs_of_the_default_beam() -> None:
@@ -387,7 +387,7 @@ def test_unfinished_training_is_shown_from_its_log(tmp_path: Path) -> None:
     model = open_run(folder, "run", "cpu", None)
     contents = assemble_page([model], [], 30, True).contents
     assert contents.examples == [] and contents.card is not None and contents.card.has_attention
-    with pytest.raises(RunError, match=r"model\.safetensors is missing: give the training command again"):
+    with pytest.raises(RunError, match=r"model\.safetensors is missing: run the training command again"):
         model.loaded_predictor  # noqa: B018 (the property raises)
 
 

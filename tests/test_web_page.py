@@ -138,7 +138,7 @@ def test_export_writes_one_run_or_two(tmp_path: Path) -> None:
         (("--onnx", "x", "--source", "one"), "a second run, --source and --weights need --html FILE"),
         (
             ("--html", "x.html", "--int8"),
-            "--opset, --int8, --check, --max-loss and the columns of a file need --onnx DIR",
+            "--opset, --int8, --check, --max-drop and the columns of a file need --onnx DIR",
         ),
         (("--html", "missing/x.html"), "missing"),
     ],

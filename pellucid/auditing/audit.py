@@ -51,7 +51,8 @@ def audit_entries(
         entries: Entries of one file.
         config: Configuration of the networks, with the data settings of all models.
         options: Options of the audit.
-        others: Entries of other files, by their names, whose sources should not occur in this one; None for none.
+        others: Entries of other files, by their names, whose sources should not occur in this one; None if there is
+            none.
         report: Function that receives messages about the progress; none by default.
 
     Returns:

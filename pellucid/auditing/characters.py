@@ -68,7 +68,7 @@ LOOK_ALIKES: Mapping[str, str] = _look_alikes()
 
 
 def is_invisible(character: str) -> bool:
-    """Return whether a character is not visible and is no plain space or tab.
+    """Return whether a character is not visible and is not a plain space or tab.
 
     Args:
         character: One character.
@@ -77,7 +77,7 @@ def is_invisible(character: str) -> bool:
 
 
 def invisible_position(text: str) -> int:
-    """Return the position of the first invisible character that is no joiner of the orthography, from 1; 0 if none is.
+    """Return the position of the first invisible character that is not a joiner of the orthography, or 0.
 
     A joiner belongs to the orthography after a letter of a script of `JOINED_SCRIPTS`, or after its sign, such as a
     virama or a vowel point, and before another letter of these scripts. An Indic word may also end with one.

@@ -104,8 +104,8 @@ def read_decisions(path: Path) -> list[Decision]:
             read; a worklist is one.
 
     Raises:
-        DataError: The file cannot be read, lacks a column, has a row that is no decision, or two different decisions on
-            one line.
+        DataError: The file cannot be read, lacks a column, has a row that is not a decision, or two different decisions
+            on one line.
     """
     return [decision for _, decision in _numbered_decisions(path)]
 
@@ -247,7 +247,7 @@ def apply_decisions(path: Path, data: DataConfig, decisions: Sequence[Decision],
         The counts, and warnings.
 
     Raises:
-        DataError: The file is no TSV or CSV, is compressed, or has another source or target than a decision; a line
+        DataError: The file is not a TSV or CSV, is compressed, or has another source or target than a decision; a line
             with a decision is bad; or a new target or source cannot be written. Nothing is written then.
         RunError: The output cannot be written.
     """
@@ -308,7 +308,7 @@ def read_audited_table(path: Path, data: DataConfig) -> AuditedTable:
         data: Data settings.
 
     Raises:
-        DataError: The file is no TSV or CSV, is compressed, cannot be read, has more than `MAX_FILE_SIZE` bytes, or
+        DataError: The file is not a TSV or CSV, is compressed, cannot be read, has more than `MAX_FILE_SIZE` bytes, or
             lacks a column.
     """
     format = resolve_format(path, data)

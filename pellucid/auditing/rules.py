@@ -1,6 +1,6 @@
 """Reasons that need no model: duplicates, conflicts, and character-level errors.
 
-A finding that more than `MAX_SHARE` of the rows have is a property of the file, such as Greek letters in phonetic
+A finding that more than `MAX_FRACTION` of the rows have is a property of the file, such as Greek letters in phonetic
 transcriptions: it is one note, and no reason of a row.
 """
 
@@ -35,21 +35,21 @@ from pellucid.data.normalization import is_normalized
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
 from pellucid.errors import MAX_LISTED_LINES, join_first, list_lines, quote
 
-MAX_SHARE = 0.05
+MAX_FRACTION = 0.05
 """Maximum share of the rows with a finding of one kind and column for which it is a reason of these rows."""
 MIN_ROWS = 20
 """Up to this number of rows with a finding, it is a reason in any file."""
 ROWS_PER_RARE = 2_000
 """A symbol is rare if at most one row in this number has it; in a smaller file, if a single row has it."""
 ROWS_PER_RARE_CHARACTER = 1_000
-"""The same number for a character that is no letter, a digit or an upper-case letter."""
+"""The same number for a character that is not a letter, a digit or an upper-case letter."""
 MAX_SHARE_WITHOUT = 0.01
 """Maximum share of the rows that lack a character for which its absence is a reason."""
 MIN_ROWS_FOR_ABSENCE = 1_000
 """Minimum number of rows for which the absence of a character is a reason."""
 MIN_EXCHANGE_GAIN = 10.0
 """Minimum gain in log-probability, in nats, if source and target are exchanged, for which they seem to be."""
-MAX_COPIED_SHARE = 0.01
+MAX_COPIED_FRACTION = 0.01
 """Maximum share of targets that equal their sources for which this is a reason."""
 MAX_DEVIATION = 6.0
 """Deviation of the logarithm of a length ratio, in robust standard deviations, above which the pair is an outlier."""
@@ -84,7 +84,7 @@ def apply_rules(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) -> R
         found[reason.kind, reason.column].setdefault(row, reason)
     reasons, notes = [list[Reason]() for _ in entries], list[str]()
     for (kind, column), rows in found.items():
-        if kind not in ("conflict", "duplicate") and len(rows) > max(MIN_ROWS, MAX_SHARE * len(entries)):
+        if kind not in ("conflict", "duplicate") and len(rows) > max(MIN_ROWS, MAX_FRACTION * len(entries)):
             notes.append(_common_finding(kind, column, rows, len(entries)))
             continue
         for row, reason in rows.items():
@@ -97,8 +97,8 @@ def _common_finding(kind: ReasonKind, column: Column, rows: Mapping[int, Reason]
     location = f" in the {column}" if column else ""
     first = next(iter(rows.values())).text
     return (
-        f"{len(rows):,} of {num_entries:,} rows have the finding {quote(kind)}{location}, which is therefore no reason "
-        f"of a row; the first: {first}"
+        f"{len(rows):,} of {num_entries:,} rows have the finding {quote(kind)}{location}, so it is not reported for "
+        f"single rows; the first: {first}"
     )
 
 
@@ -258,7 +258,7 @@ def _missing_characters(
 
 
 def _rare_symbols(texts: Sequence[str], column: Column, tokenizer: Tokenizer) -> Iterator[tuple[int, Reason]]:
-    """Yield the texts with a rare character that is no letter, then those with another rare symbol."""
+    """Yield the texts with a rare character that is not a letter, then those with another rare symbol."""
     with_characters = set[int]()
     for row, reason in _rare_characters(texts, column):
         with_characters.add(row)
@@ -284,7 +284,7 @@ def rare_limit(rarest: Sequence[int]) -> int:
     """
     num_rows = Counter(rarest)
     limit = max(1, len(rarest) // ROWS_PER_RARE)
-    while limit > 1 and sum(num_rows[number] for number in range(1, limit + 1)) > MAX_SHARE * len(rarest):
+    while limit > 1 and sum(num_rows[number] for number in range(1, limit + 1)) > MAX_FRACTION * len(rarest):
         limit -= 1
     return limit
 
@@ -355,7 +355,7 @@ def _exchanged_texts(examples: Sequence[Example]) -> Iterator[tuple[int, Reason]
 def _copied_targets(examples: Sequence[Example]) -> Iterator[tuple[int, Reason]]:
     """Yield the targets that equal their sources, where hardly any other does."""
     copied = [row for row, example in enumerate(examples) if example.source == example.target]
-    if len(copied) <= MAX_COPIED_SHARE * len(examples):
+    if len(copied) <= MAX_COPIED_FRACTION * len(examples):
         for row in copied:
             yield row, Reason("copied", "the target equals the source, unlike nearly all others")
 

@@ -17,7 +17,7 @@ from pellucid.auditing.characters import (
     quote_visibly,
     tied_letters,
 )
-from pellucid.auditing.rules import MAX_SHARE, ROWS_PER_RARE, rare_limit
+from pellucid.auditing.rules import MAX_FRACTION, ROWS_PER_RARE, rare_limit
 from pellucid.data.ipa_phones import TIE_BARS
 from pellucid.data.tokenizers import UNSPLIT_KINDS, Tokenizer
 from pellucid.errors import MAX_LISTED_LINES, count_noun
@@ -47,7 +47,7 @@ class TextChecks:
         ties: Pairs of letters with a tie bar between them that occur.
         num_rows: Number of rows.
         rare_limit: Number of rows up to which a symbol is rare; 0 in a small file, or where many rows have such.
-        usual: Kinds of findings of new texts that more than `MAX_SHARE` of the rows have themselves.
+        usual: Kinds of findings of new texts that more than `MAX_FRACTION` of the rows have themselves.
     """
 
     tokenizer: Tokenizer
@@ -68,7 +68,7 @@ class TextChecks:
 
         Args:
             text: The new text.
-            replaced: Text in its place, which does not count as another row; None, the default, if it is no text of
+            replaced: Text in its place, which does not count as another row; None, the default, if it is not a text of
                 the column.
         """
         if text != text.strip():
@@ -111,10 +111,10 @@ def check_column(texts: Sequence[str], tokenizer: Tokenizer) -> TextChecks:
         characters.update(set(text))
         ties.update(set(tied_letters(text)))
         shapes.update(kind for kind, _ in shape_findings(text, is_single_word(tokenizer)))
-    usual = frozenset(kind for kind, number in shapes.items() if number > MAX_SHARE * len(texts))
+    usual = frozenset(kind for kind, number in shapes.items() if number > MAX_FRACTION * len(texts))
     rarest = [min((counts[symbol] for symbol in symbols), default=len(texts)) for symbols in split]
     limit = rare_limit(rarest) if len(texts) >= ROWS_PER_RARE else 0
-    if sum(number <= limit for number in rarest) > MAX_SHARE * len(texts):
+    if sum(number <= limit for number in rarest) > MAX_FRACTION * len(texts):
         limit = 0
     return TextChecks(tokenizer, counts, characters, ties, len(texts), limit, usual)
 

@@ -27,8 +27,8 @@ def worklist_csv(
 
     Args:
         records: Records in their order.
-        others: Other columns of the audited file, which follow those of the worklist; None for none. A name that the
-            worklist has itself gets the prefix "input_".
+        others: Other columns of the audited file, which follow those of the worklist; None if there is none. A name
+            that the worklist has itself gets the prefix "input_".
         delimiter: Delimiter; the comma by default.
         line_end: Line end; that of Unix by default.
     """

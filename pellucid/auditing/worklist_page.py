@@ -72,7 +72,7 @@ class ColumnChecks(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """Symbols: "characters", "words", or their separator."""
     normalization: str
-    """Unicode normal form of the symbols; empty for none."""
+    """Unicode normal form of the symbols; empty if there is none."""
     counts: dict[str, int]
     """Number of rows with each symbol."""
     ties: dict[str, int]
@@ -158,7 +158,7 @@ def worklist_page(
         records: All records of an audit, in their order; the page has those of `page_records`.
         name: Name of the audited file.
         max_rows: Maximum number of most suspicious rows.
-        others: Other columns of the audited file, which are shown; None for none.
+        others: Other columns of the audited file, which are shown; None if there is none.
         delimiter: Delimiter of the exported decisions; the comma by default.
         checks: Checks of sources and of targets, for warnings about new texts; none by default.
     """

@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _split_paths(paths: Sequence[Path]) -> AlignmentInput:
-    """Return the runs and the input of a command line: a last path that is no run folder is the input."""
+    """Return the runs and the input of a command line: a last path that is not a run folder is the input."""
     if not paths:
         raise InputError("a file of pairs is required: pellucid align [RUN] FILE (- is standard input)")
     check_path_order(paths, "align")

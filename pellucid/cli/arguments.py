@@ -249,7 +249,7 @@ def _is_letter(text: str, flags: Mapping[str, ArgumentSpec]) -> bool:
 
 
 def _is_flag(text: str, flags: Mapping[str, ArgumentSpec]) -> bool:
-    """Return whether an argument begins a flag, so that it is no value."""
+    """Return whether an argument begins a flag, so that it is not a value."""
     return text.startswith("--") or _is_letter(text, flags)
 
 

@@ -23,7 +23,7 @@ from pellucid.cli.sources import (
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks
 from pellucid.data.examples import STANDARD_INPUT, Example, describe_pair_files, iterate_row_ids
-from pellucid.decoding.streaming import decode_in_chunks
+from pellucid.decoding.streaming import map_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError
 from pellucid.evaluation.evaluation_pairs import EvaluationPairs, RowIds
@@ -67,7 +67,7 @@ class AssessmentOptions(NamedTuple):
     multi_reference: bool
     """Whether pairs with the same source and features are merged."""
     group: str
-    """Column of the groups, a name or a number from 1; empty for none."""
+    """Column of the groups, a name or a number from 1; empty if there is none."""
     texts: bool
     """Whether metrics of running text are computed."""
     input_format: Format
@@ -263,7 +263,7 @@ def _decode(predictor: "Predictor", pairs: EvaluationPairs, options: AssessmentO
     def decode_chunk(chunk: Sequence[Example], first: int) -> list[list[Trace]]:
         return decode_examples(predictor, chunk, first, search.nbest, sampling)
 
-    return decode_in_chunks(decode_chunk, pairs.example_chunks())
+    return map_chunks(decode_chunk, pairs.example_chunks())
 
 
 def _read_pairs(inputs: AssessmentInputs, data: DataConfig, options: AssessmentOptions) -> EvaluationPairs:

@@ -80,7 +80,7 @@ class AuditArguments:
     """CSV file of the worklist; with --apply, the corrected file; with --next, the proposed sources. Default: standard
     output; --apply requires it. A file that exists is replaced, except a worklist with decisions."""
     html: Path | None = None
-    """Also write the worklist as a page, on which rows are decided; one file that needs no network."""
+    """Also write the worklist as a page, on which rows are decided; a self-contained file, which works offline."""
     page_rows: Annotated[int, Meta(ge=1, le=20_000)] = MAX_PAGE_ROWS
     """Maximum number of rows of the page, the most suspicious ones; the first 200 of each kind of reason are added."""
     apply: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="DECISIONS")] = ()
@@ -190,7 +190,7 @@ def _check_decisions(path: Path) -> None:
         decisions = read_decisions(path)
     except InputError as error:
         raise InputError(
-            f"--output {path} exists and is no worklist without decisions ({error}): name another file"
+            f"--output {path} exists and is not a worklist without decisions ({error}): name another file"
         ) from error
     if decisions:
         raise InputError(
@@ -293,7 +293,8 @@ def _report_bad_lines(bad_lines: Sequence[BadLine]) -> None:
 
 
 def _line_texts(path: Path, bad_lines: Sequence[BadLine], data: DataConfig) -> dict[int, str]:
-    """Return the texts of bad lines, by their numbers; none if the file is no file of lines, or can be read only once.
+    """Return the texts of bad lines, by their numbers; none if the file is not a file of lines, or can be read only
+    once.
 
     Args:
         path: The file.

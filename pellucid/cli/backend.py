@@ -21,8 +21,8 @@ from pellucid.dependencies import has_package, require_pytorch
 from pellucid.runtime.support import UnsupportedError
 
 MIN_SOURCES_TO_LOAD = 4000
-"""Number of sources so far, with those of the chunk to decode, from which PyTorch is loaded: both take as long for
-3,000 to 9,000."""
+"""Number of sources so far, with those of the chunk to decode, from which PyTorch is loaded: the break-even point
+is between 3,000 and 9,000 sources."""
 MIN_TEXT_SIZE = 2**15
 """Size of a file of running text, in bytes, from which loading PyTorch is worth it."""
 Configure = Callable[[BasePredictor], BasePredictor]
@@ -55,7 +55,7 @@ class PredictionBackend:
             runs: Run folder, or several, which are loaded as one ensemble.
             device: Device of PyTorch; "auto" is a GPU if there is one.
             configure: Function that sets the options of the command line.
-            reason: Option that needs PyTorch, for the message if it is missing; "" for none.
+            reason: Option that needs PyTorch, for the message if it is missing; "" if there is none.
             needs_pair_ngram: Whether a damaged or missing pair n-gram model is an error; otherwise it is a warning.
                 True by default.
 
@@ -115,7 +115,7 @@ class BackendChoice(msgspec.Struct, frozen=True):
 
 
 class BackendPlan:
-    """Backends of the chunks of an input, as one process chooses them that decodes one chunk after the other.
+    """Choice of the backend of each chunk, the same as in one process that decodes the chunks in order.
 
     Processes that share the input compute each chunk with the same one, so that their numbers are equal.
     """

@@ -17,7 +17,7 @@ class CheckArguments:
     """Print the checksum of each file of a run folder, or compare them with an earlier list.
 
     The list shows which files were changed, removed or added. Keep it outside of the folder, or take it from whoever
-    gave you the folder: somebody who changes a file can also change a list beside it. Nothing of the folder is loaded.
+    gave you the folder: somebody who changes a file can also change a list beside it. No model is loaded.
     """
 
     run: Annotated[Path, Positional, arg(metavar="RUN")]

@@ -19,7 +19,7 @@ def byte_order_mark(path: Path) -> str:
     """Return the byte order mark with which a file begins, by which spreadsheets recognize UTF-8; "" if it has none.
 
     Args:
-        path: The file; an input that is no regular file, and "-", can be read only once and count as without.
+        path: The file; an input that is not a regular file, and "-", can be read only once and count as without.
 
     Raises:
         DataError: The file cannot be read.
@@ -34,7 +34,7 @@ def line_end(path: Path) -> str:
     """Return the line end of the first row of a file, whose cells may have others; that of Unix for other inputs.
 
     Args:
-        path: The file; an input that is no regular file, and "-", can be read only once.
+        path: The file; an input that is not a regular file, and "-", can be read only once.
 
     Raises:
         DataError: The file cannot be read.
@@ -100,7 +100,7 @@ class CsvOutput:
         """Set the columns of the results.
 
         Args:
-            cells: Cells of the input, which the reader fills. An input that is no table has none: its only column is
+            cells: Cells of the input, which the reader fills. An input that is not a table has none: its only column is
                 then the source.
             result_names: Names of the columns of a result. A name that is a column of the input gets the prefix
                 "predicted_".

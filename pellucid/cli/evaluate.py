@@ -72,8 +72,8 @@ class EvaluateArguments(ClusterFlags, SearchFlags, PairFileFlags):
     metrics: Annotated[tuple[MetricName, ...], tyro.conf.arg(metavar="NAME")] = ()
     """Names of custom metrics (of other packages) to compute, besides the training.metric of the runs."""
     worst: int | None = None
-    """Number of examples with the highest error rates to list, 0 or more; for compared runs, of examples that only one
-    of them has right. Default: 10, on the page of --html 100."""
+    """Number of examples with the highest error rates to list, 0 or more; for compared runs, of examples
+    that only one of them has correct. Default: 10, on the page of --html 100."""
     json: bool = False
     """Print one JSON object instead of tables."""
     errors: PathFlag = None

@@ -21,7 +21,7 @@ FolderFlag = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]
 
 
 ONNX_FLAGS = (
-    *("opset", "int8", "check", "max_loss"),
+    *("opset", "int8", "check", "max_drop"),
     *(field.name for field in fields(PairFileFlags)),
 )
 """Flags that only --onnx reads."""
@@ -57,13 +57,13 @@ class ExportArguments(PairFileFlags):
     """Version of the ONNX operators, from 17 to the newest of the installed package onnx."""
     int8: bool = False
     """With --onnx, store the weight matrices as 8-bit integers, with one scale per row; all computation is in float32.
-    The metric of the run is measured on the file of --check with both, and the export is refused if it loses more than
-    --max-loss."""
+    The metric of the run is measured on the file of --check with both, and the export is refused if it falls by more
+    than --max-drop."""
     check: PathFlag = None
     """File of pairs on which the exported graphs are measured, with the columns of the training file. Default: the
     validation file of the run, if it is unchanged."""
-    max_loss: Annotated[float, Meta(ge=0), tyro.conf.arg(metavar="POINTS")] = 0.2
-    """Highest loss by --int8, in points of the metric of the run: percentage points of exact match, unless the run has
+    max_drop: Annotated[float, Meta(ge=0), tyro.conf.arg(metavar="POINTS")] = 0.2
+    """Largest drop of the metric of the run by --int8, in points: percentage points of exact match, unless the run has
     another training.metric."""
 
 
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
         check_output_folder(args, "onnx", EXPORT_FILES)
         from pellucid.cli.export_onnx import OnnxExportRequest, export_onnx
 
-        export_onnx(OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, args.max_loss, args))
+        export_onnx(OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, args.max_drop, args))
     if args.html is not None:
         check_output_files(args, {"html": ""})
         from pellucid.cli.export_html import export_html
@@ -107,4 +107,4 @@ def _check_formats(args: ExportArguments) -> None:
         raise ConfigError("a second run, --source and --weights need --html FILE")
     defaults = ExportArguments(run=args.run)
     if args.onnx is None and any(getattr(args, name) != getattr(defaults, name) for name in ONNX_FLAGS):
-        raise ConfigError("--opset, --int8, --check, --max-loss and the columns of a file need --onnx DIR")
+        raise ConfigError("--opset, --int8, --check, --max-drop and the columns of a file need --onnx DIR")

@@ -26,7 +26,7 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
         source: First source that the page decodes; None for the first of the validation file.
 
     Raises:
-        InputError: The page does not support a run, the file exists and is no web page, or a source has to be given.
+        InputError: The page does not support a run, the file exists and is not a web page, or a source has to be given.
         RunError: A run folder is invalid, or the file cannot be written.
     """
     _check_file(file)
@@ -45,7 +45,7 @@ def export_html(folders: Sequence[Path], file: Path, precision: Precision, sourc
 
 
 def _check_file(file: Path) -> None:
-    """Raise `InputError` if the page would replace a file that is no web page."""
+    """Raise `InputError` if the page would replace a file that is not a web page."""
     if file_exists(file):
         with open_regular(file, InputError) as stream:
             start = stream.read(len(HTML_START)) or b""

@@ -50,7 +50,7 @@ class OnnxExportRequest(NamedTuple):
     """Store matrices in 8 bits."""
     check: Path | None
     """File of pairs to measure the graphs on; None for the validation file."""
-    max_loss: float
+    max_drop: float
     """Highest loss of the metric by 8-bit weights, in points."""
     reading: PairFileFlags
     """Flags for reading the file of pairs."""
@@ -95,7 +95,7 @@ def export_onnx(request: OnnxExportRequest) -> None:
         lines += _score_lines(scores, pairs)
         if request.int8:
             _report_few_correct(scores, pairs)
-            _check_loss(scores, pairs, request.max_loss)
+            _check_drop(scores, pairs, request.max_drop)
         if weight:
             lines.append(_pair_ngram_line(run, pairs))
     files = list(exports.values())[-1]
@@ -180,15 +180,15 @@ def _report_few_correct(scores: Mapping[str, ExportScore], pairs: MeasuredPairs)
         )
 
 
-def _check_loss(scores: Mapping[str, ExportScore], pairs: MeasuredPairs, max_loss: float) -> None:
-    """Raise `InputError` if the network loses more than `max_loss` points with 8-bit weights."""
+def _check_drop(scores: Mapping[str, ExportScore], pairs: MeasuredPairs, max_drop: float) -> None:
+    """Raise `InputError` if the metric falls by more than `max_drop` points with 8-bit weights."""
     reference, score = scores["float32"], scores["int8"]
-    loss = score.metric_drop(reference)
-    if round(loss, 6) > max_loss:
+    drop = score.metric_drop(reference)
+    if round(drop, 6) > max_drop:
         raise InputError(
             f"--int8 changes the {METRIC_NAMES[score.metric]} on {pairs.name} from {reference.value:.2f} % to "
-            f"{score.value:.2f} %, and the highest loss is {max_loss:g} points: nothing is written; export without "
-            f"--int8, or accept the loss by --max-loss {loss:.2f}"
+            f"{score.value:.2f} %, and the largest drop is {max_drop:g} points: nothing is written; export without "
+            f"--int8, or accept the drop by --max-drop {drop:.2f}"
         )
 
 

@@ -66,7 +66,7 @@ class LoadedFiles(NamedTuple):
                 "give the command with the copy"
             )
         if self.lexicon is not None and file_checksum(self.lexicon) != self.fingerprint[_file_part("lexicon")]:
-            raise ClusterError(f"{self.lexicon} has changed since the command began: give the command again")
+            raise ClusterError(f"{self.lexicon} has changed since the command began: run the command again")
 
 
 def command_fingerprint(args: object, options: Iterable[str], runs: Sequence[Path]) -> dict[str, str]:
@@ -123,7 +123,7 @@ def file_checksum(path: Path) -> str:
     """
     digest = digest_file(path)
     if digest is None:
-        raise DataError(f"cannot read {path}, or it is no regular file")
+        raise DataError(f"cannot read {path}, or it is not a regular file")
     return digest.sha256
 
 

@@ -92,7 +92,7 @@ HELP_PAGES: dict[str, HelpPage] = {
     "split": HelpPage(
         "FILE --out DIR [options]",
         "Divide a file of pairs at random into files for training and testing, with the same format and columns. Rows "
-        "without a target are put apart, and all rows of a source are in one file.",
+        "without a target are written to a third file, unlabeled. All rows of a source are in one file.",
         (
             OptionHelp("FILE", "", "pairs: TSV, CSV, JSON lines or Parquet"),
             OptionHelp("--out", "DIR", "folder of the files train, test and unlabeled"),
@@ -114,10 +114,10 @@ HELP_PAGES: dict[str, HelpPage] = {
     "prepare": HelpPage(
         "TRAIN [--valid FILE] --out DIR [options]",
         "Encode a training set of any size into a folder, from which trainings read it without loading it into memory. "
-        "TRAIN is read twice; an interrupted preparation continues with the same command.",
+        "TRAIN is read twice. Repeat the command to continue an interrupted preparation.",
         (
             OptionHelp("TRAIN", "", "pairs: TSV, CSV, JSON lines or Parquet, also .gz"),
-            OptionHelp("--valid", "FILE", "validation file (default: at most 2,000 sources of TRAIN)"),
+            OptionHelp("--valid", "FILE", "validation file (default: a tenth of the sources of TRAIN, at most 2,000)"),
             OptionHelp("--out", "DIR", "folder of the prepared data, created or continued"),
             OptionHelp("--task", "TASK", "transduce (default), tag, classify; not point or tag-and-classify"),
             _COLUMNS,
@@ -139,7 +139,11 @@ HELP_PAGES: dict[str, HelpPage] = {
         "Train a model on pairs of sequences, or resume an unfinished training.",
         (
             OptionHelp("TRAIN", "", "training file: TSV, CSV, JSON lines or Parquet"),
-            OptionHelp("--valid", "FILE", "validation file, decoded greedily (default: a tenth of TRAIN)"),
+            OptionHelp(
+                "--valid",
+                "FILE",
+                "validation file, decoded greedily (default: a tenth of the sources of TRAIN, at most 2,000)",
+            ),
             OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
             OptionHelp("--source-column", "NAME", "name or number; also --target-column"),
             _BAD_LINE,
@@ -149,7 +153,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp(
                 "--attention", "TYPE", "additive (default), dot, general, scaled-dot, location, monotonic or none"
             ),
-            OptionHelp("--no-pair-ngram", "", "train and rank outputs by the network alone"),
+            OptionHelp("--no-pair-ngram", "", "fit no pair n-gram model; only the network ranks"),
             *_NETWORK,
             OptionHelp("--seed", "N", "random seed (1 by default)"),
             OptionHelp("--from", "RUN", "begin from the model of another run (fine-tuning)"),
@@ -168,10 +172,14 @@ HELP_PAGES: dict[str, HelpPage] = {
         "Search hyperparameters, or resume a search. Requires Optuna: pip install 'pellucid[tune]'.",
         (
             OptionHelp("TRAIN", "", "training file, as for train"),
-            OptionHelp("--valid", "FILE", "validation file that scores trials (default: a tenth of TRAIN)"),
+            OptionHelp(
+                "--valid",
+                "FILE",
+                "validation file that scores trials (default: a tenth of the sources of TRAIN, at most 2,000)",
+            ),
             OptionHelp("--run", "DIR", "folder of the search, created or resumed"),
             OptionHelp("--trials", "N", "total number of trials (30 by default)"),
-            OptionHelp("--minutes", "M", "time limit; the next call continues"),
+            OptionHelp("--study-time", "T", "time limit of this call, as 30m; the next call continues"),
             OptionHelp("--jobs", "N", "number of trials trained in parallel"),
             OptionHelp("--shared", "", "search together with other commands in the same --run"),
             OptionHelp("--storage", "URL", "PostgreSQL database through which commands search together"),
@@ -203,9 +211,9 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--temperature", "X", "temperature of --sample; also --top-k, --top-p"),
             OptionHelp("--max-length", "N", "maximum output length; also --min-length"),
             OptionHelp("--prefix", "TEXT", "beginning of every output; also --prefixes FILE"),
-            OptionHelp("--forbid", "SYMBOL", "symbol in no output; --require: in every output"),
+            OptionHelp("--forbid", "SYMBOL", "symbol excluded from outputs; --require: contained in all"),
             OptionHelp("--lexicon", "FILE", "pairs that take precedence over the model"),
-            OptionHelp("--fill", "COLUMN", "write FILE with outputs in its empty cells"),
+            OptionHelp("--fill", "COLUMN", "print FILE with this column's empty cells filled"),
             OptionHelp("--text", "", "decode the words of running text"),
             _BAD_LINE,
             _DEVICE,
@@ -240,7 +248,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         "Align source and target symbols, one line per pair: by expectation-maximization on the pairs, or by the "
         "attention of a model.",
         (
-            OptionHelp("RUN", "", "folder of a trained run; without it, no model is needed"),
+            OptionHelp("RUN", "", "folder of a trained run; without it, a model is fitted to FILE"),
             OptionHelp("FILE", "", "pairs; - is standard input (default with RUN)"),
             OptionHelp("--output-format", "FORMAT", "tsv (default), jsonl, phonetisaurus or pharaoh"),
             OptionHelp("--method", "METHOD", "auto (attention with RUN, else em), em or attention"),
@@ -249,7 +257,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--no-insertions", "", "align each target symbol with source symbols"),
             OptionHelp("--no-deletions", "", "align each source symbol with target symbols"),
             OptionHelp("--many-to-many", "", "also chunks with several symbols on both sides"),
-            OptionHelp("--source-symbols", "KIND", "without RUN: characters (if not given), ipa, words, a separator"),
+            OptionHelp("--source-symbols", "KIND", "without RUN: characters (default), ipa, words, a separator"),
             OptionHelp("--target-symbols", "KIND", "the same for targets"),
             _COLUMNS,
             _INPUT_PAIRS,
@@ -271,7 +279,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("FILE", "", "pairs: TSV, CSV, JSON lines or Parquet"),
             OptionHelp("--output", "FILE", "worklist, the most suspicious first (standard output)"),
             OptionHelp("--html", "FILE", "also a page on which rows are decided"),
-            OptionHelp("--apply", "DECISIONS", "write FILE with decisions applied to --output"),
+            OptionHelp("--apply", "DECISIONS", "apply decisions to FILE; write it to --output"),
             OptionHelp("--symbols", "", "list the symbols with counts, the rarest first"),
             OptionHelp("--decided", "FILE", "leave out rows that earlier decisions keep or correct"),
             OptionHelp("--compare", "FILE", "report sources that are in this file, too"),
@@ -282,10 +290,10 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--time", "T", "maximum time of each network: 90s, 10m, 2h"),
             OptionHelp("--jobs", "N", "folds computed in parallel; 0: one per core"),
             OptionHelp("--run", "DIR", "folder that keeps the networks, to resume from"),
-            OptionHelp("--target-symbols", "KIND", "characters (if not given), ipa, words, or a separator"),
+            OptionHelp("--target-symbols", "KIND", "characters (default), ipa, words, or a separator"),
             _COLUMNS,
             _HEADER,
-            OptionHelp("--on-bad-line", "ACTION", "skip and name (if not given), or stop"),
+            OptionHelp("--on-bad-line", "ACTION", "skip and list (default), or stop"),
         ),
         (
             "audit words.tsv --target-symbols words --output worklist.csv",
@@ -301,7 +309,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("FILE", "", "pairs with the columns of the training file"),
             _COLUMNS,
             OptionHelp("--target", "FILE", "targets, one per line, if FILE has sources only"),
-            OptionHelp("--group", "COLUMN", "scores by this column, such as a language"),
+            OptionHelp("--group", "COLUMN", "also scores for each value of this column"),
             OptionHelp("--texts", "", "also word error rate, BLEU and chrF"),
             OptionHelp("--multi-reference", "", "any target of the same source is correct"),
             OptionHelp("--worst", "N", "number of listed errors (10 by default)"),
@@ -328,7 +336,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         (
             OptionHelp("RUN", "", "folder of a run; the page compares others with it"),
             OptionHelp("FILE", "", "pairs or sources (default: the validation file)"),
-            OptionHelp("--export", "FILE", "write .html (all), .png, .svg, .json, .tex (one)"),
+            OptionHelp("--export", "FILE", ".html (all examples), .png, .svg, .json, .tex (the first)"),
             OptionHelp("--terminal", "", "show the outputs in the terminal"),
             OptionHelp("--max-examples", "N", "number of examples (page: 200, terminal: 10)"),
             OptionHelp("--target", "FILE", "targets, one per line, if FILE has sources only"),
@@ -355,8 +363,8 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--onnx", "DIR", "folder of the graphs; requires pellucid[onnx]"),
             OptionHelp("--opset", "N", "version of the ONNX operators (17 by default)"),
             OptionHelp("--int8", "", "store the weights of the graphs as 8-bit integers"),
-            OptionHelp("--check", "FILE", "pairs to measure the export (validation file)"),
-            OptionHelp("--max-loss", "POINTS", "highest loss by --int8 (0.2 by default)"),
+            OptionHelp("--check", "FILE", "pairs to evaluate the export on (validation file)"),
+            OptionHelp("--max-drop", "POINTS", "largest drop of the metric by --int8 (0.2 by default)"),
             OptionHelp("--html", "FILE", "web page, which works offline"),
             OptionHelp("--weights", "TYPE", "weights of the page: float32, float16 or int8"),
             OptionHelp("--source", "TEXT", "first source on the page"),
@@ -411,7 +419,7 @@ HELP_PAGES: dict[str, HelpPage] = {
     "check": HelpPage(
         "RUN [--list FILE] [--expect SHA256]",
         "Print the checksum of each file of a run folder, or compare them with an earlier list, which shows files that "
-        "were changed, removed or added. Nothing of the folder is loaded.",
+        "were changed, removed or added. No model is loaded.",
         (
             OptionHelp("RUN", "", "run folder, folder of an ensemble, or shared folder"),
             OptionHelp("--list", "FILE", "earlier output of this command"),
@@ -424,21 +432,21 @@ HELP_PAGES: dict[str, HelpPage] = {
     ),
     "serve": HelpPage(
         "[NAME=]RUN ... [options]",
-        "Answer requests over HTTP by trained models: outputs, n-best lists, scores, attention, alignments, tags and "
+        "Answer HTTP requests with trained models: outputs, n-best lists, scores, attention, alignments, tags and "
         "classes as JSON. The page at the printed address shows examples.",
         (
             OptionHelp("[NAME=]RUN", "", "folder of a run; the first is the default model"),
             OptionHelp("--host", "HOST", "address (127.0.0.1 by default); others require a token"),
             OptionHelp("--port", "N", "port (8000 by default); 0: any"),
             OptionHelp("--unix-socket", "PATH", "listen at a unix socket"),
-            OptionHelp("--token-file", "FILE", "file of the token of 16 characters or more"),
-            OptionHelp("--allow-host", "NAME", "further name of the Host header"),
+            OptionHelp("--token-file", "FILE", "file with the access token, 16 characters or more"),
+            OptionHelp("--allow-host", "NAME", "additional accepted Host header"),
             OptionHelp("--allow-origin", "ORIGIN", "origin whose pages may call the service"),
             OptionHelp("--log-format", "FORMAT", "text or json (text by default)"),
             OptionHelp("--workers", "N", "worker processes of each model (1 by default)"),
-            OptionHelp("--max-rows", "N", "rows of a request (256 by default)"),
-            OptionHelp("--max-queued-rows", "N", "rows that wait (1024 by default)"),
-            OptionHelp("--timeout", "X", "seconds of a request (30 by default)"),
+            OptionHelp("--max-rows", "N", "maximum number of rows per request (256 by default)"),
+            OptionHelp("--max-queued-rows", "N", "maximum number of waiting rows per model (1024 by default)"),
+            OptionHelp("--timeout", "X", "maximum number of seconds per request (30 by default)"),
         ),
         (
             "serve runs/a",
@@ -467,7 +475,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         "List the published data sets of the recipes, or download some. License and source are printed first, and the "
         "files are checked. Requires: pip install 'pellucid[data]'.",
         (
-            OptionHelp("list", "", "print all data sets, and which are there"),
+            OptionHelp("list", "", "print all data sets, and which are downloaded"),
             OptionHelp("get", "", "download what is missing; continues an interrupted download"),
             OptionHelp("NAME", "", "name of a data set"),
             OptionHelp("--data", "DIR", "folder of the data sets"),

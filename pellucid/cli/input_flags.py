@@ -37,9 +37,9 @@ class FileFlags:
     """Separator of the columns of CSV: "," or ";" or "|" or the word tab. auto: that of the training, if it was given
     there; else the comma, unless the first lines clearly have another one. With a delimiter, FILE is read as CSV."""
     header: Header = "auto"
-    """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
-    the training file does (never on standard input in TSV, except in evaluate); otherwise it is read as an example, and
-    one that looks like column names is an error."""
+    """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: as in the
+    training file; TSV on standard input has no header, except in evaluate. Otherwise the line is read as an example,
+    and one that looks like column names is an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def check_delimiter_format(delimiter: Delimiter, file: "Path | None", input_form
         input_format: Format that --input-format selects; "auto" for none.
 
     Raises:
-        InputError: FILE is no CSV, by --input-format or by its name.
+        InputError: FILE is not a CSV, by --input-format or by its name.
     """
     if input_format != "auto":
         if input_format != "csv":

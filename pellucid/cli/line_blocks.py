@@ -168,7 +168,7 @@ class LineBlockProcessor:
         )
 
     def __call__(self, content: bytes) -> bytes:
-        """Return the finished block of a block.
+        """Decode a block; return its output lines and counts as MessagePack.
 
         Args:
             content: The block, as `write_line_blocks` wrote it.

@@ -217,7 +217,7 @@ def _report_notes(notes: DecodingNotes, predictor: "BasePredictor", args: Predic
 
 
 def _option_of_pytorch(args: PredictArguments, file: Path) -> str:
-    """Return the option that needs PyTorch, or with which loading it is worth it; "" for none."""
+    """Return the option that needs PyTorch, or with which loading it is worth it; "" if there is none."""
     from pellucid.cli.backend import is_worth_loading
 
     if args.sample is not None:

@@ -1,7 +1,6 @@
 """Lines of predict: the input with its prefixes, in chunks, and the output lines of each input line."""
 
 from collections.abc import Iterator, Sequence
-from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -174,8 +173,8 @@ def result_columns(args: PredictArguments, has_classes: bool) -> tuple[str, ...]
     """
     origin = () if args.lexicon is None else ("origin",)
     if has_several_outputs(args):
-        share = ("share",) if args.sample is None else ()
-        return ("rank", "output", "log_probability", "probability", *share, *origin)
+        nbest = ("nbest_probability",) if args.sample is None else ()
+        return ("rank", "output", "log_probability", "probability", *nbest, *origin)
     accepted = () if args.min_confidence is None else ("accepted",)
     classes = ("class",) if has_classes else ()
     return (*classes, "output", "log_probability", "probability", "confidence", *origin, *accepted)
@@ -212,16 +211,16 @@ def _csv_values(
 
     With a tokenizer, the class of the output has a cell of its own, and "output" is the tags.
     """
-    accepted = "" if acceptance is None else encode_json(acceptance.accepts(trace)).decode()
+    accepted = "" if acceptance is None else encode_json(acceptance.count_and_check(trace)).decode()
     if not trace.source:
         return [str(trace.rank) if name == "rank" else accepted if name == "accepted" else "" for name in names]
     values = {
         "rank": str(trace.rank),
         "output": trace.output,
         "log_probability": format_score(trace),
-        "probability": format_score(trace) and f"{exp(trace.score):.6g}",
+        "probability": format_score(trace) and f"{trace.probability:.6g}",
         "confidence": format_confidence(trace),
-        "share": "" if trace.probability is None else f"{trace.probability:.6g}",
+        "nbest_probability": "" if trace.nbest_probability is None else f"{trace.nbest_probability:.6g}",
         "origin": trace.origin,
         "accepted": accepted,
     }
@@ -238,7 +237,7 @@ def _format_output(
         empty_row = "\t" * (3 if acceptance is None else 4)
         return _format_error(item) if kind == "jsonl" else "" if kind == "text" else empty_row
     trace = traces[0]
-    is_accepted = acceptance is None or acceptance.accepts(trace)
+    is_accepted = acceptance is None or acceptance.count_and_check(trace)
     match kind:
         case "text":
             return escape_text(trace.output, tabs=False) if is_accepted else ""
@@ -270,12 +269,12 @@ def _format_outputs(traces: Sequence[Trace], item: InputLine, kind: OutputFormat
 
 
 def _format_tsv_row(trace: Trace, number: int) -> str:
-    """Return one of several outputs as TSV: number, rank, share of the list, log-probability, output, source.
+    """Return one of several outputs as TSV: number, rank, n-best probability, log-probability, output, source.
 
-    A sample has its own probability instead of a share.
+    A sample has no n-best probability.
     """
-    probability = trace.probability if trace.probability is not None else exp(trace.score)
-    numbers = f"{number}\t{trace.rank}\t{probability:.6f}\t{format_score(trace)}"
+    probability = "" if trace.nbest_probability is None else f"{trace.nbest_probability:.6f}"
+    numbers = f"{number}\t{trace.rank}\t{probability}\t{format_score(trace)}"
     return f"{numbers}\t{escape_text(trace.output)}\t{escape_text(trace.text)}"
 
 

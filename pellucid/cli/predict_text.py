@@ -146,7 +146,7 @@ class TextInput:
         self.file = file
         self.line_error = line_error
         self.byte_order_mark = ""
-        """Byte order mark before the first line, once it is read; "" for none."""
+        """Byte order mark before the first line, once it is read; "" if there is none."""
 
     def groups(self) -> Iterator[list[TextLine]]:
         """Return lines in groups that are decoded together.

@@ -60,7 +60,7 @@ class SearchFlags(FileFlags):
     """Sampling temperature, above 0: below 1 favors probable symbols, above 1 flattens the distribution. Requires
     --sample. Default: 1."""
     top_k: IntegerFlag = None
-    """Top-k sampling: sample each symbol from the k most probable ones; 0 is no limit. Requires --sample. Default: 0.
+    """Top-k sampling: sample each symbol from the k most probable ones; 0 = no limit. Requires --sample. Default: 0.
     """
     top_p: FloatFlag = None
     """Nucleus (top-p) sampling: sample each symbol from the smallest set of most probable ones with this total
@@ -78,7 +78,7 @@ class SearchFlags(FileFlags):
     length_penalty_alpha: FloatFlag = None
     """Exponent alpha of the gnmt length penalty, 0 to 5. Default: search.length_penalty_alpha of the run."""
     coverage_penalty: FloatFlag = None
-    """Weight of the penalty on hypotheses that attend little to some source positions; 0 is off. Default:
+    """Weight of the penalty on hypotheses that attend little to some source positions; 0 = off. Default:
     search.coverage_penalty of the run."""
     pair_ngram: SwitchFlag = None
     """Rank outputs by the network and by the pair n-gram model of the run, if there is one (--pair-ngram), or by the
@@ -87,15 +87,15 @@ class SearchFlags(FileFlags):
     """Maximum output length in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
     the longest training target if that is more. Default: search.max_length of the run."""
     min_length: IntegerFlag = None
-    """Minimum output length in symbols; 0 is no minimum. Default: search.min_length of the run."""
+    """Minimum output length in symbols; 0 = no minimum. Default: search.min_length of the run."""
     max_length_ratio: FloatFlag = None
-    """Maximum output length as a multiple of the source length; the smaller of this and --max-length applies; 0 is off.
+    """Maximum output length as a multiple of the source length; the smaller of this and --max-length applies; 0 = off.
     Default: search.max_length_ratio of the run."""
     max_length_offset: IntegerFlag = None
     """Number of symbols added to the maximum of --max-length-ratio; may be negative. Default: search.max_length_offset
     of the run."""
     min_length_ratio: FloatFlag = None
-    """Minimum output length as a multiple of the source length; the larger of this and --min-length applies; 0 is off.
+    """Minimum output length as a multiple of the source length; the larger of this and --min-length applies; 0 = off.
     Default: search.min_length_ratio of the run."""
     min_length_offset: IntegerFlag = None
     """Number of symbols added to the minimum of --min-length-ratio; may be negative. Default: search.min_length_offset

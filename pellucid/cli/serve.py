@@ -37,7 +37,7 @@ POSITIVE_FLAGS = (
 
 @dataclass(frozen=True)
 class ServeArguments:
-    """Answer requests over HTTP by the models of trained runs: predict, nbest, score, attention, align, tag, classify.
+    """Answer HTTP requests with the models of trained runs: predict, nbest, score, attention, align, tag, classify.
 
     The page at the address that is printed shows examples.
     """

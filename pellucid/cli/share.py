@@ -31,8 +31,8 @@ class ShareArguments:
     training data, no log, no checkpoint and no path of this machine. Every subcommand accepts it as a run. The card
     states data statistics, scores with intervals, calibration, license, intended use and limits.
 
-    Only --hub uses the network. It needs the extra hub, and an access token with the permission to write: log in by
-    hf auth login, or set the variable HF_TOKEN.
+    Only --hub connects to the internet. It needs the extra hub, and an access token with the permission to write: log
+    in by hf auth login, or set the variable HF_TOKEN.
     """
 
     run: Annotated[Path, Positional, arg(metavar="RUN")]

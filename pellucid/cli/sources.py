@@ -234,7 +234,7 @@ def split_paths(first: Path, others: Sequence[Path], verb: str) -> tuple[list[Pa
         verb: Name of the subcommand, for messages.
 
     Returns:
-        The run folders, and the input: the last of several paths if it is no run folder, else "-", standard input.
+        The run folders, and the input: the last of several paths if it is not a run folder, else "-", standard input.
         Other paths count as run folders without a check.
 
     Raises:
@@ -330,7 +330,7 @@ class Acceptance:
         self.total = 0
         self.accepted = 0
 
-    def accepts(self, trace: Trace) -> bool:
+    def count_and_check(self, trace: Trace) -> bool:
         """Return whether an output is accepted, and count it; to be called once per output.
 
         Args:

@@ -15,7 +15,7 @@ SUBCOMMANDS = {
     "share": "write a folder for prediction with a model card, or push it to the Hugging Face Hub",
     "download": "download a shared model from the Hugging Face Hub to a folder",
     "check": "print the checksums of the files of a run folder, or compare them with a list",
-    "serve": "answer requests over HTTP by trained models",
+    "serve": "answer HTTP requests with trained models",
     "bench": "measure speed and memory",
     "data": "list or download the published data sets of the recipes",
     "recipe": "run a reference experiment, from data to report",

@@ -1,4 +1,4 @@
-"""Subcommand tune: pellucid tune TRAIN [--valid VALID] --run DIR [--trials N] [--minutes M] [--space FILE] [flags]
+"""Subcommand tune: pellucid tune TRAIN [--valid VALID] --run DIR [--trials N] [--study-time T] [--space FILE] [flags]
 
 Several commands work on one search with --shared (one folder) or --storage (a database).
 """
@@ -17,7 +17,8 @@ from pellucid.cli.messages import handle_stop_signals, print_message
 from pellucid.cli.output_files import check_output_folder
 from pellucid.cli.sources import print_result
 from pellucid.cli.train import report_interruption
-from pellucid.config.settings import Amount, Config, Count, Limit
+from pellucid.config.durations import parse_duration
+from pellucid.config.settings import Config, Count, Limit
 from pellucid.config.toml import flatten_config, size_preset
 from pellucid.config.validation import unused_settings
 from pellucid.dependencies import require_package
@@ -56,8 +57,9 @@ class TuneArguments(TrainingFlags):
     """Folder of the search; created, or resumed. It receives best.toml, trials.json and report.html."""
     trials: Count = 30
     """Total number of trials, including those of earlier calls and of other commands that work on the same search."""
-    minutes: Amount = 0.0
-    """Time limit in minutes, after which running trials are stopped; the next call resumes them. 0: no limit."""
+    study_time: str = ""
+    """Maximum time of this call: 90s, 10m, 2h; empty for no limit. Running trials are then stopped, and the next call
+    resumes them. --time is the maximum time of each trial."""
     shared: bool = False
     """Work on the search together with other commands with the same --run, on this machine or on others that share the
     folder; all of them have this flag."""
@@ -93,6 +95,7 @@ def main(arguments: list[str]) -> int:
         InputError: An argument or a file is invalid, the package optuna is missing, or the folder holds another search.
     """
     args = TrainingFlagParser(TuneArguments, "tune", arguments).parse()
+    parse_duration("--study-time", args.study_time)  # report an error before reading the data
     config = config_from_flags(args)
     check_output_folder(args, "run", STUDY_FILES)
     check_folder_writable(args.run)  # first: the files may take minutes to read
@@ -160,7 +163,8 @@ def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress
     space = load_space(args.space, base) if args.space else default_space(base, _explicit_settings(config))
     _check_space(space, base)
     num_parallel = args.jobs if args.on else min(args.trials, num_parallel_trainings(args.jobs, config))
-    return StudyRequest(files, args.run, base, space, args.trials, args.minutes * 60, num_parallel, args.prune)
+    seconds = parse_duration("--study-time", args.study_time)
+    return StudyRequest(files, args.run, base, space, args.trials, seconds, num_parallel, args.prune)
 
 
 def _report_event(progress: "MultiProgress", event: "TuneEvent", request: "StudyRequest", cluster: str) -> None:

@@ -44,7 +44,7 @@ MAX_VISIBLE_SECONDS = 90.0
 system (NFS) did not exist."""
 VISIBLE_PAUSE = 1.0
 """Seconds between two attempts to find it."""
-START_AGAIN = "remove the folder, and give the command again"
+START_AGAIN = "remove the folder, and run the command again"
 """Advice for a folder with damaged blocks."""
 
 
@@ -336,7 +336,7 @@ def locked_block_folder(path: Path, fingerprint: Mapping[str, str]) -> Iterator[
     """
     path = path.absolute()
     if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is no folder, but finished blocks are kept there: rename or remove it")
+        raise RunError(f"{path} is not a folder, but finished blocks are kept there: rename or remove it")
     make_folder(path)
     _check_content(path)  # before a file is created there
     with open_regular_file(path / LOCK, mode="ab") as file, hold_lock(file, path / LOCK, "another command"):

@@ -25,7 +25,7 @@ def choose_interface() -> None:
 
 
 def interface_of(address: str) -> str:
-    """Return the name of the network interface with an IPv4 address; "" if it is not found, or the system is no Linux.
+    """Return the name of the network interface with an IPv4 address; "" if it is not found, or without Linux.
 
     Args:
         address: The address: "10.0.0.7".

@@ -152,7 +152,7 @@ def convert_ray_error(error: Exception) -> InputError | None:
         return None
     if isinstance(error, exceptions.RayError | ConnectionError):
         return ClusterError(
-            f"the Ray cluster or one of its processes is lost ({abbreviate_reason(error)}): give the same command "
+            f"the Ray cluster or one of its processes is lost ({abbreviate_reason(error)}): run the same command "
             "again; it continues"
         )
     if isinstance(error, ImportError) and _is_raised_in_ray(error):
@@ -225,7 +225,7 @@ def _default_environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _discarded_stderr() -> Iterator[None]:
-    """Discard what the core of Ray, which is no Python, writes to standard error within the block."""
+    """Discard what the core of Ray, which is not a Python, writes to standard error within the block."""
     if sys.stderr is not None:
         sys.stderr.flush()
     try:
@@ -243,7 +243,7 @@ def _discarded_stderr() -> Iterator[None]:
 
 
 def _check_answer(address: str) -> None:
-    """Raise `ClusterError` if an address is no address of a head, or nothing answers there."""
+    """Raise `ClusterError` if an address is not an address of a head, or nothing answers there."""
     if "://" in address:
         raise ClusterError(
             f"{ADDRESS_VARIABLE}: Pellucid does not support addresses of Ray Client such as {quote(address)}: run the "

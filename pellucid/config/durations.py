@@ -23,7 +23,7 @@ def parse_duration(key: str, text: str) -> float:
         text: A number and the unit s, m or h; or empty.
 
     Raises:
-        ConfigError: The text is no duration, or one of zero or more than `MAX_SECONDS`.
+        ConfigError: The text is not a duration, or one of zero or more than `MAX_SECONDS`.
     """
     if not text:
         return 0.0

@@ -39,7 +39,7 @@ def extension_error(error: Exception) -> ConfigError | None:
             if _passes_through(error.__traceback__, extension) and find_place(error, modules):
                 return ConfigError(
                     f"{_describe_extension(registry, name)} failed: {describe_failure(error, modules)}; "
-                    "correct the class, and give the command again"
+                    "correct the class, and run the command again"
                 )
     return None
 

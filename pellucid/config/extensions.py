@@ -40,7 +40,7 @@ def convert_name(argument: str, name: object) -> str:
         name: The name.
 
     Raises:
-        ArgumentError: The name is no text, or is not valid.
+        ArgumentError: The name is not a text, or is not valid.
     """
     text: str = convert_argument(argument, name, str)
     if not is_valid_name(text):
@@ -91,7 +91,7 @@ class ClassRequirement(NamedTuple):
     accepts: Callable[[Any], bool]
     """Function that returns whether a class fulfills it."""
     find_fault: Callable[[Any], str] = lambda value: ""
-    """Function that returns an attribute of a class that is wrong, in words; "" for none."""
+    """Function that returns an attribute of a class that is wrong, in words; "" if there is none."""
 
     def is_met(self, value: object) -> bool:
         """Return whether a value is a class that fulfills the requirement; an error of its own code counts as no.
@@ -198,7 +198,7 @@ class ExtensionRegistry(Generic[ExtensionT]):
         """Return the end of a message about an unknown name: it may be of a package that is not installed.
 
         Args:
-            value: The unknown value; "" for one that is no valid name, or that is similar to a known one.
+            value: The unknown value; "" for one that is not a valid name, or that is similar to a known one.
         """
         if type(value) is not str or not is_valid_name(value) or suggest_choice(value, self.names()):
             return ""
@@ -343,7 +343,7 @@ class ExtensionRegistry(Generic[ExtensionT]):
             return None
 
     def _load(self, name: str, entry: EntryPoint) -> ExtensionT:
-        """Return the extension of an entry point; raise `ConfigError` if it cannot be loaded or is no extension."""
+        """Return the extension of an entry point; raise `ConfigError` if it cannot be loaded or is not an extension."""
         try:
             extension = entry.load()
         except (Exception, SystemExit) as error:  # the code of another package may raise anything

@@ -3,8 +3,8 @@
 A `Config` is complete: the presets of its size and task, overlaid by a TOML file, overlaid by flags. It is saved in
 the run folder and loaded from there, so a model never depends on how its training was started.
 
-The string below a field is its help on the command line and its comment in TOML. It is a sentence of one paragraph; if
-the value 0 has a meaning, as "0 = off" or "0 derives it from ..." (see `config_differences`).
+The string below a field is its help on the command line and its comment in TOML. It is one paragraph. If the
+value 0 has a special meaning, the sentence says so, as "0 = off" or "0 derives it from ..." (`config_differences`).
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"]
 Delimiter = Literal["auto", ",", ";", "tab", "|"]
 Header = bool | Literal["auto"]
 Embedding = Literal["learned", "frozen", "one-hot"]
-Feedback = Literal["learned", "frozen", "one-hot", "none"]
+TargetEmbedding = Literal["learned", "frozen", "one-hot", "none"]
 Normalization = Literal["none", "nfc", "nfd"]
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
@@ -67,7 +67,8 @@ Interval = Annotated[float, Meta(ge=0.0)]
 Threads = Annotated[int, Meta(ge=0, le=1024)]
 MAX_BEAM_SIZE = 1024
 """Maximum beam size, and maximum length of an n-best list."""
-Width = Annotated[int, Meta(ge=1, le=MAX_BEAM_SIZE)]
+BeamSize = Annotated[int, Meta(ge=1, le=MAX_BEAM_SIZE)]
+SmallCount = Annotated[int, Meta(ge=1, le=2**10)]
 Radius = Annotated[int, Meta(ge=0, le=1024)]
 ContextWords = Annotated[int, Meta(ge=0, le=10)]
 """Number of words of context on either side of a word."""
@@ -100,7 +101,7 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     """Column of the target (or JSON key): a name, or a number from 1."""
     features_column: str = ""
     """Column of features, such as morphological tags, which the encoder reads with the source: a name, or a number from
-    1; empty for none."""
+    1; empty if there is none."""
     class_column: str = ""
     """Column of the class, where classes and tags have a column each (task = "tag-and-classify" only): a name, or a
     number from 1; empty if the target begins with the class."""
@@ -139,7 +140,8 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     class_first: bool = False
     """Each target begins with the class of its source, before the tags. task = "tag-and-classify" sets it."""
     ignored_tag: str = ""
-    """Tag of positions that count neither for the loss nor for the metrics (tasks with tags only); empty for none."""
+    """Tag of positions that count neither for the loss nor for the metrics (tasks with tags only); empty if there is
+    none."""
     on_bad_line: Literal["stop", "skip"] = "stop"
     """For a line that cannot be read as a pair: stop with its number and the reason, or skip it; skipped lines are
     counted and listed."""
@@ -185,9 +187,9 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     features: Literal["prefix", "sum"] = "prefix"
     """Input of features: prefix (as symbols before the source), or sum (their embeddings are added to that of each
     source symbol)."""
-    convolutions: tuple[Width, ...] = ()
+    convolutions: tuple[SmallCount, ...] = ()
     """Kernel widths, in symbols, of parallel convolutions between the embeddings and the first layer ("3 5 9"); at most
-    32 widths, empty for none."""
+    32 widths, empty if there is none."""
     filters: Count = 32
     """Number of filters of each convolution, which is followed by ReLU (with convolutions)."""
     characters: Characters = "none"
@@ -238,11 +240,11 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Hidden units of each layer."""
     num_layers: Layers = 1
     """Number of stacked layers. Attention uses the state of the top layer (Luong et al. 2015, section 3)."""
-    num_hops: Width = 1
+    num_hops: SmallCount = 1
     """Number of decoder steps of task = "classify", each with attention; other tasks ignore it."""
     init_hidden: Literal["zero", "final", "mean"] = "final"
     """Initial state: zero, or a learned projection of the final or of the mean encoder state."""
-    embedding: Feedback = "learned"
+    embedding: TargetEmbedding = "learned"
     """Embedding of the previous target symbol: learned, frozen (not trained; random unless pretrained), one-hot, or
     none (it is not an input). Only task = "transduce" has previous target symbols."""
     embedding_size: Count
@@ -283,9 +285,9 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Maximum number of epochs; 0 derives it from the number of training pairs. It is then 30 for 3,600 pairs, more for
     fewer (at most 200), and fewer for more."""
     time_limit: str = ""
-    """Maximum time of the training, such as "90s", "10m" or "2h"; empty for none. Each member of an ensemble has the
-    whole time. The learning rate then follows the time or the epochs, whichever is further. The result depends on the
-    speed of the machine. If no size is given, train chooses it by the speed of a few updates."""
+    """Maximum time of the training, such as "90s", "10m" or "2h"; empty if there is none. Each member of an ensemble
+    has the whole time. The learning rate then follows the time or the epochs, whichever is further. The result depends
+    on the speed of the machine. If no size is given, train chooses it by the speed of a few updates."""
     batch_size: Limit = 0
     """Batch size, in units of batch_type; 0 derives it from the number of training pairs. It is then 8 for 1,000 pairs,
     16 for 3,600, and 64 from 32,768."""
@@ -328,7 +330,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     (the mean of those at the last validations)."""
     ema_decay: Fraction = 0.999
     """Decay of the moving average per update; it is smaller for the first updates (with weight_averaging = "ema")."""
-    averaged_checkpoints: Width = 5
+    averaged_checkpoints: SmallCount = 5
     """Number of last validations whose weights are averaged (with weight_averaging = "last")."""
     augmentation: Literal["none", "copy", "hallucinate"] = "none"
     """Synthetic training pairs: none, copy (the target is its own source), or hallucinate (stems that source and target
@@ -346,8 +348,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     Encoder and decoder are those without embeddings, attention and output layer. Empty for none."""
     mix_in: str = ""
     """File of earlier training pairs, with the columns of the training file, some of which are drawn anew for each
-    epoch against forgetting; empty for none."""
-    mix_in_share: Fraction = 0.5
+    epoch against forgetting; empty if there is none."""
+    mix_in_ratio: Fraction = 0.5
     """Share of the pairs of mix_in among the pairs of an epoch (with mix_in); 0.5 draws one for each new pair."""
     eval_interval: Interval = 0.0
     """Number of epochs between validations (0.1 validates ten times per epoch); training ends with a validation. 0
@@ -360,8 +362,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     patience: Limit
     """Stop after this many validations in a row without improvement (0 = never)."""
     perfect_patience: Limit = 5
-    """Stop when the metric of the best validation is perfect, and this many validations in a row, at least as many
-    epochs, have not improved its loss (0 = never); not before half of the maximum number of epochs. metric = "loss" is
+    """Stop when the best validation is perfect by the metric, and its loss has not improved for this many validations
+    and at least this many epochs (0 = never); not before half of the maximum number of epochs. metric = "loss" is
     never perfect."""
     pair_ngram: bool = True
     """Fit a pair n-gram model to the training pairs as well, which takes seconds. Predictions then rank the outputs of
@@ -383,17 +385,17 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Maximum output length, in symbols; 0: 1.5 times the longest training target plus 10. At most 1,000, or 10 times
     the longest training target if that is more, and never more than 32,768."""
     min_length: OutputLength = 0
-    """Minimum output length, in symbols; 0 is no minimum."""
+    """Minimum output length, in symbols; 0 = no minimum."""
     max_length_ratio: Ratio = 0.0
-    """Maximum output length as a multiple of the source length; the smaller of this and max_length applies; 0 is off.
+    """Maximum output length as a multiple of the source length; the smaller of this and max_length applies; 0 = off.
     """
     max_length_offset: Offset = 0
     """Number of symbols added to the maximum of max_length_ratio; may be negative."""
     min_length_ratio: Ratio = 0.0
-    """Minimum output length as a multiple of the source length; the larger of this and min_length applies; 0 is off."""
+    """Minimum output length as a multiple of the source length; the larger of this and min_length applies; 0 = off."""
     min_length_offset: Offset = 0
     """Number of symbols added to the minimum of min_length_ratio; may be negative."""
-    beam_size: Width = 5
+    beam_size: BeamSize = 5
     """Hypotheses kept per source at each step; 1 is greedy search. N-best lists come from the same beam; a longer list
     enlarges it. Validation during training is always greedy."""
     length_normalization: Literal["none", "average", "gnmt"] = "none"
@@ -403,7 +405,7 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     """Exponent alpha of the length penalty (with length_normalization = "gnmt")."""
     coverage_penalty: Penalty = 0.0
     """Weight of the coverage penalty (Wu et al. 2016), which lowers the score of a hypothesis for each source position
-    with little attention; 0 is off."""
+    with little attention; 0 = off."""
     pair_ngram: bool = True
     """Rank outputs by the network and by the pair n-gram model, if the run has one (training.pair_ngram); otherwise by
     the network alone. Validations during the training never use it."""

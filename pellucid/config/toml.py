@@ -120,7 +120,7 @@ ADDED_SETTINGS = frozenset(
         *("data.delimiter", "data.class_column", "data.class_first", "data.context_words"),
         "training.callbacks",
         *("encoder.characters", "encoder.character_size", "encoder.word_dropout", "encoder.context_dropout"),
-        *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_share")),
+        *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_ratio")),
     }
 )
 """Settings that runs of earlier versions lack. Their defaults are what those versions did."""
@@ -153,7 +153,7 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}; {RESTORE_ADVICE}") from error
     others = f" and {len(missing) - 1:,} other settings" if len(missing) > 1 else ""
-    raise ConfigError(f"{path} lacks {missing[0]}{others}: restore the file, or give the training command again")
+    raise ConfigError(f"{path} lacks {missing[0]}{others}: restore the file, or run the training command again")
 
 
 def _require_extensions(path: str | Path, settings: Mapping[str, Any]) -> None:
@@ -278,7 +278,7 @@ def read_toml(path: str | Path, regular: bool = True) -> dict[str, Any]:
     if max(line.count(b".") for line in content.split(b"\n")) > MAX_DOTS:
         raise ConfigError(f"{path} is not TOML: a line has more than {MAX_DOTS:,} dots")
     if content.count(b".") > MAX_ALL_DOTS:
-        raise ConfigError(f"{path} has more than {MAX_ALL_DOTS:,} dots: this is no file of settings")
+        raise ConfigError(f"{path} has more than {MAX_ALL_DOTS:,} dots: this is not a file of settings")
     try:
         settings = tomllib.loads(content.decode("utf-8-sig"))  # editors of Windows write a byte order mark
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

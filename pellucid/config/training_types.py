@@ -22,7 +22,7 @@ class MetricProperties(Protocol):
 
     @property
     def unit(self) -> str:
-        """Unit behind the value, such as "%"; empty for none."""
+        """Unit behind the value, such as "%"; empty if there is none."""
 
     @property
     def best_value(self) -> float | None:
@@ -122,7 +122,7 @@ def metric_sign(metric: MetricName) -> float:
     return 1.0 if metric_properties(metric).higher_is_better else -1.0
 
 
-def best_rank(metric: MetricName) -> float:
+def best_signed_value(metric: MetricName) -> float:
     """Return the best possible value of a metric times its sign; infinite if there is none.
 
     Args:

@@ -54,7 +54,7 @@ class ReadingReport(msgspec.Struct, frozen=True):
     shared: int
     """Number of validation examples that are training examples as well."""
     texts: str = ""
-    """Note about repeated examples and about spaces at the ends of texts of the training file; "" without any."""
+    """Note about repeated examples and about spaces at the ends of texts of the training file; "" if there is none."""
 
 
 class EncodedCorpus(NamedTuple):
@@ -189,7 +189,7 @@ class _GrowingColumn:
         end = int.from_bytes(last, sys.byteorder)
         if len(last) < OFFSET_SIZE or os.path.getsize(self.ids_path) < end * self.dtype.itemsize:
             raise RunError(
-                f"{self.ids_path} is shorter than its offsets say: remove {self.ids_path.parent}, and give the command "
+                f"{self.ids_path} is shorter than its offsets say: remove {self.ids_path.parent}, and run the command "
                 "again"
             )
         self._offsets.truncate(OFFSET_SIZE * (num_sequences + 1))

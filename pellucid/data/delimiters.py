@@ -25,7 +25,7 @@ MAX_SAMPLE_BYTES = 2**20
 """Number of bytes after which no further line is used."""
 MAX_NAME_LENGTH = 2**16
 """Number of characters of a cell of the first record that are compared with the names of columns."""
-MIN_SHARE = 0.9
+MIN_FRACTION = 0.9
 """Minimum share of the first records with as many columns as the first one."""
 
 
@@ -43,7 +43,7 @@ class ExpectedColumns(NamedTuple):
     num_training_columns: int = 0
     """Number of columns of the training file; 0 if it is unknown."""
     symbol_separator: str = ""
-    """Separator of the symbols of a source; in a list of sources, it is no delimiter."""
+    """Separator of the symbols of a source; in a list of sources, it is not a delimiter."""
 
 
 class _Table(NamedTuple):
@@ -56,7 +56,7 @@ class _Table(NamedTuple):
 
     def has_consistent_columns(self) -> bool:
         """Return whether the records have at least two columns, and nearly all the same number."""
-        return len(self.first) > 1 and self.share >= MIN_SHARE
+        return len(self.first) > 1 and self.share >= MIN_FRACTION
 
 
 def has_effect(delimiter: Delimiter, format: Format) -> bool:
@@ -95,9 +95,9 @@ def detect_delimiter(lines: Sequence[bytes], expected: ExpectedColumns, name: st
     others = [key for key, table in tables.items() if key != "," and len(table.first) >= min_columns]
     consistent = [key for key in others if tables[key].has_consistent_columns()]
     rivals = [key for key in consistent if tables[key].share == 1 and len(tables[key].first) >= len(comma.first)]
-    if fits and comma.share >= MIN_SHARE and rivals:
+    if fits and comma.share >= MIN_FRACTION and rivals:
         raise DataError(_unclear_message(rivals, name, advice))
-    if not others or (fits and (comma.share >= MIN_SHARE or not consistent)):
+    if not others or (fits and (comma.share >= MIN_FRACTION or not consistent)):
         return ","
     if expected.is_list_allowed and not fits:
         consistent = [key for key in consistent if DELIMITERS[key] != expected.symbol_separator]

@@ -824,7 +824,7 @@ def read_sources(
         input_format: Format of the file, where the user specifies it.
 
     Yields:
-        One example or bad line for each record, in order. The header is no record.
+        One example or bad line for each record, in order. The header is not a record.
 
     Raises:
         DataError: The file cannot be read, or its header lacks a configured column; during iteration. The lines before
@@ -1042,7 +1042,7 @@ def _selected_columns(
     """Return the configured columns for these roles; raise `ConfigError` for an invalid one."""
     configured = {"source": config.source_column, "target": config.target_column, "features": config.features_column}
     configured |= {"class": config.class_column, "group": group}
-    if group_setting:  # the group column is no setting, and a message about it names the flag or the argument
+    if group_setting:  # the group column is not a setting, and a message about it names the flag or the argument
         config = msgspec.structs.replace(config, group_column="")
     check_columns(config)
     check_column(group_setting or "data.group_column", group)
@@ -1179,8 +1179,8 @@ def check_bad_lines(bad_lines: Sequence[BadLine], num_examples: int, description
     """
     if len(bad_lines) >= MAX_BAD_LINES and len(bad_lines) > num_examples:
         raise DataError(
-            f"{description}: {len(bad_lines):,} of the first {len(bad_lines) + num_examples:,} lines are bad, so it is "
-            f"probably not read as it is meant (format, delimiter, columns); the first: {bad_lines[0]}",
+            f"{description}: {len(bad_lines):,} of the first {len(bad_lines) + num_examples:,} lines are bad, so the "
+            f"format, the delimiter or the columns are probably wrong; the first: {bad_lines[0]}",
             missing_columns=bad_lines[0].missing_columns,
         )
 

@@ -134,7 +134,7 @@ class EncoderInput(NamedTuple):
     """Number of features at the beginning of `symbols`."""
 
     def first_positions(self) -> dict[str, int]:
-        """Return the first position of each symbol that is no feature, from 0, features in front included."""
+        """Return the first position of each symbol that is not a feature, from 0, features in front included."""
         last = len(self.symbols) - 1
         return {self.symbols[position]: position for position in range(last, self.num_features - 1, -1)}
 

@@ -261,7 +261,7 @@ def _size_notes(wanted: Mapping[SplitPart, int], counts: Mapping[SplitPart | Lit
 
 
 def _part_without_pair(row: _Row) -> SplitPart | Literal[""]:
-    """Return the part of a row that is no pair; "" for none."""
+    """Return the part of a row that is not a pair; "" if there is none."""
     return "unlabeled" if row.kind == "unlabeled" else ""
 
 
@@ -270,7 +270,7 @@ def _divide_lines(content: _Content, parts: Sequence[str]) -> dict[str, bytes]:
 
     Args:
         content: Content of the file.
-        parts: Name of the part of each record; "" for none.
+        parts: Name of the part of each record; "" if there is none.
     """
     starts = [row.line for row in content.rows]
     lines = content.lines

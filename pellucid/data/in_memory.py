@@ -66,7 +66,7 @@ class InMemoryTable:
         return 0 if first is None or isinstance(first, Mapping) or _field_names(self.rows[0]) else len(first)
 
     def records(self, columns: ColumnSelection) -> Records:
-        """Yield the selected columns of each row. A value that is no text, such as None or NaN, makes a `BadLine`.
+        """Yield the selected columns of each row. A value that is not a text, such as None or NaN, makes a `BadLine`.
 
         Args:
             columns: The columns to select; their header settings have no effect. None and NaN of a nullable role are
@@ -332,7 +332,7 @@ def _record(
     names: Sequence[str],
     nullable: Sequence[bool],
 ) -> Record | BadLine:
-    """Return the selected values of a row as texts, or why one of them is no text; nulls may be empty texts."""
+    """Return the selected values of a row as texts, or why one of them is not a text; nulls may be empty texts."""
     fields = []
     for position, name, is_nullable in zip(positions, names, nullable, strict=False):
         value = values[position]
@@ -350,7 +350,7 @@ def _is_null(value: object) -> bool:
 
 
 def _text(value: object) -> str:
-    """Return a value as text; raise `RecordError` if it is no text."""
+    """Return a value as text; raise `RecordError` if it is not a text."""
     if isinstance(value, bytes):
         return decode_utf8(value)
     if not isinstance(value, str):

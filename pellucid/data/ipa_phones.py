@@ -22,9 +22,9 @@ letters, superscripts, and the colon for length."""
 IPA_SIGNS = frozenset(f"{TIE_BARS}ːˑˈˌɐɒɕɘɚɜɝɞɟɡɥɦɧɪɫɮɯɰɱɳɵɸɹɺɻɽɾʀʁʂʃʈʊʍʎʏʐʑʙʝʟ")
 """Signs of the IPA that hardly any orthography has. Letters of some alphabets, such as ə, ŋ, ʒ, ɛ and ɔ, are left
 out."""
-MIN_SIGN_SHARE = 0.2
+MIN_SIGN_FRACTION = 0.2
 """Minimum share of texts with a sign of the IPA for which texts look like IPA."""
-MIN_COMBINED_SHARE = 0.02
+MIN_COMBINED_FRACTION = 0.02
 """Minimum share of texts with a phone of several characters for which phones as symbols are worth advice."""
 NUM_EXAMPLES = 2
 """Number of phones that advice names."""
@@ -93,7 +93,7 @@ def find_combined_phones(texts: Sequence[str]) -> list[str]:
     Args:
         texts: Sources or targets.
     """
-    if sum(not IPA_SIGNS.isdisjoint(text) for text in texts) < MIN_SIGN_SHARE * len(texts):
+    if sum(not IPA_SIGNS.isdisjoint(text) for text in texts) < MIN_SIGN_FRACTION * len(texts):
         return []
     counts = Counter[str]()
     num_combined = 0
@@ -101,6 +101,6 @@ def find_combined_phones(texts: Sequence[str]) -> list[str]:
         combined = [phone for phone in split_phones(text) if len(phone) > 1]
         counts.update(combined)
         num_combined += bool(combined)
-    if num_combined < MIN_COMBINED_SHARE * len(texts):
+    if num_combined < MIN_COMBINED_FRACTION * len(texts):
         return []
     return [phone for phone, _ in counts.most_common(NUM_EXAMPLES)]

@@ -126,10 +126,10 @@ class ColumnSelection(NamedTuple):
     `selected` maps roles ("source", "target", "features", "group") to a column: its name, or its number from 1.
     `header`: True if the first non-blank line names the columns; "auto" reads it as a record, and refuses one that
     looks like a header. `single_column`: a record of one column is a source (in prediction). `max_columns`: maximum
-    number of columns of a record without a header; 0 is no limit. `header_given`: the user specified the header of this
+    number of columns of a record without a header; 0 = no limit. `header_given`: the user specified the header of this
     input. `report` receives notes about its first line; None for no notes. `cells` receives all cells of a table; None
     to keep only the selected columns. `delimiter`: that of CSV; "auto" detects it. `symbol_separator`: separator of the
-    symbols of a source, which is no delimiter in a list of sources; empty if there is none. `nullable`: roles whose
+    symbols of a source, which is not a delimiter in a list of sources; empty if there is none. `nullable`: roles whose
     null in JSON and Parquet is an empty text; null is an error otherwise. `fixed_names`: the kind of file determines
     the names of the columns, so that messages name no flags that select them. `group_setting`: flag or argument that
     selects the column of the groups, for messages; empty for the flag and the setting of a training.
@@ -715,7 +715,7 @@ def resolve_delimiter(
 def json_records(lines: Iterable[bytes], columns: ColumnSelection, name: str) -> Records:
     """Yield the records of JSON lines, one object per line.
 
-    A line that is no object, lacks a selected key, has a key twice, or holds no string under a selected key is a
+    A line that is not an object, lacks a selected key, has a key twice, or holds no string under a selected key is a
     `BadLine`.
 
     Args:

@@ -40,15 +40,15 @@ class WordRule:
             pattern: Regular expression of the package regex, such as r"\d+"; None for Unicode's word boundaries.
 
         Raises:
-            ArgumentError: The pattern is no string.
-            ConfigError: The pattern is no regular expression, or matches from right to left, with the flag (?r).
+            ArgumentError: The pattern is not a string.
+            ConfigError: The pattern is not a regular expression, or matches from right to left, with the flag (?r).
         """
         self.pattern = pattern
         try:
             self._compiled = None if pattern is None else regex.compile(pattern)
         except (regex.error, OverflowError, RecursionError) as error:
             raise ConfigError(
-                f"the word pattern {quote(pattern)} is no regular expression: {abbreviate_reason(error)}"
+                f"the word pattern {quote(pattern)} is not a regular expression: {abbreviate_reason(error)}"
             ) from None
         if self._compiled is not None and self._compiled.flags & regex.REVERSE:
             raise ConfigError(

@@ -28,7 +28,7 @@ from pellucid.errors import ConfigError, quote, suggest
 WORD_PATTERN = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s"
 """Pre-tokenization: no subword crosses the boundary of a word, a number or punctuation; a preceding space belongs to
 it."""
-MIN_SPACED_SHARE = 0.8
+MIN_SPACED_FRACTION = 0.8
 """Minimum share of texts with a space if the parts between spaces are symbols."""
 MAX_SPACED_LENGTH = 2.5
 """Maximum mean number of characters of such symbols; words of running text are longer."""
@@ -46,7 +46,7 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
 
     Raises:
         ArgumentError: A field does not match its annotation.
-        ValueError: A member of the alphabet is no single character, or a merge combines unknown subwords or occurs
+        ValueError: A member of the alphabet is not a single character, or a merge combines unknown subwords or occurs
             twice.
 
     References:
@@ -80,7 +80,7 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
             text: The text.
 
         Raises:
-            ArgumentError: The text is no string.
+            ArgumentError: The text is not a string.
             ConfigError: The tokenizers library is not installed.
         """
         _check_text(text)
@@ -96,7 +96,7 @@ class SubwordModel(msgspec.Struct, frozen=True, dict=True):
             text: The text, which is split in blocks of about `MAX_SPLIT_LENGTH` characters.
 
         Raises:
-            ArgumentError: The text is no string.
+            ArgumentError: The text is not a string.
             ConfigError: The tokenizers library is not installed.
         """
         _check_text(text)
@@ -188,7 +188,7 @@ def train_subwords(texts: Sequence[str], max_subwords: Count, min_subword_count:
 
 
 def _check_text(text: str) -> None:
-    """Raise `ArgumentError` if a text is no string; bytes would be split into numbers."""
+    """Raise `ArgumentError` if a text is not a string; bytes would be split into numbers."""
     if not isinstance(text, str):
         raise argument_error("text", "a string", text)
 
@@ -238,7 +238,7 @@ class Tokenizer(CheckedFields):
     subwords: SubwordModel | None = None
     """Trained subword model; without one, a tokenizer of kind "subwords" splits into characters."""
     ignored_tag: str = ""
-    """Symbol at positions that count neither for the loss nor for the metrics; empty for none."""
+    """Symbol at positions that count neither for the loss nor for the metrics; empty if there is none."""
     lowercase: bool = False
     """Whether texts are converted to lower case, as the words of contexts are."""
 
@@ -249,7 +249,7 @@ class Tokenizer(CheckedFields):
             text: The text.
 
         Raises:
-            ArgumentError: The text is no string.
+            ArgumentError: The text is not a string.
             ConfigError: There is a subword model, and the tokenizers library is not installed.
         """
         return self._split_prepared(self._prepare(text))
@@ -283,7 +283,7 @@ class Tokenizer(CheckedFields):
             text: The text.
 
         Raises:
-            ArgumentError: The text is no string.
+            ArgumentError: The text is not a string.
             ConfigError: As in `split`.
         """
         text = self._prepare(text)
@@ -304,7 +304,7 @@ class Tokenizer(CheckedFields):
             symbol: The symbol.
 
         Raises:
-            ArgumentError: The symbol is no string.
+            ArgumentError: The symbol is not a string.
         """
         if type(symbol) is not str:
             symbol = convert_argument("symbol", symbol, str)
@@ -325,7 +325,7 @@ class Tokenizer(CheckedFields):
             text: The text.
 
         Raises:
-            ArgumentError: The text is no string.
+            ArgumentError: The text is not a string.
         """
         _check_text(text)
         if self.normalization == "none" or text.isascii():
@@ -365,7 +365,7 @@ class Tokenizer(CheckedFields):
         if type(symbols) in (list, tuple, str):
             try:
                 return self._separator.join(symbols)
-            except TypeError:  # an item is no string
+            except TypeError:  # an item is not a string
                 pass
         return self._separator.join(convert_argument("symbols", symbols, Sequence[str]))
 
@@ -444,7 +444,7 @@ def find_spaced_symbols(texts: Sequence[str]) -> str:
             first, num_spaced = first or text, num_spaced + 1
             num_symbols += len(symbols)
             num_characters += sum(map(len, symbols))
-    is_spaced = num_spaced and num_spaced >= MIN_SPACED_SHARE * len(texts)
+    is_spaced = num_spaced and num_spaced >= MIN_SPACED_FRACTION * len(texts)
     return first if is_spaced and num_characters <= MAX_SPACED_LENGTH * num_symbols else ""
 
 

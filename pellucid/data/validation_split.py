@@ -18,7 +18,7 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.errors import DataError, count_noun, quote
 
-VALIDATION_SHARE = 0.1
+VALIDATION_FRACTION = 0.1
 """Share of the different sources that are held out."""
 MAX_VALIDATION_SOURCES = 2_000
 """Maximum number of sources that are held out: each validation decodes all of them."""
@@ -27,7 +27,7 @@ SPLIT_SEED = 1
 
 
 GroupKey = TypeVar("GroupKey", bound=Hashable)
-MAX_GROUP_SHARE = 0.9
+MAX_GROUP_FRACTION = 0.9
 """Share of the examples in one group from which a split by groups is reported."""
 
 
@@ -74,7 +74,7 @@ def split_by_source(examples: Sequence[Example], config: DataConfig, location: s
     sources = list(dict.fromkeys(keys))
     if len(sources) < 2:
         raise single_source_error(location)
-    count = min(MAX_VALIDATION_SOURCES, max(1, round(VALIDATION_SHARE * len(sources))))
+    count = min(MAX_VALIDATION_SOURCES, max(1, round(VALIDATION_FRACTION * len(sources))))
     held_out = frozenset(random.Random(SPLIT_SEED).sample(sources, count))
     split = _divide(examples, keys, held_out)
     return split, f"all examples of {count_noun(count, 'source')} chosen at random"
@@ -155,7 +155,7 @@ def _hold_out_groups(
     examples: Sequence[Example], groups: Sequence[GroupKey], sizes: Mapping[GroupKey, int]
 ) -> tuple[ValidationSplit, int]:
     """Return the examples of groups that are not and that are held out, and the number of the latter groups."""
-    limit = min(MAX_VALIDATION_SOURCES, int(VALIDATION_SHARE * len(examples)))
+    limit = min(MAX_VALIDATION_SOURCES, int(VALIDATION_FRACTION * len(examples)))
     held_out = choose_groups(sizes, limit, random.Random(SPLIT_SEED))
     return _divide(examples, groups, held_out), len(held_out)
 
@@ -197,12 +197,12 @@ def _describe_groups(
         f"{100 * share:.1f} % of the examples"
     ]
     largest, size = sizes.most_common(1)[0]
-    if size >= MAX_GROUP_SHARE * sizes.total():
+    if size >= MAX_GROUP_FRACTION * sizes.total():
         notes.append(
             f"the group {quote(largest)} holds {100 * size / sizes.total():.1f} % of the examples, so the validation "
             "set does not represent the data: name a validation set, or choose another column"
         )
-    elif share > 2 * VALIDATION_SHARE:
+    elif share > 2 * VALIDATION_FRACTION:
         notes.append("no group is smaller, so many examples are not trained on")
     trained, held_out = ({example.source for example in normalize_sources(part, config)} for part in parts)
     num_shared = len(held_out & trained)

@@ -164,7 +164,7 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
             special_names: Texts for the special ids, such as `SPECIAL_NAMES`.
 
         Raises:
-            ArgumentError: The id is no integer from 0 to V − 1, or is special and has no text.
+            ArgumentError: The id is not an integer from 0 to V − 1, or is special and has no text.
         """
         symbol_id = convert_argument("symbol_id", symbol_id, int)
         if not 0 <= symbol_id < len(self):
@@ -290,7 +290,7 @@ def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], m
         min_count: Minimum number of occurrences of a symbol; rarer ones are left out.
 
     Raises:
-        ArgumentError: `sequences` is no iterable or a single string, or an item of it is not a sequence of strings.
+        ArgumentError: `sequences` is not an iterable or a single string, or an item of it is not a sequence of strings.
         DataError: A symbol has a reserved name or is too long.
     """
     try:

@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, ChunkLimits
 from pellucid.argument_checks import convert_argument
-from pellucid.config.settings import Config, SearchConfig, Width
+from pellucid.config.settings import BeamSize, Config, SearchConfig
 from pellucid.config.task_settings import get_task_settings
 from pellucid.config.toml import convert_settings, flatten_config, override_settings
 from pellucid.config.validation import reject_unused
@@ -122,13 +122,13 @@ class BasePredictor(ABC):
     """The parameters of the network, in the form of the backend."""
     options: DecodingOptions = NO_OPTIONS
     name: str = ""
-    """Name in error messages: the run folder, or "" for none."""
+    """Name in error messages: the run folder, or "" if there is none."""
     confidence: ConfidenceModel | None = None
     """Fitted confidence of the run, from which best outputs get their `Trace.confidence`; None without one, as of an
     ensemble."""
     folder: str = ""
-    """Run folder, or folder of an ensemble, from which it was loaded; "" for none. `save_pretrained` copies its files.
-    """
+    """Run folder, or folder of an ensemble, from which it was loaded; "" if there is none. `save_pretrained` copies its
+    files."""
 
     decodes_by_symbol: ClassVar[bool] = False
     """True for predictors that decode symbol by symbol, with an encoder-decoder."""
@@ -320,7 +320,7 @@ class BasePredictor(ABC):
             ArgumentError: The size has a wrong type or is out of range.
             ConfigError: As in `with_search`.
         """
-        return self.with_search({"beam_size": convert_argument("beam_size", beam_size, Width)})
+        return self.with_search({"beam_size": convert_argument("beam_size", beam_size, BeamSize)})
 
     def with_search(self: PredictorT, search: SearchConfig | Mapping[str, Any]) -> PredictorT:
         """Return a predictor with other search settings.
@@ -576,7 +576,7 @@ class BasePredictor(ABC):
     def nbest_examples(
         self, examples: Iterable[Example], count: int, top_mass: float = 1.0, prefixes: Prefixes = None
     ) -> list[list[Trace]] | Iterator[list[Trace]]:
-        """Return the n-best list of each example; `Trace.probability` is normalized over the list before it is cut.
+        """Return the n-best list of each example; `Trace.nbest_probability` is of the list before it is cut.
 
         `pellucid predict --nbest` calls this method, and so does `nbest`, which takes texts.
 
@@ -595,7 +595,7 @@ class BasePredictor(ABC):
             InputError: As in `predict_examples`; also if `count` or `top_mass` is out of range (`ArgumentError`), or
                 `count` is above 1 for a model with one output per source, such as a tagger (`ConfigError`).
         """
-        nbest: int = convert_argument("count", count, Width)
+        nbest: int = convert_argument("count", count, BeamSize)
         mass: float = convert_argument("top_mass", top_mass, Probability)
         self.check_search(nbest, prefixes is not None)
 

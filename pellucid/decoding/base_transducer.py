@@ -62,7 +62,7 @@ class BaseTransducer(BasePredictor):
 
     pair_ngram: InterpolatedPairNgram | None = None
     """Pair n-gram model whose outputs and scores take part in searches, by the ids of one network, unless its weight is
-    0; None for none. Scores of given targets and samples are those of the network alone."""
+    0; None if there is none. Scores of given targets and samples are those of the network alone."""
 
     decodes_by_symbol: ClassVar[bool] = True
 

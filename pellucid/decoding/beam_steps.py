@@ -215,8 +215,8 @@ class BeamStep(NamedTuple):
     """Extensions that are finished outputs."""
     kept: Bool[np.ndarray, "b E"]
     """Extensions that stay in the beam and may be continued."""
-    heads: Float[np.ndarray, "b k M S"] | None = None
-    """Attention weights of each of M heads; None for one head, and for ensembles."""
+    heads: Float[np.ndarray, "b k N S"] | None = None
+    """Attention weights of each of N heads; None for one head, and for ensembles."""
 
 
 class HypothesisEnd(NamedTuple):

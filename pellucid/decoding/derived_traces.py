@@ -23,17 +23,17 @@ def outputs_to_top_mass(traces: Sequence[Trace], top_mass: float) -> list[Trace]
         top_mass: Probability mass, from 0 to 1. The first output is always returned; 1 returns all.
 
     Returns:
-        Copies of the traces. Their field `probability` is exp(s) normalized over all of `traces`, where s is the score
+        Copies of the traces. Their `nbest_probability` is exp(s) normalized over all of `traces`, where s is the score
         that ranked them: `search_score` if they have it, else the log-probability.
     """
     scores = np.array([trace.score if trace.search_score is None else trace.search_score for trace in traces])
-    shares = np.exp(scores - scores.max())
-    shares /= shares.sum()
-    before = shares.cumsum() - shares
-    rows = zip(traces, shares.tolist(), before.tolist(), strict=True)
+    probabilities = np.exp(scores - scores.max())
+    probabilities /= probabilities.sum()
+    before = probabilities.cumsum() - probabilities
+    rows = zip(traces, probabilities.tolist(), before.tolist(), strict=True)
     return [
-        replace(trace, probability=share)
-        for rank, (trace, share, mass_before) in enumerate(rows)
+        replace(trace, nbest_probability=probability)
+        for rank, (trace, probability, mass_before) in enumerate(rows)
         if not rank or mass_before < top_mass or top_mass == 1  # a sum of fractions may round to 1 before the end
     ]
 
@@ -110,7 +110,7 @@ def _draw_uniformly(traces: Sequence[Trace], sampling: SamplingConfig, number: i
     """Sample traces uniformly, with the probability of each draw."""
     streams = (np.random.default_rng([sampling.seed, number, index]) for index in range(sampling.samples))
     drawn = [traces[int(stream.integers(len(traces)))] for stream in streams]
-    return [replace(trace, probability=1 / len(traces)) for trace in drawn]
+    return [replace(trace, nbest_probability=1 / len(traces)) for trace in drawn]
 
 
 def scored_trace(

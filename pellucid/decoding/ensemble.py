@@ -52,7 +52,7 @@ class Ensemble(Transducer):
         return self.members.initialize(batch.source, batch.lengths, self.options.masked, batch.characters)
 
 
-class JoinedPredictors(NamedTuple):
+class EnsembleParts(NamedTuple):
     """Fields of the predictor that combines several predictors."""
 
     config: Config
@@ -84,10 +84,10 @@ def combine_transducers(members: Sequence[Predictor], names: Sequence[str]) -> E
     """
     for member in members:
         require_transducer(member, "members")
-    return ensemble_of_joined(join_members(members, names))
+    return ensemble_of_parts(join_members(members, names))
 
 
-def ensemble_of_joined(joined: JoinedPredictors) -> Ensemble:
+def ensemble_of_parts(joined: EnsembleParts) -> Ensemble:
     """Return the ensemble of combined sequence predictors.
 
     Args:
@@ -98,7 +98,7 @@ def ensemble_of_joined(joined: JoinedPredictors) -> Ensemble:
 
 
 @check_arguments
-def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPredictors:
+def join_members(members: Sequence[Predictor], names: Sequence[str]) -> EnsembleParts:
     """Combine predictors of one task that share their target symbols and tokenization.
 
     Target symbols may be in different orders; counts of source symbols are summed.
@@ -124,7 +124,7 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> JoinedPr
     joined = EnsembleMembers(*(tuple(chain.from_iterable(column)) for column in zip(*groups, strict=True)))
     name = " with ".join(names)
     pair_ngram = _joined_pair_ngram(members, joined)
-    return JoinedPredictors(first.config, vocabularies, first.network, name, joined, pair_ngram)
+    return EnsembleParts(first.config, vocabularies, first.network, name, joined, pair_ngram)
 
 
 def _joined_pair_ngram(members: Sequence[Predictor], joined: EnsembleMembers) -> InterpolatedPairNgram | None:

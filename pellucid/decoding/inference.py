@@ -175,7 +175,7 @@ def encode_and_initialize(
         network: Trained encoder-decoder.
         source: Source ids.
         lengths: Source lengths.
-        masked: Source positions that attention must ignore, in every source; empty for none.
+        masked: Source positions that attention must ignore, in every source; empty if there is none.
         characters: Characters of the source words; None, the default, for a network that reads none.
 
     Raises:
@@ -190,7 +190,7 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
     Args:
         network: Trained encoder-decoder.
         memory: Encoder output.
-        masked: Source positions that attention must ignore, in every source; empty for none.
+        masked: Source positions that attention must ignore, in every source; empty if there is none.
 
     Raises:
         InputError: The network is not an encoder-decoder.
@@ -262,7 +262,7 @@ class EnsembleMembers(NamedTuple):
         Args:
             source: Source ids of the ensemble.
             lengths: Source lengths.
-            masked: Source positions that attention must ignore, in every source; empty for none.
+            masked: Source positions that attention must ignore, in every source; empty if there is none.
             characters: Characters of the source words, in ids of the ensemble; None, the default, for members that read
                 none.
 
@@ -408,7 +408,7 @@ def evaluation_mode(network: Network) -> Iterator[None]:
         network: Network, whose mode is changed in place.
 
     Raises:
-        ArgumentError: The argument is no network.
+        ArgumentError: The argument is not a network.
     """
     block = _Block()
     try:
@@ -437,7 +437,7 @@ def evaluation_modes(networks: Sequence[Network]) -> Iterator[None]:
         networks: Networks.
 
     Raises:
-        ArgumentError: An item is no network.
+        ArgumentError: An item is not a network.
     """
     with ExitStack() as stack:
         for network in networks:

@@ -55,7 +55,7 @@ class DecodingOptions(CheckedFields):
     required: tuple[str, ...] = ()
     """Symbols that every output contains if its maximum length has room for them."""
     lexicon: Lexicon | None = None
-    """Lexicon; a source in it gets its entries there that satisfy the constraints, and the model is not asked."""
+    """Lexicon; a source in it gets its entries there that satisfy the constraints, and the model is not run."""
     search_tree: bool = False
     """Add the search tree of the beam to each trace."""
     forced_attention: tuple[ForcedAttention, ...] = ()

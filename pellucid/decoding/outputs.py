@@ -216,7 +216,7 @@ def with_early_end(
     """Return a mask of blocked symbols that also blocks EOS for the sources before their minimum length.
 
     Args:
-        blocked: Symbols that constraints exclude; None for none.
+        blocked: Symbols that constraints exclude; None if there is none.
         early: Sources before their minimum length.
         shape: k, the number of hypotheses of each source, and V, the number of target ids.
 

@@ -103,7 +103,7 @@ class Predictor(BasePredictor):
         """Translate ids of characters to those of each network; None for networks that read none.
 
         Args:
-            characters: Characters of source words, in ids of the predictor's vocabulary; None for none.
+            characters: Characters of source words, in ids of the predictor's vocabulary; None if there is none.
         """
         return self.members.characters(characters) if self.is_ensemble else [characters]
 

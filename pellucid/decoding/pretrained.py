@@ -20,13 +20,14 @@ class CardOptions(CheckedFields):
     """Texts and identifiers on the model card of a shared model, beside the facts in its run folder.
 
     Raises:
-        ArgumentError: A field has a wrong type, or is no identifier of the expected form; the message names it.
+        ArgumentError: A field has a wrong type, or is not an identifier of the expected form; the message names it.
     """
 
     title: str = ""
     """Title of the card; "" for the name of the folder or of the repository."""
     license: str = ""
-    """License of the model, as the hub names it: "apache-2.0", "cc-by-4.0". "" for none, and the card says so."""
+    """License of the model, as the hub names it: "apache-2.0", "cc-by-4.0". "" if there is none, and the card says
+    so."""
     languages: tuple[str, ...] = ()
     """Codes of the languages: "en", "gsw"."""
     datasets: tuple[str, ...] = ()
@@ -34,8 +35,8 @@ class CardOptions(CheckedFields):
     intended_use: str = ""
     """Intended use, in Markdown; "" for a sentence on inputs like those of the training."""
     example: str = ""
-    """Source text that the card shows with its output and attention weights; "" for none. No text of the training or
-    validation data is on the card unless it is given here."""
+    """Source text that the card shows with its output and attention weights; "" if there is none. No text of the
+    training or validation data is on the card unless it is given here."""
     example_features: str = ""
     """Features of the example, for a model with features: "V;PST"."""
 

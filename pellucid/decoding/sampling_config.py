@@ -22,7 +22,7 @@ class SamplingConfig(CheckedFields):
     temperature: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
     """Temperature, above 0, by which log-probabilities are divided: below 1 is sharper, above 1 is flatter."""
     top_k: Limit = 0
-    """Sample from the k most probable symbols; 0 is no limit."""
+    """Sample from the k most probable symbols; 0 = no limit."""
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     """Nucleus sampling: sample from the fewest most probable symbols with this probability mass, above 0 to 1."""
     seed: Seed = 1

@@ -123,7 +123,7 @@ def chunked(
         yield chunk
 
 
-def decode_in_chunks(
+def map_chunks(
     decode: Callable[[list[Example], int], list[Result]], chunks: Iterable[list[Example]]
 ) -> Iterator[list[Result]]:
     """Yield the results of each chunk of examples, in their order.

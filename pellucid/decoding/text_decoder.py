@@ -155,7 +155,7 @@ class TextDecoder:
             One decoded text per line. The outputs do not depend on the other lines.
 
         Raises:
-            ArgumentError: A line is no string, or has an unpaired surrogate.
+            ArgumentError: A line is not a string, or has an unpaired surrogate.
             DataError: A word has too many symbols; see `line_error`.
             ConfigError: As in `WordRule.find`.
             InputError: As in `Predictor.predict`.
@@ -201,7 +201,7 @@ class TextDecoder:
             line: A line of text.
 
         Raises:
-            ArgumentError: The line is no string.
+            ArgumentError: The line is not a string.
         """
         # Normalization at most quadruples the length.
         is_short = 4 * len(line) < self.predictor.config.data.max_sequence_length
@@ -216,7 +216,7 @@ class TextDecoder:
         return self._length_error(line, spans)
 
     def _length_error(self, text: str, spans: Sequence[WordSpan]) -> str:
-        """Return which word of a line has too many symbols; "" for none."""
+        """Return which word of a line has too many symbols; "" if there is none."""
         tokenizer = self.predictor.tokenizers.source
         limit = self.predictor.config.data.max_sequence_length
         for start, end in spans:
@@ -327,7 +327,7 @@ def match_case(output: str, word: str) -> str:
 
 
 def _parse_template(template: str) -> list[tuple[str, str]]:
-    """Return the parts of a template: a literal text, and the name of the field after it; "" for none.
+    """Return the parts of a template: a literal text, and the name of the field after it; "" if there is none.
 
     `ConfigError` for a malformed template, and for one without {output}.
     """

@@ -93,9 +93,9 @@ class Trace:
     position. S source positions, including features, which come first; k candidates per step.
 
     Read most often: `text` and `output`, source and output as text; `source` and `target`, their symbols; `score`, the
-    natural log-probability of the output, whose exp is its probability; `log_probabilities`, that of each symbol;
+    natural log-probability of the output, and `probability`, exp(score); `log_probabilities`, that of each symbol;
     `attention`, the weights, of shape (T, S); `confidence`, the estimated probability that the output is correct; and
-    `finished`. `probability` is not exp(score), but the share of an output in a list of several; None for a single one.
+    `finished`. `nbest_probability` is the probability of an output in a list of several; None for a single one.
     """
 
     text: str
@@ -129,10 +129,9 @@ class Trace:
     log-probabilities, the candidates and the attention weights are then those of the hardly trained network."""
     rank: int = 1
     """Rank among the outputs of its source, or number of the sample, from 1."""
-    probability: float | None = None
-    """In an n-best list: share of the output, exp(s) normalized over the list, where s is the score that ranked it
-    (`search_score` if given, else `score`); for a sample from a lexicon, 1 / number of entries; else None.
-    The probability of a single output is exp(`score`), as in the column "probability" of `predict`."""
+    nbest_probability: float | None = None
+    """In an n-best list: exp(s) normalized over the list, where s is the score that ranked the output (`search_score`
+    if given, else `score`); for a sample from a lexicon, 1 / number of entries; else None."""
     search_score: float | None = None
     """Score that ranked the output, if the settings normalize it by length or by coverage, or if a pair n-gram model
     took part; else None."""
@@ -194,6 +193,11 @@ class Trace:
         """Log-probability of the output given the source: the sum over its steps; 0 without steps."""
         _check_array("log_probabilities", self.log_probabilities, (None,))
         return float(self.log_probabilities.sum(dtype=np.float64))
+
+    @property
+    def probability(self) -> float:
+        """Probability of the output given the source, exp(`score`)."""
+        return math.exp(self.score)
 
     def to_json(self, compact: bool = False) -> str:
         """Return the trace as one line of JSON (schema `TraceRecord`; fields: docs/guides/decoding.md).
@@ -258,7 +262,7 @@ class Trace:
             top=self._top(),
             rank=self.rank,
             origin=cast(Origin, sys.intern(self.origin)),  # msgspec omits a default only if it is the same object
-            probability=None if self.probability is None else _json_number(self.probability, compact),
+            nbest_probability=None if self.nbest_probability is None else _json_number(self.nbest_probability, compact),
             search_score=None if self.search_score is None else _json_number(self.search_score, compact),
             pair_ngram_score=None if self.pair_ngram_score is None else _json_number(self.pair_ngram_score, compact),
             confidence=None if self.confidence is None else _json_number(self.confidence, compact),
@@ -309,7 +313,7 @@ class Trace:
             top_log_probabilities=values,
             origin=record.origin,
             rank=record.rank,
-            probability=record.probability,
+            nbest_probability=record.nbest_probability,
             search_score=record.search_score,
             pair_ngram_score=record.pair_ngram_score,
             confidence=record.confidence,
@@ -463,7 +467,7 @@ def _check_numbers(plain: dict[str, Any]) -> None:
     for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("forced_attention", T)):
         if error := _index_error(name, plain[name], count):
             raise ArgumentError(error)
-    for name in ("probability", "confidence"):
+    for name in ("nbest_probability", "confidence"):
         if plain[name] is not None and not 0 <= plain[name] <= 1 + ROUNDING:
             raise ArgumentError(f"{name}: expected a number from 0 to 1, got {plain[name]}")
 
@@ -471,7 +475,7 @@ def _check_numbers(plain: dict[str, Any]) -> None:
 _PLAIN_FIELDS: dict[str, Any] = {
     **{"text": str, "source": tuple[str, ...], "num_features": int, "unknown": tuple[int, ...]},
     **{"target": tuple[str, ...], "output": str, "finished": bool, "top_symbols": tuple[tuple[str, ...], ...]},
-    **{"origin": Origin, "rank": int, "probability": float | None, "search_score": float | None},
+    **{"origin": Origin, "rank": int, "nbest_probability": float | None, "search_score": float | None},
     **{"pair_ngram_score": float | None, "confidence": float | None},
     **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "forced_attention": tuple[int, ...]},
     **{"search_tree": SearchTree | None, "summed_features": tuple[str, ...], "task": str},
@@ -644,7 +648,7 @@ def _check_scores(record: TraceRecord) -> None:
     """Check the scores of a record; `DataError` for the first that is not finite or out of range."""
     if not -math.inf < record.score <= ROUNDING * max(1, len(record.target)):  # false for NaN
         raise DataError(f"score: expected the sum of the log-probabilities, which is at most 0, got {record.score}")
-    for name, value in (("probability", record.probability), ("confidence", record.confidence)):
+    for name, value in (("nbest_probability", record.nbest_probability), ("confidence", record.confidence)):
         if value is not None and not 0 <= value <= 1 + ROUNDING:
             raise DataError(f"{name}: expected a number from 0 to 1, got {value}")
     for name, score in (("search_score", record.search_score), ("pair_ngram_score", record.pair_ngram_score)):

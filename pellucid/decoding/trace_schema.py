@@ -21,7 +21,12 @@ from pellucid.shapes import Float
 VERSION = 4
 """Version of the schema. A reader of JSON also reads `FORMER_VERSION`, and refuses every other version."""
 FORMER_VERSION = 3
-FORMER_NAMES = {"num_features": "features", "summed_features": "added", "search_tree": "lattice"}
+FORMER_NAMES = {
+    "num_features": "features",
+    "summed_features": "added",
+    "search_tree": "lattice",
+    "nbest_probability": "probability",
+}
 """Names of fields in `FORMER_VERSION`, which differs in nothing else."""
 DECIMALS = 6
 """Decimals of numbers in lists, and of `top` in both forms."""
@@ -92,7 +97,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The most probable symbols of each step, with their log-probabilities. Symbols of probability 0 are left out."""
     rank: int
     origin: Origin = "search"
-    probability: float | None = None
+    nbest_probability: float | None = None
     search_score: float | None = None
     pair_ngram_score: float | None = None
     confidence: float | None = None

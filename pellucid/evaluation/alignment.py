@@ -356,7 +356,7 @@ class AttentionStatistic(NamedTuple):
     """Name in `STATISTICS`."""
     value: float
     unit: str
-    """Unit: "bits", "nats", "share" (a fraction of 1), or "" for none."""
+    """Unit: "bits", "nats", "fraction" (of 1), or "" if there is none."""
     low: float
     """Lower end of the interval."""
     high: float
@@ -371,7 +371,11 @@ GoldSpans = Sequence[tuple[Position, Position]]
 
 STATISTICS = (
     ("entropy", "bits", "Mean over steps of −Σ α log₂ α (Shannon 1948)."),
-    ("relative entropy", "share", "Mean over steps of the entropy over log₂ S; sources of one position are left out."),
+    (
+        "relative entropy",
+        "fraction",
+        "Mean over steps of the entropy over log₂ S; sources of one position are left out.",
+    ),
     (
         "coverage deviation",
         "",
@@ -392,13 +396,13 @@ STATISTICS = (
     ),
     (
         "monotonicity",
-        "share",
+        "fraction",
         "Share of steps, without EOS, whose largest weight is at the position of the previous step's or after it.",
     ),
-    ("diagonality", "share", "Mean over outputs of the weight near the diagonal (Tachibana et al. 2018, g = 0.2)."),
+    ("diagonality", "fraction", "Mean over outputs of the weight near the diagonal (Tachibana et al. 2018, g = 0.2)."),
     (
         "alignment error",
-        "share",
+        "fraction",
         "Share of symbols whose largest weight is outside their gold span (Och & Ney 2003).",
     ),
 )
@@ -411,8 +415,8 @@ def trace_statistics(trace: Trace, gold: GoldSpans | None = None) -> Float[np.nd
 
     Args:
         trace: Trace of any task.
-        gold: Known span of each target symbol, for as many steps as are known; None for none. Spans beyond the last
-            step are ignored.
+        gold: Known span of each target symbol, for as many steps as are known; None if there is none. Spans beyond the
+            last step are ignored.
 
     Returns:
         Sums (first column) and counts, shape (9, 2); the statistic of a corpus is the ratio of their totals.
@@ -473,7 +477,7 @@ def summarize_attention(
 
     Args:
         traces: The traces.
-        gold: Known spans of each trace, or None for a trace without; None for none at all.
+        gold: Known spans of each trace, or None for a trace without; None if there are none at all.
         seed: Seed of the bootstrap.
 
     Returns:

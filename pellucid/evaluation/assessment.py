@@ -277,23 +277,25 @@ class Assessment:
         return self.counts.calibration()
 
     @cached_property
-    def num_confident(self) -> int:
+    def num_with_confidence(self) -> int:
         """Number of examples whose best output has a confidence."""
         return len(self.counts.confidences)
 
     @cached_property
     def confidence_calibration(self) -> Calibration | None:
         """Calibration of the confidences of the best outputs, also of whole taggings; None if none has one."""
-        if not self.num_confident:
+        if not self.num_with_confidence:
             return None
-        logarithms = np.fromiter(map(math.log, self.counts.confidences), np.float64, self.num_confident)
-        return compute_calibration(logarithms, self.counts.confident_hits)
+        logarithms = np.fromiter(map(math.log, self.counts.confidences), np.float64, self.num_with_confidence)
+        return compute_calibration(logarithms, self.counts.correct_with_confidence)
 
     @property
     def best_calibration(self) -> Calibration | None:
         """Calibration of the confidences if all best outputs have one, else that of the probabilities, if any."""
         confidence = self.confidence_calibration
-        return confidence if confidence is not None and self.num_confident == len(self.counts) else self.calibration
+        return (
+            confidence if confidence is not None and self.num_with_confidence == len(self.counts) else self.calibration
+        )
 
     @property
     def ranks_by_confidence(self) -> bool:
@@ -303,7 +305,7 @@ class Assessment:
     @cached_property
     def calibration_error_by_chance(self) -> float:
         """Expected calibration error that perfectly calibrated confidences have by chance; 0 without confidences."""
-        return compute_error_by_chance(self.counts.confidences) if self.num_confident else 0.0
+        return compute_error_by_chance(self.counts.confidences) if self.num_with_confidence else 0.0
 
     @cached_property
     def text_scores(self) -> TextScores | None:
@@ -338,7 +340,7 @@ class Assessment:
 
     @check_arguments
     def worst_examples(self, count: Count) -> list[int]:
-        """Return the indices of the wrong outputs with the highest error rates, worst first; see `worst_examples`.
+        """Return the indices of the wrong outputs with the highest error rates, as `metrics.worst_examples`.
 
         Args:
             count: Maximum number of examples.
@@ -401,7 +403,7 @@ class Assessment:
         if self.confidence_calibration is None:
             return None
         return {
-            "outputs": self.num_confident,
+            "outputs": self.num_with_confidence,
             **self.confidence_calibration.to_dict(),
             "calibration_error_by_chance": self.calibration_error_by_chance,
             "accepted": [accepted.to_dict() for accepted in self.accepted],

@@ -49,7 +49,7 @@ class CoveragePoint(NamedTuple):
     """Accuracy of the accepted outputs; of equally probable outputs at the threshold, the mean accuracy counts."""
     error_recall: float
     """Fraction of all errors that are in the remainder; 1 if there is no error."""
-    probability: float
+    threshold: float
     """Confidence threshold: the lowest probability of an accepted output."""
 
 

@@ -138,7 +138,7 @@ class MetricScore(NamedTuple):
     interval: ConfidenceInterval | None
     """95 % interval; None if the metric has none."""
     unit: str
-    """Unit behind the value; empty for none."""
+    """Unit behind the value; empty if there is none."""
     higher_is_better: bool
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _is_metric_class(value: type) -> bool:
 
 
 def _find_fault(value: Any) -> str:  # noqa: ANN401 (a class whose attributes are read)
-    """Return a property of a class of metrics that has a wrong type, in words; "" for none."""
+    """Return a property of a class of metrics that has a wrong type, in words; "" if there is none."""
     if not issubclass(value, Metric):
         return ""
     if not isinstance(value.higher_is_better, bool):
@@ -238,7 +238,7 @@ def compute_metric(name: MetricName, examples: Sequence[EvaluatedExample]) -> fl
         examples: The examples, at least one.
 
     Raises:
-        ConfigError: The metric is unknown or fails, or the value is no finite number, or undefined.
+        ConfigError: The metric is unknown or fails, or the value is not a finite number, or undefined.
     """
     value = _compute_value(name, build_metric(name), examples)
     if value is None:
@@ -276,7 +276,7 @@ def score_metric(name: MetricName, examples: Sequence[EvaluatedExample]) -> Metr
         examples: The examples, at least one.
 
     Raises:
-        ConfigError: The metric is unknown or fails, or the value is no finite number.
+        ConfigError: The metric is unknown or fails, or the value is not a finite number.
     """
     metric = build_metric(name)
     value = _compute_value(name, metric, examples)

@@ -164,7 +164,7 @@ class OutputCounts:
         return confidences
 
     @property
-    def confident_hits(self) -> Bool[np.ndarray, " m"]:
+    def correct_with_confidence(self) -> Bool[np.ndarray, " m"]:
         """True for each correct output among those with a confidence."""
         hits: Bool[np.ndarray, " m"] = self.best.exact[self.has_confidence]
         return hits

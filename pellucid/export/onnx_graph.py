@@ -127,7 +127,7 @@ class GraphBuilder:
         Args:
             inputs: x, of two or three dimensions.
             weight: W, of two dimensions.
-            bias: b; "" for none.
+            bias: b; "" if there is none.
         """
         product = self.add("MatMul", inputs, self.add("Transpose", weight, attributes={"perm": [1, 0]}))
         return self.add("Add", product, bias) if bias else product

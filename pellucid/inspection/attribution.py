@@ -236,7 +236,7 @@ def rank_correlation(
         The mean correlation, from −1 to 1; None if no step is left.
 
     Raises:
-        ArgumentError: The shapes differ, or a weight is no probability.
+        ArgumentError: The shapes differ, or a weight is not a probability.
 
     References:
         Spearman 1904, "The proof and measurement of association between two things".

@@ -29,7 +29,7 @@ class PrincipalPlane(NamedTuple):
     """Orthonormal axes, of greatest variance first; the entry of greatest absolute value of each is positive. The
     second is zero for D = 1.
     """
-    explained: tuple[float, float]
+    explained_variance_ratio: tuple[float, float]
     """Fraction of the total variance along each axis, 0 to 1."""
 
     @check_arguments

@@ -64,7 +64,7 @@ MAX_EXPONENTIAL = np.float32(1e18)
 
 
 class KeyProjection(NamedTuple):
-    """Arguments of the projection of the keys: the memory M (encoder states), W and b; b is empty for none."""
+    """Arguments of the projection of the keys: the memory M (encoder states), W and b; b is empty if there is none."""
 
     memory: Float[np.ndarray, "B S D"]
     weight: Float[np.ndarray, "A D"]
@@ -153,7 +153,7 @@ def project_rows_backward(
         gradients: dK.
         memory: Output: dM.
         weight: dW, changed in place.
-        bias: db, changed in place; empty for none.
+        bias: db, changed in place; empty if there is none.
     """
     for row in range(gradients.shape[0]):
         gemm_tn(gradients[row], projection.weight, memory[row], projection.bfloat16)

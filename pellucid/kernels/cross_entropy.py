@@ -27,7 +27,7 @@ def cross_entropy_and_gradient(
         smoothing: ε of label smoothing, from 0 to below 1.
 
     Raises:
-        ArgumentError: There is not one target for each position, or a target is no id of the vocabulary.
+        ArgumentError: There is not one target for each position, or a target is not an id of the vocabulary.
     """
     if targets.shape[0] != logits.shape[0]:
         raise ArgumentError("targets: expected one for each row of logits")

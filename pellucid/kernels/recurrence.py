@@ -354,7 +354,7 @@ def gather_inputs(
         layout: The cell.
         projected_inputs: W x + b of every symbol.
         symbols: Row of the projected inputs for each row of the step.
-        bias_n: Bias of the gate whose U h another gate multiplies; empty for none.
+        bias_n: Bias of the gate whose U h another gate multiplies; empty if there is none.
         buffers: Output.
         offset: Index at which the step begins in each buffer.
     """

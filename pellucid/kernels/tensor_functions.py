@@ -232,7 +232,7 @@ def linear(inputs: Float[Tensor, "*shape K"], weight: Float[Tensor, "N K"], bias
     Args:
         inputs: Vectors to multiply.
         weight: W.
-        bias: b, of N numbers; None for none.
+        bias: b, of N numbers; None if there is none.
     """
     result: Tensor = _LinearFunction.apply(are_products_bfloat16(), inputs, weight, bias)  # type: ignore[no-untyped-call]
     return result
@@ -250,7 +250,7 @@ class _LinearFunction(torch.autograd.Function):
             bfloat16: Whether products are in bfloat16, with sums in float32.
             inputs: Vectors to multiply.
             weight: W.
-            bias: b; None for none.
+            bias: b; None if there is none.
         """
         rows = _as_matrix(inputs)
         matrix = weight.contiguous()
@@ -336,7 +336,7 @@ def project_keys(
     Args:
         memory: Encoder states.
         weight: Weight of the projection.
-        bias: Bias of the projection; None for none.
+        bias: Bias of the projection; None if there is none.
     """
     arguments = memory, weight, weight.new_zeros(0) if bias is None else bias
     keys: Tensor = _ProjectKeysFunction.apply(are_products_bfloat16(), *arguments)  # type: ignore[no-untyped-call]
@@ -488,7 +488,7 @@ class _UnrollFunction(torch.autograd.Function):
             settings: Layouts of the cells and of the attention score, and residual connections.
             symbols: Row of the projected inputs for each step.
             lengths: Number of source positions of each row.
-            masks: Dropout masks between the layers; None for none.
+            masks: Dropout masks between the layers; None if there is none.
             *tensors: The fields of `_UnrollTensors`.
         """
         arguments = _UnrollTensors(*tensors)

@@ -185,7 +185,7 @@ class ScoredAttention(Attention):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Not read.
-            forced_weights: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None if there is none.
         """
         queries = group_by_source(query, cache.memory)
         scores = self.scores(queries, cache.keys)
@@ -210,7 +210,7 @@ def additive_scores(
         queries: q, the projected queries.
         keys: Projected states of each source.
         energy: v.
-        location_term: l, for location-sensitive attention; None for none.
+        location_term: l, for location-sensitive attention; None if there is none.
     """
     summed = queries[:, :, None] + keys[:, None]
     scores: Tensor = torch.tanh(summed if location_term is None else summed + location_term) @ energy
@@ -269,7 +269,7 @@ class AdditiveAttention(ScoredAttention):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Not read.
-            forced_weights: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None if there is none.
         """
         if not use_kernel(self.request(query, cache, forced_weights)):
             return super().forward(query, cache, attention_state, forced_weights)
@@ -289,7 +289,7 @@ class AdditiveAttention(ScoredAttention):
         Args:
             query: Decoder states.
             cache: Memory and keys.
-            forced_weights: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None if there is none.
         """
         keys = cache.keys
         properties = (
@@ -455,7 +455,7 @@ class LocationSensitiveAttention(Attention):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Weights of the previous step.
-            forced_weights: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None if there is none.
         """
         assert attention_state is not None, "a location-sensitive score needs the previous weights"
         memory = cache.memory
@@ -564,7 +564,7 @@ class MultiHeadAttention(Attention):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Not read.
-            forced_weights: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None if there is none.
         """
         heads, head_size = self.energy.shape
         memory = cache.memory
@@ -591,8 +591,8 @@ class MonotonicAttention(Attention):
         α_s = p_s Σ_{k ≤ s} α'_k Π_{l = k … s−1} (1 − p_l),    α' the weights of the previous step
 
     In training α is the distribution of the stop; the noise drives p towards 0 or 1. In decoding p is 1 where e_s > 0
-    and 0 elsewhere: each output attends to one position, never before the previous output's; past the last open
-    position to none.
+    and 0 elsewhere: each output attends to one position, never before the previous output's. If no further position has
+    p = 1, it attends to none.
 
     References:
         Raffel et al. 2017, sections 2.2 to 2.4, equations 8 to 10 and 16.
@@ -648,7 +648,7 @@ class MonotonicAttention(Attention):
             query: Decoder state of each hypothesis; those of a source are consecutive.
             cache: Memory and keys.
             attention_state: Weights of the previous step.
-            forced_weights: Weights that replace α; None for none.
+            forced_weights: Weights that replace α; None if there is none.
         """
         assert attention_state is not None, "a monotonic scan needs the previous weights"
         memory = cache.memory

@@ -212,9 +212,9 @@ def _registration_error(class_name: str, name: str, found: object = None) -> Con
             f"be neither trained nor saved: {remedy}"
         )
     return ConfigError(
-        f"{class_name}.{name} is a tensor with requires_grad that is no nn.Parameter, so it would be neither trained "
-        "nor saved: assign nn.Parameter(...) to an attribute of its own, or keep parameters in nn.ParameterList (a "
-        "fixed tensor: register_buffer)"
+        f"{class_name}.{name} is a tensor with requires_grad that is not an nn.Parameter, so it would be neither "
+        "trained nor saved: assign nn.Parameter(...) to an attribute of its own, or keep parameters in "
+        "nn.ParameterList (a fixed tensor: register_buffer)"
     )
 
 

@@ -77,7 +77,7 @@ class CellSpec(ABC):
             inputs: W x + b of all gates.
             recurrent: U h + c of all gates.
             state: State before the step.
-            norm: Normalization of c' where h' is computed from it; None for none.
+            norm: Normalization of c' where h' is computed from it; None if there is none.
         """
 
     def run_fused(
@@ -99,6 +99,10 @@ class CellSpec(ABC):
 
 class GRUSpec(CellSpec):
     """Gated recurrent unit, the reset gate applied after the product.
+
+        r = σ(W_r x + b_r + U_r h + c_r)        z = σ(W_z x + b_z + U_z h + c_z)
+        n = tanh(W_n x + b_n + r ⊙ (U_n h + c_n))
+        h' = (1 − z) ⊙ n + z ⊙ h
 
     References:
         Cho et al. 2014, section 2.3.
@@ -150,6 +154,11 @@ class GRUSpec(CellSpec):
 class LSTMSpec(CellSpec):
     """Long short-term memory with forget gate.
 
+        i, f, o = σ(W x + b + U h + c)        g = tanh(W x + b + U h + c),    each with its own rows
+        c' = f ⊙ c + i ⊙ g        h' = o ⊙ tanh c'
+
+    The normalization of `step` applies to c' where h' is computed from it.
+
     References:
         Gers et al. 2000.
     """
@@ -178,7 +187,7 @@ class LSTMSpec(CellSpec):
             inputs: W x + b of all gates.
             recurrent: U h + c of all gates.
             state: State before the step.
-            norm: Normalization of c' where h' is computed from it; None for none.
+            norm: Normalization of c' where h' is computed from it; None if there is none.
         """
         input_gate, forget_gate, candidate, output_gate = self.gate_values(inputs, recurrent)
         cell_state = forget_gate * cast(Tensor, state.cell_state) + input_gate * candidate
@@ -500,7 +509,7 @@ class RecurrentCell(nn.Module):
         Args:
             hidden: h.
             mask: Recurrent dropout of U or of h.
-            bias: Bias of all gates; None for none.
+            bias: Bias of all gates; None if there is none.
         """
         masked_hidden = hidden if mask.state is None else hidden * mask.state
         return nn.functional.linear(masked_hidden, self.hidden_weight if mask.weight is None else mask.weight, bias)

@@ -177,7 +177,7 @@ class Decoder(nn.Module, ABC):
             projected: The symbol's part of the first cell's preactivations, as `project_symbols` returns it.
             state: State before the step.
             cache: Memory and keys.
-            forced_weights: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None if there is none.
         """
 
     def build_cache(self, memory: Memory) -> DecoderCache:
@@ -252,7 +252,7 @@ class Decoder(nn.Module, ABC):
                 those of a source are consecutive.
             state: State before the step.
             cache: Memory and keys, as `build_cache` returns them.
-            forced_weights: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None if there is none.
 
         Returns:
             The logits of the next symbols, the state after the step, and context and weights of attention.
@@ -552,7 +552,7 @@ class AttendThenStep(Decoder):
             symbols: Symbol fed back, for each hypothesis.
             state: State before the step.
             cache: Memory and keys, as `build_cache` returns them.
-            forced_weights: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None if there is none.
         """
         if cache.kernel is not None and forced_weights is None and not self.training:
             known_symbols = self.oov_to_unk(symbols)
@@ -586,7 +586,7 @@ class AttendThenStep(Decoder):
             projected: The symbol's part of the first cell's preactivations.
             state: State before the step.
             cache: Memory and keys.
-            forced_weights: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None if there is none.
         """
         attention: AttentionOutput = self.attention(
             state.layers[-1].hidden, cache, state.attention_state, forced_weights
@@ -729,7 +729,7 @@ class StepThenAttend(Decoder):
             projected: The symbol's part of the first cell's preactivations.
             state: State before the step.
             cache: Memory and keys.
-            forced_weights: Attention weights that replace those of the step; None for none.
+            forced_weights: Attention weights that replace those of the step; None if there is none.
         """
         preactivations = projected
         if self.context_projection is not None:

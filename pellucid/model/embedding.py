@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from pellucid.config.settings import Feedback
+from pellucid.config.settings import TargetEmbedding
 from pellucid.model.recurrence import Inputs
 from pellucid.shapes import Bool, Float, Int
 
@@ -25,7 +25,12 @@ class Embedding(nn.Module):
     weight: Tensor
 
     def __init__(
-        self, kind: Feedback, vocabulary_size: int, embedding_size: int, dropout: float, symbol_dropout: float = 0.0
+        self,
+        kind: TargetEmbedding,
+        vocabulary_size: int,
+        embedding_size: int,
+        dropout: float,
+        symbol_dropout: float = 0.0,
     ) -> None:
         """Initialize vectors from a normal distribution with standard deviation 1/√E: each has about unit length.
 
@@ -88,7 +93,7 @@ class Embedding(nn.Module):
 
         Args:
             ids: Ids of the symbols.
-            dropped: Symbols that each sequence drops; None for none.
+            dropped: Symbols that each sequence drops; None if there is none.
 
         References:
             Gal & Ghahramani 2016, section 4.2, with one draw for each sequence.

@@ -60,7 +60,7 @@ class EquationGroup(NamedTuple):
     symbols: list[SymbolSize]
     """Symbols of the equations that have a size."""
     note: str = ""
-    """Sentences on what the equations leave out; "" for none."""
+    """Sentences on what the equations leave out; "" if there is none."""
 
 
 class VocabularySizes(NamedTuple):

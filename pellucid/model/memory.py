@@ -57,7 +57,7 @@ class Memory(NamedTuple):
     source: Int[Tensor, "B S"] | None = None
     """The source ids, for decoders with a pointer-generator."""
     masked: Bool[Tensor, "B S"] | None = None
-    """Positions that attention must ignore because of `DecodingOptions.masked`; None for none."""
+    """Positions that attention must ignore because of `DecodingOptions.masked`; None if there is none."""
 
     def mask(self) -> Bool[Tensor, "B S"]:
         """Return True at real positions, False at padding."""
@@ -108,7 +108,7 @@ class DecoderKernel(Protocol):
 
 
 class SampledOutputs(NamedTuple):
-    """Symbols of which alone a training computes the logits, at all steps (sampled softmax)."""
+    """Symbols to which the training loss is restricted at all steps (sampled softmax)."""
 
     target: Int[Tensor, "B T"]
     """Target of each step."""
@@ -200,6 +200,6 @@ class NetworkOutput(NamedTuple):
     vocabulary_logits: Float[Tensor, "B T V"] | None = None
     """The logits before copies are mixed in; None without a pointer-generator."""
     hop_weights: Float[Tensor, "B R S"] | None = None
-    """The weights of every attention hop of a classifier, of which `weights` are the last; None for other networks."""
+    """The weights of each of R attention hops of a classifier, the last of which are `weights`; else None."""
     target_logits: Float[Tensor, "B T"] | None = None
     """Logit of each target, if `logits` are those of sampled symbols; else None."""

@@ -120,7 +120,9 @@ def require_encoder_decoder(network: Network) -> EncoderDecoder:
         InputError: The network is not an `EncoderDecoder`, such as that of a tagger.
     """
     if not isinstance(network, EncoderDecoder):
-        raise InputError(f"this is for outputs written symbol by symbol, which a {type(network).__name__} has not")
+        raise InputError(
+            f"this is for outputs written symbol by symbol, which a {type(network).__name__} does not produce"
+        )
     return network
 
 

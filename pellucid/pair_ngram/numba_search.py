@@ -238,8 +238,8 @@ def _extend(search: _Search, chunk: int, hypothesis: _ExtendedHypothesis, minimu
 def _extend_by_unseen(search: _Search, is_known: bool, hypothesis: _ExtendedHypothesis, to: _Hypotheses) -> float:
     """Append extensions without a graphone of the table, at the cost of an unseen one; return their score.
 
-    A source symbol that is no chunk by itself (`is_known` is False) writes nothing. If a target is given, every source
-    symbol may also write any 0 to M symbols of it.
+    A source symbol that is not a chunk by itself (`is_known` is False) writes nothing. If a target is given, every
+    source symbol may also write any 0 to M symbols of it.
     """
     if not search.given.exists and is_known:
         return -np.inf

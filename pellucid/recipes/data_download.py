@@ -184,7 +184,7 @@ def read_member(archive: Path, file: PublishedFile) -> bytes:
         file: The file, whose size limits how much is decompressed.
 
     Raises:
-        DataError: The archive is no ZIP file, lacks the member, or the member has another content.
+        DataError: The archive is not a ZIP file, lacks the member, or the member has another content.
     """
     try:
         with zipfile.ZipFile(archive) as members, members.open(file.member) as member:

@@ -54,7 +54,7 @@ class Experiment(NamedTuple):
     setting: str = ""
     """Name of these settings; means are taken over the experiments with the same name."""
     baseline: str = ""
-    """Name of the baseline experiment on the same pairs for paired comparison; empty for none."""
+    """Name of the baseline experiment on the same pairs for paired comparison; empty if there is none."""
 
 
 class ExperimentSuite(NamedTuple):

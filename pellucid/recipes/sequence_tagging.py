@@ -207,13 +207,13 @@ def read_structure_split(path: Path) -> Iterator[Example]:
         Residues with a tag each; unresolved residues have the tag `UNRESOLVED`.
 
     Raises:
-        DataError: The file cannot be read, is no gzip file, or a line has not four columns or residues, structure and
-            mask of different lengths. It is raised when the first protein, or that of the line, is requested.
+        DataError: The file cannot be read, is not a gzip file, or a line has not four columns or residues, structure
+            and mask of different lengths. It is raised when the first protein, or that of the line, is requested.
     """
     try:
         text = gzip.decompress(read_bytes(path, DataError)).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no table with gzip compression: {abbreviate_reason(error)}") from error
+        raise DataError(f"{path} is not a table with gzip compression: {abbreviate_reason(error)}") from error
     for number, line in enumerate(text.splitlines(), start=1):
         columns = line.split("\t")
         if len(columns) != 4 or len({len(column) for column in columns[1:]}) != 1:

@@ -182,7 +182,7 @@ def format_probability(log_probability: float) -> str:
 
 
 def _visible_character(character: str) -> str:
-    """Return a character that is no combining mark, made visible."""
+    """Return a character that is not a combining mark, made visible."""
     if character in _SIGNS:
         return _SIGNS[character]
     if ord(character) < 0x20:

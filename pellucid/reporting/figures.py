@@ -120,7 +120,7 @@ def drawable_tick_labels(figure: Figure) -> Iterator[None]:
         figure: The figure.
 
     Raises:
-        ArgumentError: The argument is no figure.
+        ArgumentError: The argument is not a figure.
     """
     formatters: list[tuple[Axis, FixedFormatter]] = []
     all_axes: list[Axis] = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]

@@ -80,7 +80,7 @@ def training_progress(
         every `MAX_SILENCE` seconds until then.
 
     Raises:
-        ArgumentError: The stream is no text stream.
+        ArgumentError: The stream is not a text stream.
     """
     _check_stream(stream)
     console = PipeSafeConsole(stream)
@@ -127,7 +127,7 @@ def build_progress_bars(console: "PipeSafeConsole") -> Progress:
 
 
 def _standard_error() -> Any:  # noqa: ANN401 (a program may replace it by any object)
-    """Return standard error; None if the program has none, as a service, or one that is no output stream."""
+    """Return standard error; None if the program has none, as a service, or one that is not an output stream."""
     stream = sys.stderr
     return stream if _is_output_stream(stream) and not getattr(stream, "closed", False) else None
 
@@ -406,8 +406,8 @@ class ProgressReporter:
             f"of them and all {event.new_examples:,} others"
         )
         if event.num_validation:
-            left_out = count_noun(event.num_validation, "further one is", "further ones are")
-            self._print_line(f"  note: {left_out} left out: validation pairs")
+            left_out = count_noun(event.num_validation, "further pair is", "further pairs are")
+            self._print_line(f"  note: {left_out} left out, because the validation set has their sources")
 
     def _report_model(self, event: ModelBuilt) -> None:
         """Print the run folder, the number of parameters and the vocabulary sizes."""
@@ -439,7 +439,7 @@ class ProgressReporter:
         """Print the maximum number of updates and show the progress bar."""
         left = "" if event.seconds_left is None else f", and {format_duration(event.seconds_left)} from now"
         if event.seconds_left == 0 and not event.progress.update:
-            left = ", but the time is over already, so that one update is made"
+            left = ", but the time limit has passed, so only one update is made"
         self._print_line(
             f"training for at most {format_epochs(event.max_epochs)}, {count_noun(event.max_updates, 'update')}{left}"
         )
@@ -493,7 +493,7 @@ def size_line(event: SizeChosen) -> str:
     """
     fits = f"about {format_epochs(event.epochs)} in {event.time_limit}"
     if event.epochs >= event.max_epochs:
-        fits = f"the time of {event.time_limit} suffices for the maximum of {format_epochs(event.max_epochs)}"
+        fits = f"the time of {event.time_limit} is enough for the maximum of {format_epochs(event.max_epochs)}"
     updates = count_noun(max_updates(min(event.epochs, event.max_epochs), event.updates_per_epoch), "update")
     alone = "" if event.has_one_process else ", at the speed of one process alone on this machine"
     reason = f"; {event.reason}" if event.reason else ""
@@ -527,10 +527,10 @@ def stop_line(
             command.
     """
     progress = event.progress
-    start = "nothing to do, the training has stopped before" if was_finished else "stopped"
+    start = "nothing to do, because the training has already ended" if was_finished else "stopped"
     kept = (
-        " (the network of the start: no validation was better)"
-        if progress.best_rank and not progress.best_update
+        " (the initial network; no later validation was better)"
+        if progress.best_validation_score and not progress.best_update
         else ""
     )
     is_short = progress.stop_cause == "time_limit" and progress.update < FEW_UPDATES
@@ -708,7 +708,7 @@ def multi_progress(stream: TextIO | None = None, has_default_size: bool = False)
         The reporter; the bars are removed at the end of the block.
 
     Raises:
-        ArgumentError: The stream is no text stream.
+        ArgumentError: The stream is not a text stream.
     """
     _check_stream(stream)
     console = PipeSafeConsole(stream)

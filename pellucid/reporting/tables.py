@@ -473,7 +473,7 @@ def _coverage_table(assessment: Assessment, points: Sequence[CoveragePoint]) -> 
     for point in points:
         if point.coverage in REVIEW_COVERAGES:
             errors = f"{100 * point.error_recall:.0f} %" if has_errors else "–"
-            cells = (f"{100 * point.accuracy:.1f}", errors, f"{point.probability:.3f}")
+            cells = (f"{100 * point.accuracy:.1f}", errors, f"{point.threshold:.3f}")
             table.add_row(f"{100 * point.coverage:.0f} %", *cells)
     return table
 
@@ -491,7 +491,7 @@ def _acceptance_table(accepted: Sequence[AcceptedOutputs]) -> Table:
         "validation set; it does not bound the errors among the accepted outputs",
     )
     for row in accepted:
-        missing = "one per run" if row.accepted else "none suffices"
+        missing = "one per run" if row.accepted else "none is enough"
         threshold = missing if row.min_confidence is None else f"{row.min_confidence:g}"
         cells = (row.accepted / row.total, row.wrong / row.total, row.wrong / max(1, row.accepted))
         table.add_row(f"{100 * row.max_error:g} %", threshold, *(f"{100 * cell:.1f} %" for cell in cells))
@@ -691,7 +691,7 @@ def run_permutation_note(comparison: GroupComparison) -> str:
         return f"p: permutation test over seeds, on these examples alone; {smallest:.3g} is the smallest possible"
     return (
         f"no p: with {num_a} and {num_b} seeds, a permutation test over seeds cannot give less than {smallest:.2g}; "
-        "four and four suffice"
+        "four and four are enough"
     )
 
 

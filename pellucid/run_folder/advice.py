@@ -8,7 +8,7 @@ from pellucid.errors import RunError
 
 RESTORE_OR_TRAIN = "restore the file from a copy of the run, or train the model again"
 RESTORE_OR_RENAME = "restore the file from a copy of the run, or name another run folder to train again"
-RESTORE_OR_REPEAT = "restore the file from a copy of the run, or give the training command again, which writes it anew"
+RESTORE_OR_REPEAT = "restore the file from a copy of the run, or run the training command again, which writes it anew"
 RESTORE_OR_REMOVE_LOG = (
     "restore the file from a copy of the run, or remove it: the model can be used without its history"
 )

@@ -36,7 +36,7 @@ def folder_checksums(folder: str | Path) -> dict[str, str]:
         Checksum in hexadecimal by the path with slashes, sorted. The lock file is left out.
 
     Raises:
-        RunError: It is no run folder, or has more than `MAX_FILES` files, `MAX_FOLDER_SIZE` bytes or `MAX_DEPTH`
+        RunError: It is not a run folder, or has more than `MAX_FILES` files, `MAX_FOLDER_SIZE` bytes or `MAX_DEPTH`
             levels; or a file is a link, a device or a pipe, cannot be read, or has a name with control characters or a
             backslash.
     """
@@ -113,7 +113,7 @@ def read_checksums(path: str | Path) -> dict[str, str]:
     path = Path(path)
     content = read_bytes(path, DataError, MAX_LIST_SIZE, regular=False)
     checksums, lines = dict[str, str](), dict[str, int]()
-    # Not splitlines: a name may contain U+2028, which is no end of a line.
+    # Not splitlines: a name may contain U+2028, which is not an end of a line.
     for number, line in enumerate(content.decode("utf-8-sig", "replace").split("\n"), 1):
         if line.isspace() or line[:1] in ("", "#"):
             continue

@@ -40,7 +40,7 @@ def package_version(name: str) -> str:
 
 
 def source_commit(clone: Path = Path(__file__).parents[2]) -> str:
-    """Return the commit of the clone that the package runs from, in hexadecimal; "" if it is no clone.
+    """Return the commit of the clone that the package runs from, in hexadecimal; "" if it is not a clone.
 
     Changes that are not committed have no effect on it (`has_local_changes`).
 
@@ -62,7 +62,7 @@ def source_commit(clone: Path = Path(__file__).parents[2]) -> str:
 
 
 def has_local_changes(clone: Path = Path(__file__).parents[2]) -> bool:
-    """Return whether files of the package differ from the commit; False without Git, and for a folder that is no clone.
+    """Return whether files of the package differ from the commit; False without Git, and outside of a clone.
 
     Args:
         clone: Folder that holds the package.

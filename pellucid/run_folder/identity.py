@@ -23,7 +23,7 @@ from pellucid.run_folder.advice import RESTORE_OR_TRAIN, add_advice
 from pellucid.run_folder.log import RunLog, other_log_error
 from pellucid.run_folder.model_file import FINGERPRINT, SETTINGS, UPDATE, VALIDATED, VERSIONS, VOCABULARY_DIGEST
 from pellucid.run_folder.run_files import CHECKPOINT, CONFIG, MODEL, VOCABULARY
-from pellucid.run_folder.tensor_file import OtherNetworkError, open_tensors
+from pellucid.run_folder.tensor_file import NetworkMismatchError, open_tensors
 from pellucid.version import __version__
 
 TOKEN_SETTINGS = (
@@ -175,7 +175,7 @@ class ModelIdentity(NamedTuple):
         """
         try:
             yield
-        except OtherNetworkError as error:
+        except NetworkMismatchError as error:
             differing = self._differing_packages(config)
             if not differing:
                 raise

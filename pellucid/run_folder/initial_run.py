@@ -149,7 +149,7 @@ def load_initial_run(config: Config) -> InitialRun:
     loaded = digest_file(folder / MODEL)
     if loaded is None or loaded.sha256 != digest:
         raise RunError(
-            f"{folder / MODEL} changed while it was read: its training may be running; give the command again"
+            f"{folder / MODEL} changed while it was read: its training may be running; run the command again"
         )
     check_initial_settings(config, predictor.config, predictor.vocabularies)
     return InitialRun(folder, digest, predictor)

@@ -109,11 +109,11 @@ class RunLog:
         Args:
             progress: Progress in the checkpoint.
         """
-        if progress.best_rank is None:
+        if progress.best_validation_score is None:
             return None
         best_records = [record for record in self.all("validated") if record["best"]]
         best_records += [] if self.last_best is None else [self.last_best]
-        expected = progress.best_update, -progress.best_rank[2]
+        expected = progress.best_update, -progress.best_validation_score[2]
         return next((record for record in best_records if (record["update"], record["loss"]) == expected), None)
 
     def describe_damage(self) -> list[str]:
@@ -134,7 +134,7 @@ class RunLog:
         Args:
             progress: Progress in the checkpoint.
         """
-        if progress.best_rank is None or self.best_validation(progress) is not None:
+        if progress.best_validation_score is None or self.best_validation(progress) is not None:
             return []
         return [
             f"{self.path} lacks the best validation, at update {progress.best_update:,}: lines were removed, or the "
@@ -235,7 +235,7 @@ def sync_log(folder: Path) -> None:
         os.fsync(file.fileno())
 
 
-def cut_log(folder: Path, progress: Progress, fingerprint: str) -> RunLog:
+def truncate_log(folder: Path, progress: Progress, fingerprint: str) -> RunLog:
     """Remove the log lines of later updates and validations than those of a checkpoint, and damaged lines.
 
     The log is read once. A log without such lines is not rewritten; a missing log is skipped.

@@ -46,7 +46,7 @@ class SizeChosenRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="si
     updates_base: Count | None = None
     updates_large: Count | None = None
     reason: str = ""
-    """Why no larger size was chosen; empty if the time suffices for the largest."""
+    """Why no larger size was chosen; empty if the time is enough for the largest."""
 
 
 class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):

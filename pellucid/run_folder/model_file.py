@@ -38,10 +38,10 @@ def parameter_file(tensors: Mapping[str, Any], run: Mapping[str, str] | None = N
 
     Args:
         tensors: Arrays or tensors of parameters by name, contiguous and on the CPU.
-        run: Metadata of their run; None for none.
+        run: Metadata of their run; None if there is none.
 
     Raises:
-        RunError: Memory does not suffice.
+        RunError: Memory is not enough.
     """
     metadata = dict(run or {})
     digest = tensor_digest(tensors, _signed(metadata))

@@ -15,10 +15,10 @@ def encode_network(network: nn.Module, run: Mapping[str, str] | None = None) -> 
 
     Args:
         network: Network whose parameters and buffers are saved; it may be on any device.
-        run: Metadata of its run (`identity.describe_run`); None for none.
+        run: Metadata of its run (`identity.describe_run`); None if there is none.
 
     Raises:
-        RunError: Memory does not suffice.
+        RunError: Memory is not enough.
     """
     return parameter_file(cpu_tensors(network.state_dict()), run)
 

@@ -69,7 +69,7 @@ def save_pair_ngram(path: Path, saved: SavedPairNgram) -> None:
         saved: Model and weight.
 
     Raises:
-        RunError: The file cannot be written, or memory does not suffice.
+        RunError: The file cannot be written, or memory is not enough.
     """
     model, numbering = saved.model, saved.model.numbering
     arrays = {"graphones": model.graphones, **model.model._asdict()}
@@ -114,7 +114,7 @@ def load_pair_ngram(path: Path, vocabularies: Vocabularies) -> SavedPairNgram:
     try:
         model = PairNgram(numbering, arrays.pop("graphones"), NgramModel(**arrays))
     except ArgumentError as error:
-        raise RunError(f"{path}: {error}; give the training command again, which writes it anew") from error
+        raise RunError(f"{path}: {error}; run the training command again, which writes it anew") from error
     return SavedPairNgram(model, weight, stored.metadata.get("fingerprint", ""))
 
 

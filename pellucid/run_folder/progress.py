@@ -42,12 +42,12 @@ class Progress(msgspec.Struct, frozen=True):
     """Number of validations done."""
     best_update: Number = 0
     """Number of updates at the best validation; 0 before the first one, and for the parameters of an initial run."""
-    best_rank: tuple[float, float, float] | None = None
-    """Rank of the best validation so far, as `training.loop.validation_rank` returns it; None before the first one."""
+    best_validation_score: tuple[float, float, float] | None = None
+    """Score of the best validation so far (`training.loop.validation_score`); None before the first one."""
     validations_since_best: Number = 0
     """Number of validations since the best one."""
-    is_best_of_last_part: bool = False
-    """Whether the best validation is the best of the last part of the training, and earlier ones do not count."""
+    in_last_part: bool = False
+    """Whether the last part of the training has begun, whose validations alone count for the best one."""
     plateau_factor: Factor = 1.0
     """Factor of the learning rate in the plateau schedule; 1 in the others."""
     overhead_seconds: Seconds = 0.0
@@ -71,7 +71,7 @@ class Progress(msgspec.Struct, frozen=True):
         return self.loss_sum / ((self.update - 1) % LOSS_WINDOW + 1) if self.update else math.nan
 
 
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 """Format version of checkpoints."""
 
 

@@ -167,7 +167,7 @@ def load_run_config(folder: str | Path, base: Config | None = None) -> Config:
 
 
 def _trained_packages(folder: Path) -> str:
-    """Return the packages of extensions that the model of a run records, as the end of a message; "" for none."""
+    """Return the packages of extensions that a model records, as the end of a message; "" if there are none."""
     with suppress(RunError, msgspec.MsgspecError, RecursionError), open_tensors(folder / MODEL) as stored:
         versions = msgspec.json.decode(stored.metadata.get(VERSIONS, "{}"), type=dict[str, str])
         packages = [quote(f"{name} {version}") for name, version in versions.items() if name != "pellucid"]

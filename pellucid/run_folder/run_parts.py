@@ -65,7 +65,7 @@ def run_folders(path: Path) -> list[Path]:
     if missing is not None:
         raise RunError(
             f"{path / ENSEMBLE} lists {quote(missing.name)}, but there is no folder {missing}; restore the folder from "
-            "a copy of the ensemble, or give the training command again, which trains the missing member"
+            "a copy of the ensemble, or run the training command again, which trains the missing member"
         )
     return folders
 
@@ -101,7 +101,7 @@ def read_run_settings(
     Args:
         folder: Run folder, not the folder of an ensemble.
         log: Log of the run, which is checked as well; None to leave it out.
-        check_vocabularies: Check of the vocabularies for the task of the run, which may need PyTorch; None for none.
+        check_vocabularies: Check of the vocabularies for the task of the run, which may need PyTorch; or None.
         needs_validated_model: Whether a model without a validation is an error. True by default;
             False if the pair n-gram model then predicts alone.
 
@@ -184,7 +184,7 @@ def with_ensemble_parts(predictor: PredictorT, folder: Path, fingerprint: str) -
     if record.fingerprint != fingerprint:
         warnings.warn(
             f"{folder}: its members have changed since their training ended: the pair n-gram model has the mean of "
-            "their weights, and outputs have no confidence; give the training command again",
+            "their weights, and outputs have no confidence; run the training command again",
             stacklevel=3,
         )
         return predictor
@@ -250,7 +250,7 @@ def _load_pair_ngram_member(
                 stacklevel=3,
             )
         if (log or load_run_log(folder)).first("interpolated"):
-            raise RunError(f"{path} is missing: restore the file, or give the training command again, which writes it")
+            raise RunError(f"{path} is missing: restore the file, or run the training command again, which writes it")
         return None
     saved = load_pair_ngram(path, predictor.vocabularies)
     identity.check_training(path, saved.fingerprint)
@@ -274,14 +274,16 @@ def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
     if file_exists(folder / CHECKPOINT):
         with suppress(RunError):  # a damaged checkpoint: the log tells whether there was a model
             progress = read_progress(folder / CHECKPOINT)
-    if progress is not None and progress.best_rank is not None and progress.best_update == progress.update:
+    if progress is not None and progress.best_validation_score is not None and progress.best_update == progress.update:
         return RunError(
-            f"{folder / MODEL} is missing: give the training command again; it writes the model from the checkpoint"
+            f"{folder / MODEL} is missing: run the training command again; it writes the model from the checkpoint"
         )
-    never_validated = progress is not None and progress.best_rank is None  # the log may be ahead of the checkpoint
+    never_validated = (
+        progress is not None and progress.best_validation_score is None
+    )  # the log may be ahead of the checkpoint
     if never_validated or not (log or load_run_log(folder)).first("validated"):
         return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
     advice = "restore the file"
     if not file_exists(folder / CHECKPOINT):
-        advice += ", or give the training command again; it trains from the start"
+        advice += ", or run the training command again; it trains from the start"
     return RunError(f"{folder / MODEL} is missing, but the log records a validation: {advice}")

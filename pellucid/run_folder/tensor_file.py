@@ -43,7 +43,7 @@ Size = Annotated[int, Meta(ge=0, le=2**53)]
 Shape = Annotated[tuple[Size, ...], Meta(max_length=8)]
 
 
-class OtherNetworkError(RunError):
+class NetworkMismatchError(RunError):
     """A file holds the parameters of another network than that of the run's configuration and vocabulary."""
 
     def __init__(self, message: str) -> None:
@@ -131,7 +131,7 @@ def _decode_header(path: Path, header: bytes) -> tuple[dict[str, TensorInfo], di
         fields = msgspec.convert(parse_json(header), dict[str, object])
         metadata = msgspec.convert(fields.pop(METADATA_KEY, {}), dict[str, str])
         for text in (*fields, *metadata, *metadata.values()):
-            text.encode()  # JSON may hold half of a surrogate pair, which is no character
+            text.encode()  # JSON may hold half of a surrogate pair, which is not a character
     except (ValueError, msgspec.ValidationError) as error:
         raise _damaged(path, f"its header: {abbreviate_reason(error)}") from error
     longest = max(fields, key=len, default="")
@@ -169,7 +169,7 @@ def tensor_file(tensors: Mapping[str, Any], metadata: dict[str, str]) -> bytes:
         metadata: Texts by name.
 
     Raises:
-        RunError: Memory does not suffice.
+        RunError: Memory is not enough.
     """
     content = encode_tensors(tensors)
     start = LENGTH_FIELD_SIZE + int.from_bytes(content[:LENGTH_FIELD_SIZE], "little")
@@ -184,10 +184,10 @@ def encode_tensors(tensors: Mapping[str, Any], metadata: dict[str, str] | None =
 
     Args:
         tensors: Arrays or tensors by name, contiguous and on the CPU.
-        metadata: Texts by name; None for none.
+        metadata: Texts by name; None if there is none.
 
     Raises:
-        RunError: Memory does not suffice.
+        RunError: Memory is not enough.
     """
     try:
         return safetensors.numpy.save({name: np.asarray(value) for name, value in tensors.items()}, metadata)
@@ -320,6 +320,6 @@ def _check_names(stored: TensorFile, expected: Iterable[str]) -> None:
         )
 
 
-def _mismatch_error(stored: TensorFile, reason: str) -> OtherNetworkError:
+def _mismatch_error(stored: TensorFile, reason: str) -> NetworkMismatchError:
     """Return the error for a file of another network."""
-    return OtherNetworkError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")
+    return NetworkMismatchError(f"{stored.path} does not fit the run's configuration and vocabulary: {reason}")

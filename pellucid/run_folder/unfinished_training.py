@@ -79,7 +79,7 @@ class FinalUpdates(NamedTuple):
     """Number of updates of a training that has ended."""
 
     updates: int
-    by_time: bool
+    stopped_by_time_limit: bool
     """Whether its time limit has ended it, so that the number depends on the speed of the machine."""
 
 

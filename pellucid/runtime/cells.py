@@ -56,7 +56,7 @@ def layer_norm(values: Float[np.ndarray, "*rows H"], norm: LayerNormArrays | Non
 
     Args:
         values: Numbers of each row.
-        norm: Parameters of the normalization; None for none.
+        norm: Parameters of the normalization; None if there is none.
     """
     return values if norm is None else normalize(values) * norm.weight + norm.bias
 

@@ -20,8 +20,8 @@ from pellucid.config.settings import (
     Config,
     DecoderConfig,
     EncoderConfig,
-    Feedback,
     LayerNormalization,
+    TargetEmbedding,
     has_source_features,
     memory_size,
     output_layer_input_size,
@@ -246,7 +246,9 @@ def _encoder(config: EncoderConfig, id_counts: tuple[int, int], take: TensorGett
     return EncoderArrays(embedding, id_counts[0], convolutions, tuple(layers))
 
 
-def _embedding(kind: Feedback, name: str, shape: tuple[int, int], take: TensorGetter) -> Float[np.ndarray, "N E"]:
+def _embedding(
+    kind: TargetEmbedding, name: str, shape: tuple[int, int], take: TensorGetter
+) -> Float[np.ndarray, "N E"]:
     """Return the vectors of all ids. One-hot tables and empty ones are not in the file."""
     match kind:
         case "one-hot":

@@ -40,7 +40,7 @@ class AccessRules:
     origins: frozenset[str] = frozenset()
     """Other origins whose pages may call the service."""
     token: str = ""
-    """Token that each request must carry; "" for none."""
+    """Token that each request must carry; "" if there is none."""
 
     def find_refusal(self, path: str, headers: Headers) -> ServiceError | None:
         """Return why a request is refused; None if it is accepted.

@@ -318,7 +318,7 @@ def _prediction(trace: Trace) -> Prediction:
         output=trace.output,
         score=None if trace.origin == "pair_ngram" else finite_log_probability(trace.score),
         finished=trace.finished,
-        probability=trace.probability,
+        nbest_probability=trace.nbest_probability,
         confidence=trace.confidence,
     )
 

@@ -178,7 +178,7 @@ class ModelService:
                 take.cancel()
             elif self.workers[slot].is_alive:
                 await self._decode(self.workers[slot], take.result())
-            else:  # the worker ended while it was idle, which is no failure of these requests
+            else:  # the worker ended while it was idle, which is not a failure of these requests
                 self.queue.put_back(take.result())
 
     async def _decode(self, worker: ModelWorker, batch: Sequence[PendingRequest]) -> None:

@@ -80,7 +80,7 @@ class ServiceError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """An error of a request or of one row."""
 
     status: int
-    """HTTP status; of a row, the status that a request of this row alone would deserve."""
+    """HTTP status; of a row, the status of a request with this row alone."""
     code: str
     """Name of the kind of error."""
     message: str
@@ -108,7 +108,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     n-gram model ranks the outputs alone."""
     finished: bool
     """False if the output was cut at the maximum length."""
-    probability: float | None = None
+    nbest_probability: float | None = None
     """Probability of the output, renormalized over the n-best list."""
     confidence: float | None = None
     """Estimated probability that the output is correct, if the run has a fitted confidence."""

@@ -40,7 +40,7 @@ RESERVED_FILES = 512
 """Number of open files for connections that are being closed, worker processes and run folders."""
 Phase = Literal["", "headers", "body", "send"]
 """Part of a request for whose end a connection waits: its headers, the rest of its body after the response, or the
-reading of the response by the client; "" for none."""
+reading of the response by the client; "" if there is none."""
 CONNECTIONS_FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 )

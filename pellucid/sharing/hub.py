@@ -92,7 +92,7 @@ def is_repository_id(text: str) -> bool:
 
 
 def check_repository_id(repo_id: str) -> None:
-    """Raise `ConfigError` for a text that is no name of a repository.
+    """Raise `ConfigError` for a text that is not a name of a repository.
 
     Args:
         repo_id: The text.
@@ -183,7 +183,9 @@ def _download_commit(repository: RepositoryRevision, sizes: dict[str, int | None
     display_name = str(repository)
     check_repository_names(display_name, sizes)
     if MANIFEST not in sizes:
-        raise RunError(f"{display_name} holds no {MANIFEST}: it is no model that pellucid share or push_to_hub wrote")
+        raise RunError(
+            f"{display_name} holds no {MANIFEST}: it is not a model that pellucid share or push_to_hub wrote"
+        )
     _check_size(display_name, MANIFEST, sizes[MANIFEST], MAX_SETTINGS_SIZE)
     folder = _fetch(repository, MANIFEST).parent
     manifest = read_manifest(folder, display_name)

@@ -23,7 +23,7 @@ def check_new_folder(folder: Path, source: Path | None = None) -> None:
 
     Args:
         folder: The folder.
-        source: Run folder whose files are copied, which must not contain the new folder; None for none.
+        source: Run folder whose files are copied, which must not contain the new folder; None if there is none.
 
     Raises:
         RunError: The folder is not empty, or no file can be created in it; or it is in `source`.
@@ -47,7 +47,7 @@ def new_folder(folder: Path, source: Path | None = None) -> Iterator[Path]:
 
     Args:
         folder: The final folder, which must be missing, or empty and writable.
-        source: Run folder whose files are copied, which must not contain the new folder; None for none.
+        source: Run folder whose files are copied, which must not contain the new folder; None if there is none.
 
     Yields:
         The temporary folder, beside the final one.

@@ -50,7 +50,7 @@ def from_pretrained(
 
     Raises:
         ArgumentError: An argument has a wrong type.
-        ConfigError: The source is no folder, and no revision is given.
+        ConfigError: The source is not a folder, and no revision is given.
         RunError: The folder or the repository holds no valid model of this format version, or cannot be read.
         MissingDependencyError: huggingface_hub is needed and not installed.
     """
@@ -122,7 +122,7 @@ def missing_revision_error(repo_id: str, flag: str, token: str | None = None) ->
         flag: How a revision is given, for the message.
         token: Access token; None for that of the environment or of the login.
     """
-    message = f"{quote(repo_id)} is no folder here; for a repository of the hub, give {flag}"
+    message = f"{quote(repo_id)} is not a folder here; for a repository of the hub, give {flag}"
     try:
         require_hub("downloading from the hub")
         check_repository_id(repo_id)

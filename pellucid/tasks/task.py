@@ -21,7 +21,7 @@ from pellucid.data.examples import Example
 from pellucid.data.target_vocabularies import learn_label_vocabularies
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.ensemble import JoinedPredictors
+from pellucid.decoding.ensemble import EnsembleParts
 from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.decoding.predictor import Predictor
 from pellucid.evaluation.task_metrics import TaskMetrics
@@ -156,7 +156,7 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
+    def build_ensemble(self, joined: EnsembleParts) -> Predictor:
         """Return the predictor of several trained networks.
 
         Args:
@@ -229,7 +229,7 @@ class LabelingTask(Task):
         """
         return LabelingPredictor(config, vocabularies, network, name=name)
 
-    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
+    def build_ensemble(self, joined: EnsembleParts) -> Predictor:
         """Return the predictor of several trained networks, which averages their probabilities.
 
         Args:

@@ -14,7 +14,7 @@ from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_sequence_examples
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
-from pellucid.decoding.ensemble import JoinedPredictors, ensemble_of_joined
+from pellucid.decoding.ensemble import EnsembleParts, ensemble_of_parts
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
@@ -94,13 +94,13 @@ class TransductionTask(Task):
         """
         return Transducer(config, vocabularies, network, name=name)
 
-    def build_ensemble(self, joined: JoinedPredictors) -> Predictor:
+    def build_ensemble(self, joined: EnsembleParts) -> Predictor:
         """Return the predictor of several trained encoder-decoders, which averages their probabilities.
 
         Args:
             joined: Fields of the combined predictor.
         """
-        return ensemble_of_joined(joined)
+        return ensemble_of_parts(joined)
 
     def describe_architecture(self, config: Config) -> str:
         """Describe encoder, attention and decoder, in a sentence without its full stop.

@@ -40,7 +40,7 @@ def _is_callback_class(value: Any) -> bool:  # noqa: ANN401 (a class whose metho
 
 
 def _find_fault(value: Any) -> str:  # noqa: ANN401 (a class whose methods are read)
-    """Return the wrong method of a class of callbacks, in words; "" for none."""
+    """Return the wrong method of a class of callbacks, in words; "" if there is none."""
     if value is TrainingCallback or not callable(method := getattr(value, "on_event", None)):
         return "it lacks on_event(self, folder, event)"
     if not takes_arguments(method, 3):

@@ -40,7 +40,7 @@ MEAN_SLACK = 1e-18
 """Absolute slack of that bound: squares of smaller numbers underflow in float32."""
 
 
-class OtherDataError(RunError):
+class DataMismatchError(RunError):
     """A checkpoint is of a training on other data."""
 
 
@@ -54,7 +54,7 @@ def save_training_state(path: Path, state: TrainingState, fingerprint: str) -> N
 
     Raises:
         DivergenceError: A parameter, moment or average is not finite; nothing is written.
-        RunError: The file cannot be written, or memory does not suffice.
+        RunError: The file cannot be written, or memory is not enough.
     """
     tensors, progress = cpu_tensors(_tensors_of(state)), msgspec.json.encode(state.progress).decode()
     for name, value in sorted(tensors.items()):
@@ -96,7 +96,7 @@ def _read_checkpoint(path: Path, state: TrainingState, fingerprint: str) -> tupl
         check_format(stored, CHECKPOINT_FORMAT)
         progress = decode_progress(stored)
         if stored.metadata.get("fingerprint") != fingerprint:
-            raise OtherDataError(
+            raise DataMismatchError(
                 f"{path} is of a training on other data (its fingerprint differs); name another run folder, give the "
                 "same data, or restore the file"
             )

@@ -95,7 +95,7 @@ def _decode_validation(
 ) -> tuple[list[Example], list[list[Trace]]]:
     """Return validation pairs with the outputs of each, in a fixed shuffled order.
 
-    Equal sources are decoded once. Empty sources are left out. If the time does not suffice, the first pairs are
+    Equal sources are decoded once. Empty sources are left out. If the time is not enough, the first pairs are
     returned; the order makes them representative.
     """
     has_symbols = predictor.tokenizers.source.split

@@ -108,5 +108,5 @@ def _changed_file_error(path: Path, known: FileDigest, digest: FileDigest | None
         difference = f"{known.size:,} bytes before, {digest.size:,} now"
     return RunError(
         f"{path} has changed since this command began ({difference}). All trainings of a command read the same data: "
-        "restore the file, and give the same command again, which continues; or name a new folder for the new data"
+        "restore the file, and run the same command again, which continues; or name a new folder for the new data"
     )

@@ -61,7 +61,7 @@ def data_warnings(
     if config.training.initial_run and not config.training.mix_in and len(validation_examples) < MIN_FORGETTING_CHECK:
         yield (
             f"the model may forget earlier pairs, and {count_noun(len(validation_examples), 'validation example')} may "
-            "not show it: --mix-in FILE repeats earlier pairs, and --valid FILE may have some, too"
+            "not show it: use --mix-in FILE to repeat earlier pairs, or include some of them in the file of --valid"
         )
     num_sampled = config.training.sampled_softmax
     if 2 * num_sampled >= len(predictor.vocabularies.target):  # special symbols are sampled as well
@@ -86,13 +86,13 @@ def data_warnings(
             is_split_wrongly = config.data.target_symbols == "words" and 2 * num_single > len(validation_examples)
             advice = "; most targets are one word: leave out --target-symbols words" if is_split_wrongly else ""
             yield (
-                f"{len(unknown):,} of {len(validation_examples):,} validation examples cannot be right: {reason} "
-                f"({places} of the validation file){advice}"
+                f"{len(unknown):,} of {len(validation_examples):,} validation targets cannot be produced by the model: "
+                f"{reason} ({places} of the validation file){advice}"
             )
 
 
 def text_note(reading: ExampleFile, config: DataConfig, treatment: str, unit: str) -> str:
-    """Return a note about exact duplicates, and about spaces at the ends of texts that are symbols; "" without any.
+    """Return a note about exact duplicates, and about spaces at the ends of texts that are symbols; or "".
 
     Args:
         reading: Content of a file.
@@ -135,7 +135,7 @@ def _repeated_lines(reading: ExampleFile) -> list[int]:
 
 
 def overlap_note(num_shared: int, num_examples: int, training_set: str) -> str:
-    """Return a note on validation examples that are training examples, too; "" without any.
+    """Return a note on validation examples that are training examples, too; "" if there is none.
 
     Args:
         num_shared: Number of validation examples that are training examples.

@@ -25,7 +25,7 @@ from pellucid.training.events import ConfidenceFitted, PairNgramWeighted
 from pellucid.training.pair_ngram_training import choose_pair_ngram_weight
 from pellucid.training.training_data import TrainingInputs, read_validation_examples
 
-MAX_TIME_SHARE = 0.05
+MAX_TIME_FRACTION = 0.05
 """Maximum part of the time limit of a member for the weight, and for the confidence."""
 
 
@@ -67,7 +67,7 @@ def _fit_members(
     _check_data_files(files, members)
     validation = read_validation_examples(files, config.data, members[0])
     limit = parse_duration("training.time_limit", config.training.time_limit)
-    seconds = MAX_TIME_SHARE * limit or math.inf
+    seconds = MAX_TIME_FRACTION * limit or math.inf
     lock.check()
     remove_file(folder / CONFIDENCE)  # of other members or damaged: the ensemble could not be loaded
     # The members may have been trained on the GPUs of a cluster, and this machine may have none.
@@ -118,13 +118,13 @@ def _check_data_files(files: TrainingInputs, members: Sequence[Path]) -> None:
             if any(key in first and key in other and first[key] != other[key] for key in keys):
                 raise RunError(
                     f"{member} was trained on another {other['path']} than {members[0]} (SHA-256 in their logs): "
-                    "restore the file, remove the folder of the member that was trained on the other one, and give the "
+                    "restore the file, remove the folder of the member that was trained on the other one, and run the "
                     "same command again, which trains it"
                 )
     for path, key in zip((files.valid, files.valid_target), keys, strict=True):
         digest = digest_file(path) if isinstance(path, Path) else None
         if digest is not None and records[0].valid.get(key) not in (None, digest.sha256):
             raise RunError(
-                f"{path} has changed since the members of {members[0].parent} were trained: restore it, and give the "
+                f"{path} has changed since the members of {members[0].parent} were trained: restore it, and run the "
                 "same command again, which fits the ensemble"
             )

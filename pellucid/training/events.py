@@ -28,7 +28,7 @@ class FileRead(NamedTuple):
     target: Path | None = None
     """Separate file of the targets; None if `path` holds pairs."""
     digest: FileDigest | None = None
-    """Size and checksum of the file; None if it is no regular file."""
+    """Size and checksum of the file; None if it is not a regular file."""
     target_digest: FileDigest | None = None
     """Size and checksum of the separate file of the targets."""
     texts: str = ""
@@ -61,7 +61,7 @@ class PairsMixedIn(NamedTuple):
     bad_lines: Sequence[BadLine] = ()
     """Lines that are no examples and were skipped."""
     digest: FileDigest | None = None
-    """Size and checksum of the file; None if it is no regular file."""
+    """Size and checksum of the file; None if it is not a regular file."""
 
 
 class NetworkInitialized(NamedTuple):
@@ -112,7 +112,7 @@ class SizeChosen(NamedTuple):
     time_limit: str
     """The setting `training.time_limit`."""
     epochs: float
-    """Estimated number of epochs for which the time suffices; it may exceed the maximum."""
+    """Estimated number of epochs for which the time is enough; it may exceed the maximum."""
     max_epochs: float
     """Maximum number of epochs."""
     updates_per_epoch: float
@@ -122,7 +122,7 @@ class SizeChosen(NamedTuple):
     next_larger_size: Size | None
     """The next larger size, which would make fewer than `needed_updates`; None if the largest size was chosen."""
     needed_updates: float
-    """Number of updates for which the time of a size should suffice."""
+    """Number of updates for which the time of a size should be enough."""
     has_one_process: bool = True
     """False if several processes train at once, or on other machines: the measured speed is that of one process here.
     """
@@ -131,7 +131,7 @@ class SizeChosen(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Reason for no larger size, as a clause; empty if the time suffices for the largest."""
+        """Reason for no larger size, as a clause; empty if the time is enough for the largest."""
         needed = round(self.needed_updates)
         if self.epochs * self.updates_per_epoch < self.needed_updates:
             return f"even {self.size} makes fewer than {needed:,} updates in this time"

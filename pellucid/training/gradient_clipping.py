@@ -19,7 +19,7 @@ def clip_gradients(parts: Sequence[Float[Tensor, " p"]], clip_value: float, clip
 
     Args:
         parts: All gradients, as flat tensors.
-        clip_value: Clip each entry to ±`clip_value` first; 0 is off.
+        clip_value: Clip each entry to ±`clip_value` first; 0 = off.
         clip_norm: Then scale all gradients so that their joint Euclidean norm is at most this (Pascanu et al. 2013); 0
             is off.
 

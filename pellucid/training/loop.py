@@ -89,7 +89,7 @@ def fit(state: TrainingState) -> Generator[Event]:
     yield TrainingStopped(state.progress, stop_reason(state.progress, state.config.training))
 
 
-def validation_rank(metrics: dict[str, float], metric: MetricName) -> tuple[float, float, float]:
+def validation_score(metrics: dict[str, float], metric: MetricName) -> tuple[float, float, float]:
     """Return a tuple by which validations are compared; the greater one is better.
 
     It holds the selected metric, the symbol error rate and the loss; error rates and losses are negated. The second and
@@ -188,10 +188,10 @@ def _progress_after_validation(
     before = state.progress
     config = state.config.training
     starts_part = starts_last_part(state, before, num_batches)
-    rank = validation_rank(metrics, config.metric)
-    previous_best = None if starts_part else before.best_rank
-    is_best = previous_best is None or rank > previous_best
-    best_rank = rank if is_best else previous_best
+    score = validation_score(metrics, config.metric)
+    previous_best = None if starts_part else before.best_validation_score
+    is_best = previous_best is None or score > previous_best
+    best_validation_score = score if is_best else previous_best
     validations_since_best = 0 if is_best else before.validations_since_best + 1
     progress = msgspec.structs.replace(
         before,
@@ -200,7 +200,7 @@ def _progress_after_validation(
         validation_seconds=0.0 if math.isinf(state.time_limit) else seconds,
     )
     outcome = ValidationOutcome(
-        best_rank,
+        best_validation_score,
         validations_since_best,
         state.eval_interval,
         is_halfway(state, progress, num_batches),
@@ -210,10 +210,10 @@ def _progress_after_validation(
     lowers = lowers_rate(config, validations_since_best)
     return msgspec.structs.replace(
         progress,
-        best_rank=best_rank,
+        best_validation_score=best_validation_score,
         best_update=before.update if is_best else before.best_update,
         validations_since_best=validations_since_best,
-        is_best_of_last_part=before.is_best_of_last_part or starts_part,
+        in_last_part=before.in_last_part or starts_part,
         plateau_factor=before.plateau_factor * (PLATEAU_FACTOR if lowers else 1.0),
         stop_cause=stop_cause(config, outcome),
     )

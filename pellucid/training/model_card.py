@@ -137,7 +137,7 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
     units = {"examples": "examples", "tokens": "source and target positions"}[config.training.batch_type]
     updates = f" ({count_noun(first['updates'], 'update')})" if "updates" in first else ""
     limits = f", or {config.training.time_limit}" if config.training.time_limit else ""
-    part = " in the last fifth of the training" if state.progress.is_best_of_last_part else ""
+    part = " in the last fifth of the training" if state.progress.in_last_part else ""
     environments = [text for text in dict.fromkeys(map(_environment, started)) if text]
     continued = [f"* Continued with: {text}" for text in environments[1:]]
     return [
@@ -232,7 +232,7 @@ def _data_checksums(log: RunLog) -> list[str]:
 def _best_scores(state: TrainingState, log: RunLog) -> list[str]:
     """Return the scores of the best validation, whose parameters the model has; never those of another one."""
     progress = state.progress
-    if progress.best_rank is None:
+    if progress.best_validation_score is None:
         return ["No validation was made."]
     best = log.best_validation(progress)
     if best is None:

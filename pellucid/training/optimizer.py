@@ -102,9 +102,9 @@ class Adam:
             gradients: Gradients in the order of `parameters`; None for a parameter without one. Sparse ones are
                 coalesced, with one sparse dimension, the first.
             rate: Learning rate.
-            clip_value: Clip each entry to ±`clip_value` first; 0 is off.
+            clip_value: Clip each entry to ±`clip_value` first; 0 = off.
             clip_norm: Then scale all gradients so that their joint Euclidean norm is at most this (Pascanu et al.
-                2013); 0 is off.
+                2013); 0 = off.
 
         Returns:
             The joint norm after clipping by value and before clipping by norm. If it is not finite, parameters and
@@ -418,7 +418,7 @@ def averaged_weights(average: Average | None) -> Iterator[None]:
         average: Average of the network's parameters; None changes nothing.
 
     Raises:
-        ArgumentError: The argument is no average.
+        ArgumentError: The argument is not an average.
     """
     if average is None:
         yield

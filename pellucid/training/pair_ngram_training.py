@@ -35,7 +35,7 @@ from pellucid.training.events import PairNgramFitted, PairNgramWeighted
 from pellucid.training.training_state import TrainingState
 from pellucid.training.validation_sample import MAX_WEIGHTING_SOURCES, decode_in_time, shuffled_sample
 
-FITTING_SHARE, SCORING_SHARE = 0.1, 0.02
+FITTING_FRACTION, SCORING_FRACTION = 0.1, 0.02
 """Maximum parts of a time limit for fitting the model, and for scoring it without the network."""
 PAIR_NGRAM_FIRST_BLOCK_SIZE = 4
 """Number of sources that are scored without the network before the time is compared with its limit."""
@@ -74,7 +74,7 @@ def fit_training_pair_ngram(state: TrainingState) -> tuple[PairNgram | None, Pai
     predictor, training = state.predictor, state.encoded_training_examples
     vocabularies = predictor.vocabularies
     limit = state.time_limit
-    max_cells = int(min(MAX_CELLS, FITTING_SHARE * limit * CELLS_PER_SECOND))
+    max_cells = int(min(MAX_CELLS, FITTING_FRACTION * limit * CELLS_PER_SECOND))
     context_size = 2 * predictor.config.data.context_words
     model, num_fitted, num_chosen = fit_encoded_examples(training, vocabularies, max_cells, context_size)
     available = count_plain_examples(training, vocabularies, context_size)
@@ -86,7 +86,7 @@ def fit_training_pair_ngram(state: TrainingState) -> tuple[PairNgram | None, Pai
     outputs = decode_in_time(
         sources,
         lambda examples: pair_ngram.nbest(examples, 1),
-        SCORING_SHARE * limit,
+        SCORING_FRACTION * limit,
         minimum=1,
         num_first=PAIR_NGRAM_FIRST_BLOCK_SIZE,
     )

@@ -45,7 +45,7 @@ from pellucid.data.readers import MAX_LISTED_BAD_LINES
 from pellucid.data.tokenizers import SubwordModels, Tokenizers, build_tokenizers
 from pellucid.data.validation_split import (
     MAX_VALIDATION_SOURCES,
-    VALIDATION_SHARE,
+    VALIDATION_FRACTION,
     format_validation_file,
     normalize_sources,
     single_source_error,
@@ -109,7 +109,7 @@ class DataPrepared(NamedTuple):
     vocabularies: Vocabularies | None
     """Vocabularies of the examples; None if the folder was complete before, for the same files and settings."""
     note: str = ""
-    """Note about the first line and the columns that are used; "" without any."""
+    """Note about the first line and the columns that are used; "" if there is none."""
     bad_lines: Sequence[str] = ()
     """First bad lines with their reasons."""
 
@@ -129,7 +129,7 @@ class _CountedData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_shared: int
     bad_lines: tuple[str, ...]
     note: str
-    """Note about the first line of the training file; "" without any."""
+    """Note about the first line of the training file; "" if there is none."""
 
 
 class _EncodedBlocks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,7 +146,7 @@ class SourceSample:
     order, and a source that was left out cannot come back.
     """
 
-    def __init__(self, max_sources: int = MAX_VALIDATION_SOURCES, share: float = VALIDATION_SHARE) -> None:
+    def __init__(self, max_sources: int = MAX_VALIDATION_SOURCES, share: float = VALIDATION_FRACTION) -> None:
         """Start with no source.
 
         Args:
@@ -301,7 +301,7 @@ def _describe_file(file: Path) -> PreparedFile:
             raise DataError(f"{file} is a folder: give a file of pairs")
         if os.path.isfile(file):
             open_regular_file(file, DataError).close()  # raises the reason, such as missing permission
-        raise DataError(f"{file} is no regular file: it is read twice, so write a pipe or a stream to a file first")
+        raise DataError(f"{file} is not a regular file: it is read twice, so write a pipe or a stream to a file first")
     return PreparedFile(str(file), *digest)
 
 
@@ -394,7 +394,7 @@ class Preparation(NamedTuple):
         num_examples = yield from self._encode(counted)
         for file in filter(None, self.described):
             if digest_file(Path(file.path)) != file.digest:
-                raise DataError(f"{file.path} changed while it was read: give the command again")
+                raise DataError(f"{file.path} changed while it was read: run the command again")
         yield self._finish(counted, num_examples)
 
     def blocks(self) -> Iterator[ExampleFile]:
@@ -550,7 +550,7 @@ class BlockCounter:
         self.num_examples = self.num_bad_lines = self.num_blank_lines = 0
         self.bad_lines = list[str]()
         self.note = ""
-        """Note about the first line; "" without any."""
+        """Note about the first line; "" if there is none."""
         self._totals, self._sample = VocabularyTotals(), SourceSample()
         self._shared = set[Example]()
         self._all_shared = True

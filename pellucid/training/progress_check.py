@@ -22,8 +22,8 @@ from pellucid.training.schedule import (
 from pellucid.training.training_length import EPOCH_TOLERANCE
 from pellucid.training.training_state import TrainingState
 
-RANK_TOLERANCE = 1e-9
-"""Amount by which the first number of a rank may exceed its maximum, for the rounding of rates."""
+SCORE_TOLERANCE = 1e-9
+"""Amount by which the first number of a score may exceed its maximum, for the rounding of rates."""
 
 
 def check_progress(state: TrainingState, progress: Progress) -> None:
@@ -81,14 +81,18 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     if progress.validations not in (num_before, num_due, num_last):
         yield "validations", str(num_due) if num_before == num_due else f"{num_before} or {num_due}"
     validated = num_before < progress.validations
-    if (progress.best_rank is None) != (progress.validations == 0):
+    if (progress.best_validation_score is None) != (progress.validations == 0):
         yield (
-            "best_rank",
-            "null before the first validation" if progress.best_rank else "three numbers after a validation",
+            "best_validation_score",
+            "null before the first validation"
+            if progress.best_validation_score
+            else "three numbers after a validation",
         )
-    if progress.best_rank is not None and not _is_rank(progress.best_rank, config.metric):
+    if progress.best_validation_score is not None and not _is_possible_score(
+        progress.best_validation_score, config.metric
+    ):
         yield (
-            "best_rank",
+            "best_validation_score",
             "a possible value of training.metric, of the negative symbol error rate and of the negative loss",
         )
     maximum = max(0, progress.validations - 1)
@@ -107,7 +111,7 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     out_of_epochs = validated and is_out_of_epochs(state, progress, batches)
     outcomes = [
         ValidationOutcome(
-            progress.best_rank, progress.validations_since_best, state.eval_interval, halfway, out_of_epochs
+            progress.best_validation_score, progress.validations_since_best, state.eval_interval, halfway, out_of_epochs
         )
     ]
     # With a time limit, a training may have ended or not, and may have been before its half: time passes between a
@@ -125,22 +129,22 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
 
 def _count_errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
     """Check the fields that the number of validations and the settings bound."""
-    if progress.is_best_of_last_part and not (progress.validations and selects_from_last_part(state)):
-        yield "is_best_of_last_part", "false"
+    if progress.in_last_part and not (progress.validations and selects_from_last_part(state)):
+        yield "in_last_part", "false"
     lowerings = progress.validations // PLATEAU_PATIENCE if state.config.training.lr_schedule == "plateau" else 0
     if progress.plateau_factor not in {PLATEAU_FACTOR**power for power in range(min(lowerings, 1100) + 1)}:
         yield "plateau_factor", f"{PLATEAU_FACTOR} to a power from 0 to {lowerings}"
 
 
-def _is_rank(rank: tuple[float, float, float], metric: MetricName) -> bool:
-    """Return whether a validation can have this rank (`validation_rank`): rates in percent, errors and loss negated.
+def _is_possible_score(score: tuple[float, float, float], metric: MetricName) -> bool:
+    """Return whether a validation can have this score (`validation_score`): rates in percent, errors and loss negated.
 
     Metrics of other packages have any value.
     """
     if is_custom_metric(metric):
-        return max(rank[1:]) <= 0
+        return max(score[1:]) <= 0
     lowest, highest = (-math.inf, 0.0) if metric in ("symbol_error_rate", "loss") else (0.0, 100.0)
-    return lowest <= rank[0] <= highest + RANK_TOLERANCE and max(rank[1:]) <= 0
+    return lowest <= score[0] <= highest + SCORE_TOLERANCE and max(score[1:]) <= 0
 
 
 def _before_last_update(progress: Progress) -> Progress:

@@ -192,7 +192,7 @@ def _write_first_model(state: TrainingState, lock: FolderLock, fingerprint: str)
     training resumes in a folder with a model and without a checkpoint.
     """
     folder, network = lock.folder, state.predictor.network
-    if state.progress.best_rank is not None or not allows_pair_ngram_ranking(state.config.search):
+    if state.progress.best_validation_score is not None or not allows_pair_ngram_ranking(state.config.search):
         return
     with suppress(RunError):
         check_network(folder / run_files.MODEL, network)

@@ -8,7 +8,7 @@ import math
 from typing import NamedTuple
 
 from pellucid.config.settings import MetricName, TrainingConfig
-from pellucid.config.training_types import best_rank
+from pellucid.config.training_types import best_signed_value
 from pellucid.errors import count_noun
 from pellucid.run_folder.progress import Progress, StopCause
 from pellucid.training.training_length import EPOCH_TOLERANCE
@@ -28,10 +28,10 @@ FRACTION_TOLERANCE = 1e-9
 PLATEAU_PATIENCE = 3
 """Validations without improvement after which the plateau schedule reduces the learning rate."""
 PLATEAU_FACTOR = 0.5
-UNKNOWN_RESERVE = 0.1
-"""Part of a time limit that is kept for the end of the training before the first validation."""
+INITIAL_RESERVE = 0.1
+"""Fraction of a time limit that is reserved for the end of the training before a validation has been timed."""
 MAX_RESERVE = 0.5
-"""Maximum part of a time limit that is kept for the end of the training."""
+"""Maximum fraction of a time limit that is reserved for the end of the training."""
 RESERVED_VALIDATIONS = 1.5
 """Time that is kept for the last validation, as a multiple of the time of the validation before it."""
 RESERVED_WEIGHTING = 3.0
@@ -91,7 +91,7 @@ def _seconds_for_training(state: TrainingState, progress: Progress) -> float:
     reserve_factor = RESERVED_VALIDATIONS + RESERVED_CONFIDENCE * min(1.0, MAX_CONFIDENCE_PAIRS / num_sources)
     if state.has_pair_ngram:
         reserve_factor += RESERVED_WEIGHTING * min(1.0, MAX_WEIGHTING_SOURCES / num_sources)
-    reserve = reserve_factor * progress.validation_seconds if progress.validations else UNKNOWN_RESERVE * limit
+    reserve = reserve_factor * progress.validation_seconds if progress.validations else INITIAL_RESERVE * limit
     return limit - min(reserve, MAX_RESERVE * limit)
 
 
@@ -166,11 +166,11 @@ def starts_last_part(state: TrainingState, progress: Progress, num_batches: int)
         progress: Progress of the training before the validation.
         num_batches: Number of batches in the current epoch.
     """
-    if progress.is_best_of_last_part or progress.best_rank is None or not selects_from_last_part(state):
+    if progress.in_last_part or progress.best_validation_score is None or not selects_from_last_part(state):
         return False
     epoch_fraction = epochs_done(progress, num_batches) / state.max_epochs
     is_last_part = max(epoch_fraction, schedule_time_fraction(state, progress)) >= LAST_PART_START - FRACTION_TOLERANCE
-    return is_last_part and not _is_perfect(progress.best_rank, state.config.training.metric)
+    return is_last_part and not _is_perfect(progress.best_validation_score, state.config.training.metric)
 
 
 def lowers_rate(config: TrainingConfig, validations_since_best: int) -> bool:
@@ -205,8 +205,8 @@ def is_halfway(state: TrainingState, progress: Progress, num_batches: int) -> bo
 class ValidationOutcome(NamedTuple):
     """Facts at a validation that decide whether the training ends."""
 
-    best_rank: tuple[float, float, float] | None
-    """Rank of the best validation so far (`validation_rank`); None before the first one."""
+    best_validation_score: tuple[float, float, float] | None
+    """Score of the best validation so far (`validation_score`); None before the first one."""
     validations_since_best: int
     """Number of validations since the best one."""
     eval_interval: float
@@ -240,8 +240,8 @@ def stop_cause(config: TrainingConfig, outcome: ValidationOutcome) -> StopCause:
     if (
         is_patience_over
         and outcome.is_halfway
-        and outcome.best_rank is not None
-        and _is_perfect(outcome.best_rank, config.metric)
+        and outcome.best_validation_score is not None
+        and _is_perfect(outcome.best_validation_score, config.metric)
     ):
         return "perfect"
     return ""
@@ -265,6 +265,6 @@ def stop_reason(progress: Progress, config: TrainingConfig) -> str:
     return reasons[progress.stop_cause]
 
 
-def _is_perfect(rank: tuple[float, float, float], metric: MetricName) -> bool:
+def _is_perfect(score: tuple[float, float, float], metric: MetricName) -> bool:
     """Return whether a validation has the best possible value of the metric; the loss has none."""
-    return rank[0] >= best_rank(metric)
+    return score[0] >= best_signed_value(metric)

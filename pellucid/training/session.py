@@ -49,14 +49,14 @@ from pellucid.run_folder.initialization import (
     repair_config,
 )
 from pellucid.run_folder.lock import FolderLock, lock_run_folder
-from pellucid.run_folder.log import RunLog, append_log, cut_log, load_run_log, sync_log
+from pellucid.run_folder.log import RunLog, append_log, load_run_log, sync_log, truncate_log
 from pellucid.run_folder.model_file import VERSIONS
 from pellucid.run_folder.network_file import check_network
 from pellucid.tasks.registry import build_meta_network, build_network, get_task
 from pellucid.training import snapshots
 from pellucid.training.augmentation import augment_data
 from pellucid.training.callbacks import build_callbacks, notify_callbacks
-from pellucid.training.checkpoint import OtherDataError, restore_training_state, save_training_state
+from pellucid.training.checkpoint import DataMismatchError, restore_training_state, save_training_state
 from pellucid.training.confidence_training import has_confidence
 from pellucid.training.corpus_cache import save_corpus
 from pellucid.training.data_parallel import check_data_parallel, serve_updates, start_workers
@@ -105,7 +105,7 @@ HASH_BLOCK = 1 << 20
 
 
 @contextmanager
-def _name_memory_errors(folder: Path) -> Iterator[None]:
+def _convert_memory_errors(folder: Path) -> Iterator[None]:
     """Convert a failed allocation in the block to `OutOfMemoryError`, which says what to reduce."""
     try:
         yield
@@ -113,7 +113,7 @@ def _name_memory_errors(folder: Path) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemoryError(
-            f"{folder}: out of memory; {memory_advice()}, and name another run folder; or give the same command again "
+            f"{folder}: out of memory; {memory_advice()}, and name another run folder; or run the same command again "
             "where more memory is free: it resumes from the last checkpoint, which is kept"
         ) from error
 
@@ -155,7 +155,7 @@ def train_run(
             validation examples equal the training examples, no synthetic pair can be made, or a file of pretrained
             embeddings is malformed.
         ConfigError: Settings contradict each other or the data, a device, an extension or an optional library is
-            missing, memory does not suffice, or the attention or cell of another package fails.
+            missing, memory is not enough, or the attention or cell of another package fails.
         RunError: Another thread of this process is training; torch's default type is not float32, its default device is
             "meta", or it computes no gradients; or the folder holds other files, is in use, holds a run
             with other settings or data, is damaged, or cannot be written.
@@ -169,7 +169,7 @@ def train_run(
     with (
         one_training_thread(),
         named_extension_errors(),
-        _name_memory_errors(Path(folder)),
+        _convert_memory_errors(Path(folder)),
         connected_workers() as workers,
     ):
         if workers is not None and workers.rank:
@@ -178,13 +178,13 @@ def train_run(
         if workers is not None:
             check_data_parallel(config)
         callbacks = build_callbacks(config)
-        command = TrainingCommand(start, size_chosen)
+        command = TrainingStart(start, size_chosen)
         with closing(_run_training(files, Path(folder), config, command, workers)) as events:
             yield from notify_callbacks(events, Path(folder), callbacks)
 
 
-class TrainingCommand(NamedTuple):
-    """Facts about the command that trains, other than its settings."""
+class TrainingStart(NamedTuple):
+    """Start of a training: time and chosen size."""
 
     started_at: float
     """Start of a time limit, as time of `time.monotonic`."""
@@ -193,7 +193,7 @@ class TrainingCommand(NamedTuple):
 
 
 def _run_training(
-    files: TrainingInputs, folder: Path, config: Config, command: TrainingCommand, workers: WorkerGroup | None
+    files: TrainingInputs, folder: Path, config: Config, command: TrainingStart, workers: WorkerGroup | None
 ) -> Generator[RunEvent]:
     """Train from files into a run folder, new or resumed, and yield the events."""
     unresolved_data = config.data
@@ -218,7 +218,7 @@ def _run_training(
             yield from pair_events
         data_events = [*file_events, *pair_events]
         initial = None if file_exists(folder / run_files.CHECKPOINT) else initial or _load_initial_run(config, folder)
-        contents = _encode_contents(training_data, files, folder, config, initial)
+        contents = _encode_training_data(training_data, files, folder, config, initial)
         validation_file = training_data.validation_file
         del training_data  # frees the texts of a large file; training needs only the ids
         with _explain_other_data(folder, file_events, has_saved_corpus and prepared_folder(files) is None):
@@ -286,11 +286,11 @@ def _explain_other_data(folder: Path, file_events: Sequence[FileRead], is_saved_
     """Add the cause to the error for a checkpoint of other data: a corpus of the run folder, or changed files."""
     try:
         yield
-    except OtherDataError as error:
+    except DataMismatchError as error:
         if is_saved_corpus:
             raise RunError(
                 f"{folder / run_files.CORPUS} does not hold the examples of {folder / run_files.CHECKPOINT}: remove "
-                "it, and give the command again, which reads the training files"
+                "it, and run the command again, which reads the training files"
             ) from error
         changed = "; ".join(["", *changed_files(load_run_log(folder), file_events)])
         raise RunError(f"{error}{changed}") from error
@@ -307,7 +307,7 @@ def _load_kernels(config: Config) -> None:
         )
 
 
-class TrainingContents(NamedTuple):
+class EncodedTrainingData(NamedTuple):
     """Data of a training, and the run from which it begins."""
 
     corpus: EncodedCorpus
@@ -323,11 +323,11 @@ class TrainingContents(NamedTuple):
     """Numbers of the pairs of the training file."""
 
 
-def _encode_contents(
+def _encode_training_data(
     data: TrainingData, files: TrainingInputs, folder: Path, config: Config, initial: InitialRun | None
-) -> TrainingContents:
+) -> EncodedTrainingData:
     """Return the data of a training with its training examples in ids."""
-    return TrainingContents(
+    return EncodedTrainingData(
         encode_training_data(data, config, _initial_vocabularies(folder, config, initial)),
         data.validation_examples,
         data.validation_lines,
@@ -359,7 +359,7 @@ def build_checked_network(config: Config, vocabularies: Vocabularies) -> Network
         vocabularies: Vocabularies of the training examples.
 
     Raises:
-        ConfigError: Memory does not suffice.
+        ConfigError: Memory is not enough.
     """
     check_memory(config, build_meta_network(config, vocabularies), "train", find_device(config.device))
     return build_network(config, vocabularies)
@@ -389,7 +389,7 @@ def build_state(
 
 
 def _open_training(
-    lock: FolderLock, config: Config, contents: TrainingContents
+    lock: FolderLock, config: Config, contents: EncodedTrainingData
 ) -> tuple[TrainingState, str, RunLog, ModelBuilt]:
     """Return the training state of a run: new, or restored from a checkpoint with the same settings and data.
 
@@ -459,18 +459,18 @@ def _repair_folder(state: TrainingState, folder: Path, fingerprint: str) -> tupl
     it, so it may be missing; then it equals that of the checkpoint.
     """
     progress, messages = state.progress, repair_config(folder, state.config)
-    if progress.best_rank is not None and progress.best_update == progress.update:
+    if progress.best_validation_score is not None and progress.best_update == progress.update:
         model = encode_best_model(state, fingerprint, _recorded_versions(folder))
         if not has_content(folder / run_files.MODEL, model):
             if _is_damaged(folder / run_files.MODEL, state):
                 messages.append(f"{folder / run_files.MODEL} was damaged: it is written anew from the checkpoint")
             write_atomic(folder / run_files.MODEL, model)
-    elif progress.best_rank is not None:
+    elif progress.best_validation_score is not None:
         check_network(folder / run_files.MODEL, state.predictor.network)
         identity = read_identity(folder)
         identity.check_training(folder / run_files.CHECKPOINT, fingerprint)
         identity.check_update(progress.best_update)
-    log = cut_log(folder, progress, fingerprint)
+    log = truncate_log(folder, progress, fingerprint)
     snapshots.remove_later_snapshots(folder, snapshots.SnapshotNumber(progress.validations, progress.update))
     snapshots.check_snapshots(folder, fingerprint)
     if file_exists(folder / run_files.CARD) and is_damaged_card(folder / run_files.CARD, build_model_card(state, log)):
@@ -507,7 +507,7 @@ def _version_note(log: RunLog, config: Config) -> list[str]:
 
 
 def _train_and_save(
-    writer: RunFolderWriter, data_events: Sequence[LoggedOnce], command: TrainingCommand
+    writer: RunFolderWriter, data_events: Sequence[LoggedOnce], command: TrainingStart
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
     state, lock, log = writer.state, writer.lock, writer.log

@@ -60,11 +60,11 @@ UNMEASURED_UPDATES = 2
 """Number of first updates, which allocate memory and are slower."""
 MEASURED_UPDATES = 12
 """Number of updates whose time is measured."""
-MEASURED_SHARE = 0.05
+MEASURED_FRACTION = 0.05
 """Part of a time limit after which the measured updates of a size end, before they are `MEASURED_UPDATES`."""
 SHORT_LIMIT = 120.0
 """Seconds of a time limit below which `large` is not measured on a CPU, which hardly makes `MIN_UPDATES` then."""
-RESERVED_SHARE = 0.15
+RESERVED_FRACTION = 0.15
 """Part of a time limit that is not spent on updates: reading, validations and the pair n-gram model."""
 
 
@@ -99,7 +99,7 @@ def choose_config_for_time_limit(
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
-        ConfigError: A setting is invalid, or memory does not suffice.
+        ConfigError: A setting is invalid, or memory is not enough.
         RunError: The folder holds other files; another thread of this process is training; or torch's default type is
             not float32, its default device is "meta", or it computes no gradients.
         DivergenceError: A loss or gradient is not finite.
@@ -140,7 +140,7 @@ def measure_and_choose_size(
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
-        ConfigError: A setting is invalid, or memory does not suffice.
+        ConfigError: A setting is invalid, or memory is not enough.
     """
     started_at, config = time.monotonic(), build_config(default_size())
     data = _read_measurement_data(files, config)
@@ -152,7 +152,7 @@ def measure_and_choose_size(
     uses_cpu = find_device(config.device).type == "cpu"
     report(SizeMeasurementStarted(time_limit, data.num_examples, uses_cpu and will_compile()))
     if uses_cpu and not are_kernels_disabled():
-        load_kernels()  # compiles them on a new machine, which is no part of the speed
+        load_kernels()  # compiles them on a new machine, which is not part of the speed
 
     largest = size_for_file(files.train, config.data, config.task)
     if largest == "large" and uses_cpu and limit < SHORT_LIMIT and length.needed_epochs < length.max_epochs:
@@ -161,10 +161,10 @@ def measure_and_choose_size(
 
     def measure_speeds() -> Iterator[SizeSpeed]:
         for size in reversed(SIZES[: SIZES.index(largest) + 1]):
-            rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
+            rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_FRACTION * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
             # The training will read the files again.
-            speed = SizeSpeed(size, rate, (1 - RESERVED_SHARE) * limit - elapsed - reading_seconds)
+            speed = SizeSpeed(size, rate, (1 - RESERVED_FRACTION) * limit - elapsed - reading_seconds)
             epochs = min(length.max_epochs, estimate_epochs(speed, length))
             forecast.append((size, max_updates(epochs, length.updates_per_epoch)))
             yield speed
@@ -196,7 +196,7 @@ class TrainingLength(NamedTuple):
 
     @property
     def needed_epochs(self) -> float:
-        """Number of epochs for which the time of a size should suffice: `MIN_UPDATES` updates, or all if they are
+        """Number of epochs for which the time of a size should be enough: `MIN_UPDATES` updates, or all if they are
         fewer."""
         return min(self.max_epochs, MIN_UPDATES / self.updates_per_epoch)
 
@@ -212,13 +212,13 @@ class SizeSpeed(NamedTuple):
 
 
 class MeasuredSize(NamedTuple):
-    """Size for whose training the time suffices, by its measured speed."""
+    """Size for whose training the time is enough, by its measured speed."""
 
     size: Size
     epochs: float
-    """Estimated number of epochs for which the time suffices; it may exceed the maximum."""
+    """Estimated number of epochs for which the time is enough; it may exceed the maximum."""
     next_larger_size: Size | None
-    """The size before it, for which the time does not suffice; None if it is the first."""
+    """The size before it, for which the time is not enough; None if it is the first."""
 
 
 def estimate_epochs(speed: SizeSpeed, length: TrainingLength) -> float:
@@ -232,13 +232,13 @@ def estimate_epochs(speed: SizeSpeed, length: TrainingLength) -> float:
 
 
 def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> MeasuredSize:
-    """Return the first size for which the time suffices, else the last.
+    """Return the first size for which the time is enough, else the last.
 
-    The time suffices if it allows at least `length.needed_epochs` (`estimate_epochs`).
+    The time is enough if it allows at least `length.needed_epochs` (`estimate_epochs`).
 
     Args:
         speeds: Speeds from the largest size to the smallest, at least one. No further one is taken, and may be
-            measured, once the time suffices for a size.
+            measured, once the time is enough for a size.
         length: Length of the training without a time limit.
     """
     choice: MeasuredSize | None = None
@@ -306,7 +306,7 @@ def _batch_size(config: Config, count: int) -> int:
 def measure_speed(data: MeasurementData, config: Config, count: int, seconds: float) -> float:
     """Return the number of training examples per second, from a few updates of a new network.
 
-    If the seconds do not suffice for all of these updates, the speed is that of those until then, at least one. The
+    If the seconds are not enough for all of these updates, the speed is that of those until then, at least one. The
     first updates are slower, so the measured speed may be too low, never too high.
 
     Args:
@@ -316,7 +316,7 @@ def measure_speed(data: MeasurementData, config: Config, count: int, seconds: fl
         seconds: Time after which no further update begins.
 
     Raises:
-        ConfigError: A setting is invalid, or memory does not suffice.
+        ConfigError: A setting is invalid, or memory is not enough.
         DivergenceError: A loss or gradient is not finite.
     """
     training = msgspec.structs.replace(

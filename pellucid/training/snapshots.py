@@ -18,7 +18,7 @@ import safetensors.numpy
 from msgspec import Meta
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.settings import Feedback
+from pellucid.config.settings import TargetEmbedding
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabulary
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
@@ -106,7 +106,7 @@ def save_snapshot(
         predictor: The current model.
         traces: Traces of the validation examples in order; the first `PROBES` are saved, except those without output.
         number: Number of the validation, and the update.
-        fingerprint: Hash of the settings and the data of the training; empty for none.
+        fingerprint: Hash of the settings and the data of the training; empty if there is none.
 
     Raises:
         RunError: The file cannot be written.
@@ -394,7 +394,7 @@ def _snapshot_number(path: Path) -> SnapshotNumber:
     return SnapshotNumber(int(validation), int(update))
 
 
-def _embeddings(table: Embedding, kind: Feedback, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
+def _embeddings(table: Embedding, kind: TargetEmbedding, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
     """Return the embeddings of the most frequent symbols; no columns for one-hot symbols."""
     stop = NUM_SPECIAL + min(len(vocabulary.symbols), SYMBOLS)
     weights = table.weight.detach()[NUM_SPECIAL:stop].float().cpu().numpy()

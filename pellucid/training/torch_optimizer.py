@@ -127,8 +127,8 @@ class TorchOptimizer:
             gradients: Gradients in the order of `parameters`; None for a parameter without one. Sparse ones become
                 dense.
             rate: Learning rate.
-            clip_value: Clip each entry to ±`clip_value` first; 0 is off.
-            clip_norm: Then scale all gradients so that their joint Euclidean norm is at most this; 0 is off.
+            clip_value: Clip each entry to ±`clip_value` first; 0 = off.
+            clip_norm: Then scale all gradients so that their joint Euclidean norm is at most this; 0 = off.
 
         Returns:
             The joint norm after clipping by value and before clipping by norm (`clip_gradients`). If it is not finite,
@@ -340,8 +340,8 @@ def encode_state(
     for key in optimizer.state:
         if id(key) not in known:
             raise ConfigError(
-                f"the optimizer {quote(name)} has state of {quote(key)}, which is no parameter, so a checkpoint would "
-                f"not hold it: {STATE_ADVICE}"
+                f"the optimizer {quote(name)} has state of {quote(key)}, which is not a parameter, so a checkpoint "
+                f"would not hold it: {STATE_ADVICE}"
             )
     encoder = _StateEncoder(name)
     states = {

@@ -181,8 +181,8 @@ def check_bad_lines_fraction(num_bad: int, num_lines: int, data: Path | str, fir
     """
     if num_lines >= MIN_CHECKED_LINES and 2 * num_bad > num_lines:
         raise DataError(
-            f"{data}: {num_bad:,} of {num_lines:,} lines are bad, so it is probably not read as it is meant (format, "
-            f"delimiter, columns); the first: {first}"
+            f"{data}: {num_bad:,} of {num_lines:,} lines are bad, so the format, the delimiter or the columns are "
+            f"probably wrong; the first: {first}"
         )
 
 
@@ -320,9 +320,9 @@ def read_files(
     Args:
         files: Training and validation data.
         config: Data settings.
-        corpus_path: File of the saved corpus, which need not exist; None for none.
+        corpus_path: File of the saved corpus, which need not exist; None if there is none.
         validation_path: File to which the caller writes a part of the training set that is held out, or a validation
-            set in memory; None for none.
+            set in memory; None if there is none.
 
     Returns:
         The training examples as texts, or as the ids of the saved corpus; the validation examples as texts; and the
@@ -586,7 +586,7 @@ def resolve_auto_settings(files: TrainingInputs, config: DataConfig) -> DataConf
         config: Data settings.
 
     Raises:
-        ConfigError: The configured columns are not valid, or a delimiter is configured for a file that is no CSV.
+        ConfigError: The configured columns are not valid, or a delimiter is configured for a file that is not a CSV.
     """
     prepared = prepared_folder(files)
     if prepared is not None:

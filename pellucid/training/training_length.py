@@ -31,7 +31,7 @@ def examples_per_epoch(num_new: int, config: TrainingConfig) -> int:
         num_new: Number of other training examples.
         config: Training settings, which may name a file of earlier pairs (`mix_in`).
     """
-    return num_new + (num_drawn(num_new, config.mix_in_share) if config.mix_in else 0)
+    return num_new + (num_drawn(num_new, config.mix_in_ratio) if config.mix_in else 0)
 
 
 def derived_epochs(examples: int) -> float:

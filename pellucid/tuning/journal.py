@@ -34,7 +34,7 @@ Number = Annotated[int, Meta(ge=0, lt=2**31)]
 StudyNumber = Literal[0]
 Empty = Annotated[dict[str, Any], Meta(max_length=0)]
 ProcessId = Annotated[str, Meta(pattern=r"^([0-9a-f]{32})?$")]
-"""Identifier of the process that runs a trial; empty for none."""
+"""Identifier of the process that runs a trial; empty if there is none."""
 SystemKey = Annotated[str, Meta(pattern=r"^(tpe:relative_params:|completed_rung_)[0-9]{1,4}$")]
 """Key that Optuna's sampler or pruner adds to a trial."""
 

@@ -198,7 +198,7 @@ def resolve_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
     """
     for path in filter(None, files):
         if path.exists() and not path.is_file() and prepared_folder(files) is None:
-            raise DataError(f"{path} is no regular file: each trial has to read it again")
+            raise DataError(f"{path} is not a regular file: each trial has to read it again")
     data = resolve_auto_settings(files, config.data)
     file_reads = read_training_data(files, msgspec.structs.replace(config, data=data), config.data).file_events
     epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))

@@ -473,7 +473,7 @@ class TuningStudy:
     def importances(self) -> dict[str, float]:
         """Return the importance of each searched setting for a trial to be among the best, by key; they sum to 1.
 
-        Empty while fewer than 2 `MIN_FINISHED_TRIALS` trials have finished, or if most trials have the same score, so
+        Empty while fewer than 2 · `MIN_FINISHED_TRIALS` trials have finished, or if most trials have the same score, so
         that no smaller group is the best.
 
         References:

@@ -137,7 +137,7 @@ def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> li
             _statistic(
                 "permutation effect",
                 None,
-                "share",
+                "fraction",
                 f"Not computed: sources of more than {MAX_PERMUTED_LENGTH} symbols.",
             )
         ]
@@ -149,7 +149,7 @@ def _permutation_statistics(predictor: Predictor, sample: Sequence[Trace]) -> li
         "permutation of the attention weights (Jain & Wallace 2019). Near 0, the weights do not explain the output. "
         f"Over {len(sampled)} outputs{note}."
     )
-    return [_statistic("permutation effect", float(np.mean(changes)), "share", definition)] if changes else []
+    return [_statistic("permutation effect", float(np.mean(changes)), "fraction", definition)] if changes else []
 
 
 def _decomposition_statistics(predictor: Predictor, sample: Sequence[Trace]) -> list[Statistic]:

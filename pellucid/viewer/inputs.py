@@ -52,9 +52,9 @@ def select_examples(
 ) -> tuple[list[int], str]:
     """Select the examples that the page shows.
 
-    All examples are shown if there are at most `max_examples`. Otherwise, up to four fifths are examples that one run
-    has right and another wrong, half of them right in the first run. The others are the worst errors, at most half,
-    and correct examples sampled evenly from the file. Unused places are filled from the other groups.
+    All examples are shown if there are at most `max_examples`. Otherwise, up to four fifths are examples that are
+    correct in one run and wrong in another, half of them correct in the first run. The others are the worst errors, at
+    most half, and correct examples sampled evenly from the file. Unused places are filled from the other groups.
 
     Args:
         scored: Scored outputs of the first run, in file order.
@@ -245,7 +245,7 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
 
     Raises:
         RunError: The folder holds no run, or it is damaged, as in `load`.
-        ConfigError: The device is not available, the saved configuration is not valid, memory does not suffice, or the
+        ConfigError: The device is not available, the saved configuration is not valid, memory is not enough, or the
             beam size is out of range or has no effect in the task.
     """
     is_single = member_folders(folder) == [folder]
@@ -510,7 +510,7 @@ class ViewedFile(NamedTuple):
 
 
 def read_example_file(path: Path, data: DataConfig, target: Path | None = None) -> ViewedFile:
-    """Read a file of pairs; or of sources alone, if there is no file of targets and its first line is no pair.
+    """Read a file of pairs; or of sources alone, if there is no file of targets and its first line is not a pair.
 
     Args:
         path: File of pairs or sources.

@@ -275,7 +275,7 @@ def _most_confident(shown: _ShownCalibrations) -> ReportChart:
                     100 * point.coverage,
                     100 * point.accuracy,
                     f"{100 * point.accuracy:.1f} % of the most confident {100 * point.coverage:.0f} % are correct "
-                    f"({'p' if shown.number == 'probability' else shown.number} ≥ {point.probability:.3f})",
+                    f"({'p' if shown.number == 'probability' else shown.number} ≥ {point.threshold:.3f})",
                 )
                 for point in calibration.coverage_points
             ],

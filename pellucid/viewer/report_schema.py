@@ -38,7 +38,7 @@ class ReportTable(PageStruct, frozen=True, tag="table"):
 
     title: str
     caption: str
-    """Explanation; empty for none."""
+    """Explanation; empty if there is none."""
     heads: Sequence[str]
     """Column headings."""
     rows: Sequence[Sequence[str]]

@@ -463,7 +463,8 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[Compar
     several = " The p-values are not corrected for multiple comparisons." if len(runs) > 2 else ""
     caption = (
         f"{scope}. Interval and “better in”: paired bootstrap, 1,000 resamples (Koehn 2004). p: two-sided approximate "
-        f"randomization, 10,000 permutations. Both are about the choice of examples, not of seeds.{several}"
+        f"randomization, 10,000 permutations. Both account for the sampling of examples, not for the variance between "
+        f"seeds.{several}"
     )
     headings = ("score", "difference, points", "95 % interval", "p", f"{first.name} better in")
     yield ReportTable(title, caption, headings, rows)

@@ -291,7 +291,7 @@ class FormulaSection(PageStruct, frozen=True, kw_only=True):
     symbols: list[FormulaSymbol]
     """Symbols that have a size."""
     note: str
-    """Sentences on what the equations leave out; "" for none."""
+    """Sentences on what the equations leave out; "" if there is none."""
 
 
 class ModelCard(PageStruct, frozen=True, kw_only=True):

@@ -107,7 +107,7 @@ def nearest_points(
 ) -> Float[np.ndarray, "n k"]:
     """Find the points of a projection that are nearest to each state of an example, by cosine.
 
-    A state is no neighbor of itself.
+    A state is not a neighbor of itself.
 
     Args:
         side: Fitted projection of encoder or decoder states.
@@ -151,7 +151,7 @@ def _project_side(
         state_point(sequences[example_index], position, page_indices[example_index], separator)
         for example_index, position in sampled_positions
     ]
-    first, second = (float(share) for share in fitted.explained)
+    first, second = (float(share) for share in fitted.explained_variance_ratio)
     projection = StateProjection(
         coordinates=encode_array(fitted.project(joined[sampled])),
         points=points,
@@ -265,7 +265,7 @@ def add_requested_details(
         page_trace: Output in the page's schema, which is not changed.
         trace: The same output.
         predictor: Model of the output.
-        projections: Fitted projections, to add projected states; None for none.
+        projections: Fitted projections, to add projected states; None if there is none.
         request: Request with the flags `attribution`, `states` and `gates`.
 
     Returns:
@@ -291,9 +291,9 @@ def hidden_states(
 
     Args:
         states: States of the output, with gates if they were requested.
-        projections: Fitted projections, to add projected states; None for none.
+        projections: Fitted projections, to add projected states; None if there is none.
         include_states: Whether to add the states themselves; else their arrays are empty.
-        page_index: Index of the example on the page, to add the nearest points of its states; None for none.
+        page_index: Index of the example on the page, to add the nearest points of its states; None if there is none.
     """
     empty = np.zeros((0, 0), np.float32)
     return HiddenStates(

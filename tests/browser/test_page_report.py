@@ -36,7 +36,7 @@ def open_report(open_page: OpenPage, tmp_path: Path) -> OpenReport:
 
 
 def make_evaluation_report(assessment: Assessment, max_errors: int = 10) -> Report:
-    return evaluation_report(assessment, "some/test.tsv", {"cut_outputs": 2}, max_errors)
+    return evaluation_report(assessment, "some/test.tsv", {"truncated_outputs": 2}, max_errors)
 
 
 def make_comparison_report() -> Report:

@@ -24,7 +24,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     entropy: { ...encodeGrid(gridFromRows([logs.map((value) => -value)])), shape: [logs.length] },
     origin: "search",
     rank: 1,
-    probability: null,
+    nbest_probability: null,
     search_score: null,
     pair_ngram_score: null,
     confidence: null,

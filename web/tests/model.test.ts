@@ -29,7 +29,7 @@ function expectSameTrace(actual: Trace, expected: Trace): void {
   });
   expect(same(actual)).toEqual(same(expected));
   expect(actual.score).toBeCloseTo(expected.score, DIGITS);
-  for (const name of ["probability", "search_score"] as const) {
+  for (const name of ["nbest_probability", "search_score"] as const) {
     if (expected[name] === null) expect(actual[name]).toBeNull();
     else expect(actual[name]).toBeCloseTo(expected[name], DIGITS);
   }

@@ -160,7 +160,7 @@ def position_figure(groups: Sequence[DigitsRuns], reference: Sequence[float] = (
 
     Args:
         groups: Runs; a group is drawn as its mean and a band from minimum to maximum.
-        reference: The authors' accuracies by position, dashed; empty for none.
+        reference: The authors' accuracies by position, dashed; empty if there is none.
         reference_name: Their name in the legend.
 
     Returns:

@@ -333,7 +333,7 @@ def read_validation_proteins(folder: Path) -> ProteinProfiles:
         Profiles, lengths and locations of the proteins.
 
     Raises:
-        DataError: The file is missing, is no npz file, or lacks an array.
+        DataError: The file is missing, is not an npz file, or lacks an array.
     """
     arrays = _load_arrays(folder / "reduced_val.npz", ("X_val", "y_val", "mask_val"))
     profiles, locations, mask = (torch.from_numpy(array) for array in arrays)
@@ -354,7 +354,7 @@ def score_network(folder: Path, file: str, network: str, proteins: ProteinProfil
         Loss, confusion matrix and number of stored values.
 
     Raises:
-        DataError: The file of the weights is missing, or is no npz file of arrays.
+        DataError: The file of the weights is missing, or is not an npz file of arrays.
     """
     weights = [torch.from_numpy(array).double() for array in _load_arrays(folder / f"{file}_params.npz")]
     logits: Float[Tensor, "B C"] = (CORRECTED_PEEPHOLE if network == "corrected" else NETWORKS[network])(

@@ -81,7 +81,7 @@ export interface Trace {
   top: [string, number][][];
   rank: number;
   origin: "given" | "lexicon" | "pair_ngram" | "sample" | "search";
-  probability: number | null;
+  nbest_probability: number | null;
   search_score: number | null;
   pair_ngram_score: number | null;
   confidence: number | null;

@@ -158,7 +158,7 @@ function emptyTrace(source: EncodedSource, task: string): Trace {
   const none = encodeVector([]);
   return {
     version: TRACE_VERSION, text: source.text, output: "", score: 0, finished: true, source: [...source.symbols], num_features: source.numFeatures, unknown: [...source.unknown],
-    target: [], log_probabilities: [], attention: encodeGrid(gridFromRows([])), top: [], rank: 1, origin: "search", probability: null, search_score: null, pair_ngram_score: null,
+    target: [], log_probabilities: [], attention: encodeGrid(gridFromRows([])), top: [], rank: 1, origin: "search", nbest_probability: null, search_score: null, pair_ngram_score: null,
     confidence: null, task, heads: null, hop_weights: null, summed_features: [...source.summedFeatures], unknown_target: [], forced: [], forced_attention: [], search_tree: null,
     entropy: none, entropy_is_lower_bound: false, alignment: [], attribution: null, states: null,
   };
@@ -180,7 +180,7 @@ function withProbabilities(traces: Trace[]): Trace[] {
   const scores = traces.map(({ search_score: ranked, score }) => ranked ?? score);
   const shares = scores.map((score) => Math.exp(score - Math.max(...scores)));
   const total = shares.reduce((sum, share) => sum + share, 0);
-  return traces.map((trace, index) => ({ ...trace, probability: shares[index]! / total }));
+  return traces.map((trace, index) => ({ ...trace, nbest_probability: shares[index]! / total }));
 }
 
 /** Weights without masked positions, which sum to one. Throws if all are zero. */
