@@ -28,6 +28,7 @@ from pellucid.reporting.progress import (
     ProgressReporter,
     TrainingPace,
     build_progress_bars,
+    default_size_line,
     format_scores,
     training_progress,
 )
@@ -450,6 +451,22 @@ def test_a_default_size_is_named_with_its_batch_size(size: Size, end: str, strea
     for name in ("seed-1", "seed-2"):
         progress.report(name, built)
     assert written_text(stream).lstrip("\0").startswith(end) and written_text(stream).count("default") == 1
+
+
+def test_the_default_size_of_a_pipe_does_not_follow_the_number_of_its_pairs() -> None:
+    """Regression test: the same 5,000 pairs were said to have the default `large` in a file and `base` in a pipe."""
+    symbols = make_vocabulary("ab")
+    vocabularies = Vocabularies(symbols, symbols, make_vocabulary(""), 3, 2)
+    built = ModelBuilt(
+        Path("run"), "base", 5, vocabularies, False, num_pairs=5000, num_held_out=500, batch_size="16 examples"
+    )
+    line = "size base, the default for a pipe, which cannot be counted before it is read; it has"
+    assert default_size_line(built._replace(is_stream=True)) == (
+        f"{line} 5,000 pairs, of which 500 are held out for validation, with batches of 16 examples; from 5,000 pairs "
+        "of sequences on, --size large is the default for a file"
+    )
+    few = default_size_line(built._replace(is_stream=True, num_pairs=10, num_held_out=0))
+    assert few == f"{line} 10 training pairs, with batches of 16 examples"
 
 
 @pytest.mark.parametrize(

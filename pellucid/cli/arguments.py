@@ -795,7 +795,7 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
             return args if args.size != AUTO_SIZE else replace(args, size=self.settings["size"])
         if size is None:
             args = self._parse_training_set()
-            size = size_for_file(args.train, args.data, args.task)
+            size = size_for_file(args.train, args.data, args.task, args.train_target)
             if size == default_size():
                 return replace(args, size=size)
         return replace(self._parse({**self.settings, "size": size}), size=size)

@@ -493,12 +493,10 @@ def default_size_line(event: ModelBuilt) -> str:
     Args:
         event: The network of the training.
     """
-    is_large = event.size == "large"
-    rule = f" (from {LARGE_DATA:,} on)" if is_large else ""
-    cheaper = "; --size base takes less than half of the time" if is_large else ""
-    pairs = count_noun(event.num_pairs, "pair" if event.num_held_out else "training pair")
-    held_out = f", of which {event.num_held_out:,} are held out for validation" if event.num_held_out else ""
-    return f"size {event.size}, the default for {pairs}{rule}{held_out}, with batches of {event.batch_size}{cheaper}"
+    other = "; --size base takes less than half of the time" if event.size == "large" else ""
+    if event.is_stream and event.num_pairs >= LARGE_DATA:
+        other = f"; from {LARGE_DATA:,} pairs of sequences on, --size large is the default for a file"
+    return f"size {event.size}, {event.default_size_reason}, with batches of {event.batch_size}{other}"
 
 
 def stop_line(event: TrainingStopped, was_finished: bool, size: Size | None = None) -> str:

@@ -31,7 +31,13 @@ from pellucid.run_folder.initialization import check_training_folder
 from pellucid.run_folder.run_files import saved_size
 from pellucid.tasks.registry import encode_for_task
 from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
-from pellucid.training.events import SizeChosen, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
+from pellucid.training.events import (
+    DefaultSize,
+    SizeChosen,
+    SizeMeasurementSkipped,
+    SizeMeasurementStarted,
+    UpdateCompleted,
+)
 from pellucid.training.loop import fit
 from pellucid.training.session import build_checked_network, build_state
 from pellucid.training.training_data import (
@@ -72,8 +78,9 @@ class SizedConfig(NamedTuple):
     """Configuration of a training with a time limit, and the choice of its size."""
 
     config: Config
-    choice: SizeChosen | None
-    """None if no speed was measured: the run was started before, or its training file cannot be read twice."""
+    choice: SizeChosen | DefaultSize | None
+    """The default if no speed was measured, because the training file cannot be read twice; None if the run was started
+    before."""
 
 
 def choose_config_for_time_limit(
@@ -119,7 +126,7 @@ def choose_config_for_time_limit(
     stream = find_stream([files.train, files.train_target])
     if stream is not None:
         report(SizeMeasurementSkipped(config.size, stream))
-        return SizedConfig(config, None)
+        return SizedConfig(config, DefaultSize())
     with one_training_thread():
         chosen = measure_and_choose_size(files, build_config, report)._replace(has_one_process=has_one_process)
     report(chosen)
@@ -154,7 +161,7 @@ def measure_and_choose_size(
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is no part of the speed
 
-    largest = size_for_file(files.train, config.data, config.task)
+    largest = size_for_file(files.train, config.data, config.task, files.train_target)
     if largest == "large" and uses_cpu and limit < SHORT_LIMIT and length.needed_epochs < length.max_epochs:
         largest = "base"
     forecast = list[tuple[Size, int]]()
