@@ -180,3 +180,14 @@ def test_training_file_determines_the_size_in_python_and_in_recipes(large_file: 
     assert build_sized_config({"encoder": {"dropout": 0.5}}, "config", large_file).encoder.dropout == 0.5
     assert load_recipe_config("g2p-cmudict", {}, large_file).size == "large"
     assert load_recipe_config("g2p-cmudict", {}, small).size == load_recipe_config("g2p-cmudict", {}).size == "base"
+
+
+@pytest.mark.parametrize("argument", [["-"], ["a.tsv", "--valid", "-"]])
+def test_a_minus_in_place_of_a_file_names_the_standard_input(argument: list[str], tmp_path: Path) -> None:
+    """Regression test: the message said only that there is no such file."""
+    command = ["train", *argument, "--run", str(tmp_path / "run"), "--size", "tiny"]
+    process = subprocess.run(
+        [sys.executable, "-m", "pellucid", *command], capture_output=True, text=True, env=build_environment()
+    )
+    assert process.returncode == 2
+    assert "train reads no file named -: give /dev/stdin for the standard input" in process.stderr

@@ -821,7 +821,10 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         """Parse the command line with defaults from some settings."""
         required: Any = tyro.MISSING
         defaults = self.kind(train=required, run=required, **default_settings(settings, self.origin))
-        return parse_arguments(self.kind, self.verb, self.arguments, defaults)
+        args = parse_arguments(self.kind, self.verb, self.arguments, defaults)
+        if any(path == Path("-") and not path.exists() for path in (args.train, args.valid)):
+            raise ConfigError(f"{self.verb} reads no file named -: give /dev/stdin for the standard input")
+        return args
 
 
 def _initial_run(settings: Mapping[str, Any]) -> str:

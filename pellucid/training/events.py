@@ -12,6 +12,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.errors import count_noun
 from pellucid.files import FileDigest
 from pellucid.run_folder.progress import Progress
+from pellucid.training.training_length import max_updates
 
 
 class FileRead(NamedTuple):
@@ -130,6 +131,13 @@ class SizeChosen(NamedTuple):
     """
     forecast: tuple[tuple[Size, int], ...] = ()
     """Each measured size, from the largest, with the estimated number of its updates."""
+    updates_per_second: float = 0.0
+    """Measured speed of the chosen size; 0 if it is unknown."""
+
+    @property
+    def updates(self) -> int:
+        """Estimated number of updates."""
+        return max_updates(min(self.epochs, self.max_epochs), self.updates_per_epoch)
 
     @property
     def reason(self) -> str:

@@ -518,6 +518,8 @@ def _train_and_save(
     lock.check()
     if isinstance(command.size_chosen, SizeChosen | ModelBuilt) and not (log.all("started") or log.all("size_chosen")):
         append_records(lock, log, size_record(command.size_chosen))
+    if isinstance(command.size_chosen, SizeChosen) and not state.progress.update:
+        state.progress = msgspec.structs.replace(state.progress, expected_epochs=command.size_chosen.epochs)
     # A write that a crash cut, or a loss of power, may have left the first of these records only.
     num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
     if missing := data_events[num_logged:]:

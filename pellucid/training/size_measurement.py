@@ -164,12 +164,13 @@ def measure_and_choose_size(
     largest = size_for_file(files.train, config.data, config.task, files.train_target)
     if largest == "large" and uses_cpu and limit < SHORT_LIMIT and length.needed_epochs < length.max_epochs:
         largest = "base"
-    forecast = list[tuple[Size, int]]()
+    forecast, rates = list[tuple[Size, int]](), list[float]()
 
     def measure_speeds() -> Iterator[SizeSpeed]:
         for size in reversed(SIZES[: SIZES.index(largest) + 1]):
             rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_SHARE * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
+            rates.append(rate / length.examples_per_epoch * length.updates_per_epoch)
             # The training will read the files again.
             speed = SizeSpeed(size, rate, (1 - RESERVED_SHARE) * limit - elapsed - reading_seconds)
             epochs = min(length.max_epochs, estimate_epochs(speed, length))
@@ -188,6 +189,7 @@ def measure_and_choose_size(
         choice.next_larger_size,
         length.needed_epochs * length.updates_per_epoch,
         forecast=tuple(forecast),
+        updates_per_second=rates[-1],  # no size is measured after the chosen one
     )
 
 
