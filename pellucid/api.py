@@ -82,6 +82,7 @@ from pellucid.training.ensemble_training import num_parallel_trainings, plan_ens
 from pellucid.training.events import (
     CallbackFailed,
     CallbackInterrupted,
+    DefaultSize,
     RunEvent,
     SizeChosen,
     TrainingCallback,
@@ -179,12 +180,17 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     source, target = _read_argument("train", train, "training", data)
     valid_source, valid_target = (None, None) if valid is None else _read_argument("valid", valid, "validation", data)
     files = TrainingSets(source, valid_source, target, valid_target)
-    settings = validate_config(given) if isinstance(given, Config) else build_sized_config(given, "config", source)
+    settings = (
+        validate_config(given)
+        if isinstance(given, Config)
+        else build_sized_config(given, "config", source, train_target=target)
+    )
     reject_unused(settings)
     check_torch_defaults()
     try:
         if not isinstance(given, Config) and not gives_size(given):
-            event_callbacks = event_callbacks._replace(has_default_size=not settings.training.time_limit)
+            is_default = not settings.training.time_limit
+            event_callbacks = event_callbacks._replace(size_chosen=DefaultSize(), has_default_size=is_default)
             if settings.training.time_limit:
                 sized = _choose_size(files, folder, given, settings, num_members, event_callbacks.progress)
                 settings, event_callbacks = sized.config, event_callbacks._replace(size_chosen=sized.choice)
@@ -274,10 +280,10 @@ class EventCallbacks(NamedTuple):
     progress: bool
     """Whether the progress is printed on standard error."""
     callbacks: tuple[TrainingCallback, ...]
+    size_chosen: SizeChosen | DefaultSize | None = None
+    """Choice of the size; None for a given one."""
     has_default_size: bool = False
-    """Whether the number of training pairs has determined the size."""
-    size_chosen: SizeChosen | None = None
-    """Choice of the size for a time limit; None without one."""
+    """Whether a line says that the number of training pairs has determined the size."""
 
     def notify(self, folder: Path, event: RunEvent) -> bool:
         """Call all callbacks with an event, and return whether one of them interrupts the training.

@@ -98,6 +98,7 @@ def save_with_progress(path: Path, session: TrainingState, **fields: object) -> 
 
 
 INCONSISTENT_FIELDS: Sequence[tuple[Mapping[str, object], str]] = [
+    ({"expected_epochs": 2.5}, r"progress\.expected_epochs: expected 0 without a time limit, got 2\.5"),
     ({"epoch": 9}, r"progress\.epoch: expected at most 8, got 9"),
     ({"batch": 0}, r"progress\.batch: expected a number from 1 to 2, got 0"),
     ({"batch": 3}, r"progress\.batch: expected a number from 1 to 2, got 3"),

@@ -20,6 +20,7 @@ from pellucid.config.toml import (
     config_differences,
     flatten_config,
     load_config,
+    override_settings,
     setting_choices,
     size_preset,
     to_toml,
@@ -240,6 +241,20 @@ def test_a_file_overlays_the_preset_and_overrides_overlay_the_file(tmp_path: Pat
     config = load_config(path, {"size": "large", "encoder": {"num_layers": 2}})
     assert (config.size, config.seed, config.encoder.num_layers, config.encoder.cell) == ("large", 5, 2, "gru")
     assert config.decoder == size_preset("large").decoder
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_size_replaces_the_values_that_the_settings_of_a_run_repeat_from_its_own_size(
+    tmp_path: Path, size: Size
+) -> None:
+    run = override_settings(size_preset("small"), {"encoder": {"dropout": 0.35}, "training": {"epochs": 3}})
+    path = write_toml(tmp_path, to_toml(run))
+    assert load_config(path, {"size": "small"}) == load_config(path) == run
+    config = load_config(path, {"size": size})
+    assert config == override_settings(size_preset(size), {"encoder": {"dropout": 0.35}, "training": {"epochs": 3}})
+    assert load_config(path, {"size": "auto"}) == load_config(path, {"size": "base"})
+    path = write_toml(tmp_path, 'size = "auto"\nencoder.hidden_size = 64\n')
+    assert load_config(path, {"size": size}).encoder.hidden_size == 64
 
 
 def test_an_empty_file_is_the_base_preset(tmp_path: Path) -> None:

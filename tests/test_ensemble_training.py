@@ -347,7 +347,7 @@ def test_a_command_tells_a_cluster_how_much_of_the_time_is_spent(
     defaults = default_settings({}, "a test")
     args = TrainArguments(train=files.train, valid=files.valid, run=tmp_path / "run", **defaults)
     choice = SizeChosen("small", "1m", 9.4, 30.0, 500.0, "8 examples", "base", 5000.0)
-    plan = TrainingPlan(args, copy_task_run().config, time.monotonic() - 30, size_chosen=choice)
+    plan = TrainingPlan(args, copy_task_run().config, time.monotonic() - 30, size_measured=choice)
     assert list(_train_on_cluster(plan, JobResources())) == [None]
     assert jobs[0].folder == tmp_path / "run" and jobs[0].size_chosen == choice
     assert 30 <= jobs[0].seconds_spent <= time.monotonic() - plan.started_at

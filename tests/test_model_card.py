@@ -20,12 +20,12 @@ from trained_runs import (
 )
 
 from pellucid.config.settings import TaskName
-from pellucid.config.toml import build_config
+from pellucid.config.toml import build_config, flatten_config
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.tasks.registry import BUILT_IN_TASKS, get_task
 from pellucid.training.events import TrainingStarted
-from pellucid.training.model_card import _scores
+from pellucid.training.model_card import STATED_SETTINGS, _methods, _scores
 from pellucid.training.session import train_run
 from pellucid.training.training_length import derived_batch_size, derived_epochs
 from pellucid.version import __version__
@@ -52,9 +52,7 @@ def test_the_card_describes_the_model_and_its_data() -> None:
     assert f"{sum(tensor.numel() for tensor in tensors.values()):,} parameters" in read_card()
     assert "Trained on 300 examples: 3,000 samples in 150 updates" in read_card()
     cell = digits_run().config.encoder.cell.upper()
-    assert (
-        f"with additive attention: bidirectional {cell} encoder of 1 layer(s) of 16 units per direction" in read_card()
-    )
+    assert f"with additive attention: bidirectional {cell} encoder of 1 layer of 16 units per direction" in read_card()
     assert "Source: 16 symbols ('characters'), longest 17." in read_card()
     assert "Target: 10 symbols ('characters'), longest 3." in read_card()
     assert "Stopped because the maximum number of epochs is reached." in read_card()
@@ -160,12 +158,46 @@ def test_the_card_names_the_search_of_the_validations() -> None:
     assert _scores(best, 7, get_task("transduce"))[0] == "On 7 examples, by greedy decoding, at update 3:"
 
 
+def test_the_card_names_each_setting_of_network_and_training_that_is_not_the_default() -> None:
+    """Regression test: R-Drop, averaged weights, scheduled sampling and others were missing."""
+    facts = "\n".join(_methods(build_config({"size": "tiny"}, origin="test")))
+    assert "dropout 0 in the encoder and 0 in the decoder, label smoothing 0.1\n* Precision: float32\n" in facts
+    assert facts.endswith("* Other settings of network and training: the defaults of the size and the task")
+    training: dict[str, object] = {
+        **{"rdrop_alpha": 1, "coverage_loss": 0.5, "weight_averaging": "ema", "scheduled_sampling": "linear"},
+        **{"augmentation": "copy", "mix_in": "/home/user/earlier.tsv", "snapshots": False, "epochs": 3},
+    }
+    encoder = {"recurrent_dropout": 0.25, "pretrained": "/home/user/vectors.txt", "convolutions": [3, 5]}
+    decoder = {"embedding_dropout": 0.125, "tie_embeddings": True}
+    settings = {"size": "tiny", "precision": "bf16", "training": training, "encoder": encoder, "decoder": decoder}
+    facts = "\n".join(_methods(build_config(settings, origin="test")))
+    regularization = (
+        "label smoothing 0.1, embedding dropout 0 in the encoder and 0.125 in the decoder, recurrent dropout 0.25 in "
+        "the encoder and 0 in the decoder, R-Drop with the weight 1, coverage loss with the weight 0.5"
+    )
+    assert f"{regularization}\n* Precision: bf16\n" in facts
+    other = (
+        '`encoder.pretrained = "vectors.txt"`, `encoder.convolutions = [3, 5]`, `decoder.tie_embeddings = true`, '
+        '`training.scheduled_sampling = "linear"`, `training.weight_averaging = "ema"`, '
+        '`training.augmentation = "copy"`, `training.mix_in = "earlier.tsv"`'
+    )
+    assert facts.endswith(f"* Other settings of network and training that are not the defaults: {other}")
+    assert "/home" not in facts
+    sampled = build_config({"size": "tiny", "training": {"sampled_softmax": 300}}, origin="test")
+    assert "`training.sampled_softmax = 300`" in _methods(sampled)[-1]
+
+
+def test_each_setting_of_a_training_is_stated_or_compared_with_its_default() -> None:
+    """A new setting is named without a change of the card, unless it has a line of its own."""
+    assert flatten_config(build_config({}, origin="test")).keys() >= STATED_SETTINGS
+
+
 @pytest.mark.parametrize("task", BUILT_IN_TASKS)
 def test_every_task_describes_the_convolutions_of_the_encoder(task: str) -> None:
     encoder = {"convolutions": [3, 5], "filters": 24}
     config = build_config({"size": "tiny", "task": task, "encoder": encoder}, origin="test")
     description = get_task(task).describe_architecture(config)
-    assert "convolutions of 3 and 5 symbols (24 filters each), bidirectional GRU encoder of 1 layer(s)" in description
+    assert "convolutions of 3 and 5 symbols (24 filters each), bidirectional GRU encoder of 1 layer" in description
 
 
 def test_span_f1_is_listed_if_the_log_has_it() -> None:

@@ -28,6 +28,7 @@ from pellucid.reporting.progress import (
     ProgressReporter,
     TrainingPace,
     build_progress_bars,
+    default_size_line,
     format_scores,
     stop_line,
     training_progress,
@@ -389,14 +390,14 @@ def test_a_training_goes_on_without_standard_error(
 
 def test_the_size_for_a_time_limit_is_printed() -> None:
     chosen = SizeChosen("small", "45s", 29.344, 30.0, 200.0, "32 examples", "base", 5000.0)
-    line = "size small: about 29.3 epochs in 45s, 5,869 updates of 32 examples each"
+    line = "size small: about 29.3 epochs in 45s, an estimated 5,869 updates of 32 examples each"
     reason = "; size base would make fewer than 5,000 updates in this time\n"
     assert report_to_file(chosen) == line + reason
     assert report_to_file(chosen._replace(next_larger_size=None)) == f"{line}\n"
     # Regression test: only size base was said to make fewer than 5,000 updates.
     assert report_to_file(chosen._replace(epochs=9.34)) == (
-        "size small: about 9.3 epochs in 45s, 1,868 updates of 32 examples each; even small makes fewer than "
-        "5,000 updates in this time\n"
+        "size small: about 9.3 epochs in 45s, an estimated 1,868 updates of 32 examples each; even small makes fewer "
+        "than 5,000 updates in this time\n"
     )
     long = chosen._replace(time_limit="1h", epochs=5000.0, max_epochs=57.0, next_larger_size=None)
     line = "size small: the time of 1h is enough for the maximum of"  # regression test: "about 5,000.0 epochs in 1h"
@@ -462,6 +463,36 @@ def test_a_default_size_is_named_with_its_batch_size(size: Size, end: str, strea
     assert written_text(stream).lstrip("\0").startswith(end) and written_text(stream).count("default") == 1
 
 
+def test_the_default_size_of_a_pipe_does_not_follow_the_number_of_its_pairs() -> None:
+    """Regression test: the same 5,000 pairs were said to have the default `large` in a file and `base` in a pipe."""
+    symbols = make_vocabulary("ab")
+    vocabularies = Vocabularies(symbols, symbols, make_vocabulary(""), 3, 2)
+    built = ModelBuilt(
+        Path("run"), "base", 5, vocabularies, False, num_pairs=5000, num_held_out=500, batch_size="16 examples"
+    )
+    line = "size base, the default for a pipe, which cannot be counted before it is read; it has"
+    assert default_size_line(built._replace(is_stream=True)) == (
+        f"{line} 5,000 pairs, of which 500 are held out for validation, with batches of 16 examples; from 5,000 pairs "
+        "of sequences on, --size large is the default for a file"
+    )
+    few = default_size_line(built._replace(is_stream=True, num_pairs=10, num_held_out=0))
+    assert few == f"{line} 10 training pairs, with batches of 16 examples"
+
+
+def test_an_estimate_of_updates_is_corrected_when_less_time_is_left() -> None:
+    """Regression test: 222 updates were announced, one second was left after the preparation, and 1 was made."""
+    choice = SizeChosen("small", "20s", 2.0, 60.0, 111.0, "8 examples", None, 5000.0, updates_per_second=25.0)
+    start = TrainingStarted(Progress(), 60.0, 6660, seconds_left=2.5)
+    correction = ": this time is enough for about 12 updates at the measured speed, not for the estimated 222\n"
+    assert report_to_file(choice, start).endswith(f"6,660 updates, and 0:00:02 from now{correction}")
+    assert report_to_file(choice, start._replace(seconds_left=1.0)).endswith(
+        ": this time is enough for about 1 update at the measured speed, not for the estimated 222\n"
+    )
+    for event in (choice._replace(updates_per_second=0.0), choice._replace(epochs=0.1)):
+        assert report_to_file(event, start).endswith("0:00:02 from now\n")
+    assert report_to_file(choice, start._replace(seconds_left=11.0)).endswith("0:00:11 from now\n")
+
+
 @pytest.mark.parametrize(
     ("size", "advice"),
     [("tiny", ""), ("small", ""), ("base", " or a smaller --size"), ("large", " or a smaller --size")],
@@ -489,7 +520,8 @@ def test_a_confidence_of_few_pairs_is_called_rough(examples: int, is_rough: bool
 
 
 @pytest.mark.parametrize(
-    ("epochs", "text"), [(0.0, "0"), (0.02, "0.02"), (0.5, "0.5"), (1.0, "1"), (3.25, "3.2"), (57.0, "57")]
+    ("epochs", "text"),
+    [(0.0, "0"), (0.02, "0.02"), (0.05, "0.05"), (0.5, "0.5"), (1.0, "1"), (3.25, "3.2"), (57.0, "57")],
 )
 def test_a_part_of_an_epoch_is_printed_as_such(epochs: float, text: str) -> None:
     """Regression test: a validation after half an epoch was said to be in epoch 1."""

@@ -36,3 +36,21 @@ def test_a_large_validation_set_is_decoded_after_several_epochs(
     examples: int, validation_examples: int, epochs: float, interval: float
 ) -> None:
     assert derived_eval_interval(examples, validation_examples, epochs) == interval
+
+
+@pytest.mark.parametrize(
+    ("validation_examples", "expected_epochs", "interval"),
+    [
+        (600, 2.7, 1),  # regression test: the interval was three epochs, of which the time allowed 2.7
+        (600, 16.9, 2),
+        (600, 28.5, 3),
+        (600, 100.0, 3),
+        (600, 0.01, 1),
+        (2000, 2.7, 3),
+        (1500, 2.7, 2),
+        (20_000, 2.7, 3),
+        (100, 2.7, 1),
+    ],
+)
+def test_the_interval_follows_the_time_limit(validation_examples: int, expected_epochs: float, interval: float) -> None:
+    assert derived_eval_interval(5400, validation_examples, 28.5, expected_epochs) == interval

@@ -18,8 +18,9 @@ from trained_runs import (
 from pellucid.config.settings import Size
 from pellucid.run_folder.log import read_log
 from pellucid.training import session, training_records
-from pellucid.training.events import SizeChosen
+from pellucid.training.events import DefaultSize, SizeChosen, UpdateCompleted
 from pellucid.training.session import train_run
+from pellucid.training.training_data import TrainingFiles
 
 
 def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +54,46 @@ def test_log_and_card_have_the_choice_of_the_size(tmp_path: Path) -> None:
     list(train_run(files, tmp_path / "other", make_small_config({"epochs": 1})))
     assert "size_chosen" not in {record["event"] for record in read_log(tmp_path / "other")}
     assert "chosen for" not in (tmp_path / "other" / "card.md").read_text("utf-8")
+
+
+def test_validations_follow_the_epochs_for_which_a_time_limit_is_enough(tmp_path: Path) -> None:
+    """Regression test: with the maximum number of epochs, the interval was longer than the time limit."""
+    files, config = write_copy_files(tmp_path), make_small_config({"epochs": 24, "time_limit": "1h"})
+    choice = SizeChosen("small", "1h", 4.0, 24.0, 5.0, "8 examples", "base", 5000.0)
+    for name, size_chosen, validated in (("measured", choice, [10, 20]), ("given", None, [15, 30])):
+        events = train_run(files, tmp_path / name, config, size_chosen=size_chosen)
+        for event in events:
+            if isinstance(event, UpdateCompleted) and event.progress.update == 12:
+                break
+        events.close()
+        resumed = train_run(files, tmp_path / name, config)
+        for event in resumed:
+            if isinstance(event, UpdateCompleted) and event.progress.update == 31:
+                break
+        resumed.close()
+        validations = [each["update"] for each in read_log(tmp_path / name) if each["event"] == "validated"]
+        assert validations[:2] == validated, name
+
+
+def test_log_and_card_have_a_default_size(tmp_path: Path) -> None:
+    """Regression test: without --time, only a line of the terminal said why the network has its size."""
+    pairs = write_copy_files(tmp_path)
+    files, config = TrainingFiles(pairs.train, None), make_small_config({"epochs": 1})
+    for _ in range(2):  # a finished run is unchanged
+        list(train_run(files, tmp_path / "run", config, size_chosen=DefaultSize()))
+    (record,) = [record for record in read_log(tmp_path / "run") if record["event"] == "size_chosen"]
+    count = len(pairs.train.read_text("utf-8").splitlines())
+    num_held_out = record["held_out"]
+    assert num_held_out == [each for each in read_log(tmp_path / "run") if each["event"] == "read"][1]["examples"]
+    reason = f"the default for {count} pairs, of which {num_held_out} are held out for validation"
+    assert record["reason"] == reason and record["size"] == config.size
+    assert record["pairs"] == count
+    assert f"* Size {config.size}, {reason}.\n" in (tmp_path / "run" / "card.md").read_text("utf-8")
+    list(train_run(files, tmp_path / "given", config))
+    assert f"* Size {config.size}.\n" in (tmp_path / "given" / "card.md").read_text("utf-8")
+    events = train_run(files, tmp_path / "given", config, size_chosen=DefaultSize())
+    assert not [event for event in events if isinstance(event, UpdateCompleted)]
+    assert "size_chosen" not in {record["event"] for record in read_log(tmp_path / "given")}
 
 
 def test_the_log_has_the_checksums_of_the_data_files(tmp_path: Path) -> None:

@@ -838,7 +838,7 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
             return args if args.size != AUTO_SIZE else replace(args, size=self.settings["size"])
         if size is None:
             args = self._parse_training_set()
-            size = size_for_file(args.train, args.data, args.task)
+            size = size_for_file(args.train, args.data, args.task, args.train_target)
             if size == default_size():
                 return replace(args, size=size)
         return replace(self._parse({**self.settings, "size": size}), size=size)
@@ -864,7 +864,10 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         """Parse the command line with defaults from some settings."""
         required: Any = tyro.MISSING
         defaults = self.kind(train=required, run=required, **default_settings(settings, self.origin))
-        return parse_arguments(self.kind, self.verb, self.arguments, defaults)
+        args = parse_arguments(self.kind, self.verb, self.arguments, defaults)
+        if any(path == Path("-") and not path.exists() for path in (args.train, args.valid)):
+            raise ConfigError(f"{self.verb} reads no file named -: give /dev/stdin for the standard input")
+        return args
 
 
 def _initial_run(settings: Mapping[str, Any]) -> str:

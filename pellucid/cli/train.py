@@ -35,7 +35,7 @@ from pellucid.worker_pool import WorkerDiedError
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import ProgressReporter
-    from pellucid.training.events import RunEvent, SizeChosen
+    from pellucid.training.events import DefaultSize, RunEvent, SizeChosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,15 @@ class TrainingPlan(NamedTuple):
     """Start of the command, as time of `time.monotonic`."""
     has_default_size: bool = False
     """Whether the number of training pairs has determined the size."""
-    size_chosen: "SizeChosen | None" = None
+    size_measured: "SizeChosen | DefaultSize | None" = None
     """Choice of the size for a time limit; None without one."""
+
+    @property
+    def size_chosen(self) -> "SizeChosen | DefaultSize | None":
+        """Choice of the size; None for a given one. The first call imports torch, which takes seconds."""
+        from pellucid.training.events import DefaultSize
+
+        return DefaultSize() if self.has_default_size else self.size_measured
 
 
 def main(arguments: list[str]) -> int:
@@ -178,7 +185,7 @@ def _plan_within_time(plan: TrainingPlan, parser: TrainingFlagParser[TrainArgume
             args.ensemble,
             has_one_process,
         )
-    return plan._replace(config=sized.config, has_default_size=False, size_chosen=sized.choice)
+    return plan._replace(config=sized.config, has_default_size=False, size_measured=sized.choice)
 
 
 def _train_single(plan: TrainingPlan) -> int:

@@ -32,6 +32,10 @@ PRESETS: Mapping[Size, Mapping[str, Mapping[str, Any]]] = {
     },
 }
 """Settings of each size, by section. The decoder has as many units as both encoder directions together."""
+PRESET_KEYS = frozenset(
+    f"{section}.{name}" for preset in PRESETS.values() for section, values in preset.items() for name in values
+)
+"""Full keys of the settings that the preset of a size sets; one that a preset lacks has its default there."""
 
 SHARED_PRESET: Mapping[str, Mapping[str, Any]] = {
     "data": {},

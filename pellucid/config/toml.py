@@ -24,7 +24,7 @@ from pellucid.argument_checks import (
 from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.cell_types import CELL_TYPES
 from pellucid.config.extensions import ExtensionRegistry, is_valid_name
-from pellucid.config.presets import AUTO_SIZE, PRESETS, SHARED_PRESET, default_size
+from pellucid.config.presets import AUTO_SIZE, PRESET_KEYS, PRESETS, SHARED_PRESET, default_size
 from pellucid.config.settings import (
     DEFAULT_TASK,
     AttentionName,
@@ -97,7 +97,9 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None, regula
 
     Args:
         path: The file.
-        overrides: Settings that replace those of the file, nested like the file; none by default.
+        overrides: Settings that replace those of the file, nested like the file; none by default. A size also replaces
+            the values of the presets (`PRESETS`) that the file gives as its own size has them, as the configuration of
+            a run does; other values of the file stay.
         regular: Whether it must be a regular file; False also accepts a pipe. True by default.
 
     Raises:
@@ -105,9 +107,30 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None, regula
     """
     settings = read_toml(path, regular)
     try:
+        if "size" in (overrides or {}):
+            settings = _without_preset_values(settings)
         return overlay_settings(settings, overrides or {})
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def _without_preset_values(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that repeat a value of the preset of their size; without a size, all of them."""
+    size = settings.get("size")
+    if not (isinstance(size, str) and size in PRESETS):
+        return dict(settings)
+    preset = flatten_config(_overlay_preset({"size": size}))
+
+    def is_repeated(section: str, name: str, value: object) -> bool:
+        key = f"{section}.{name}"
+        return key in PRESET_KEYS and value == preset[key]
+
+    return {
+        section: {name: value for name, value in values.items() if not is_repeated(section, name, value)}
+        if isinstance(values, Mapping)
+        else values
+        for section, values in settings.items()
+    }
 
 
 RESTORE_ADVICE = "correct the file, or restore it from a copy of the run"
@@ -538,6 +561,17 @@ def flatten_config(config: Config) -> dict[str, Any]:
         config: The configuration.
     """
     return dict(_leaves(msgspec.to_builtins(config), ""))
+
+
+@check_arguments
+def changed_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that differ from the defaults of the size and the task, by their full keys.
+
+    Args:
+        config: The configuration.
+    """
+    defaults = flatten_config(_overlay_preset({"size": config.size, "task": config.task}))
+    return {key: value for key, value in flatten_config(config).items() if value != defaults[key]}
 
 
 @check_arguments

@@ -20,7 +20,7 @@ from pellucid.data.context import EDGE, SENTENCE_END, UNKNOWN_WORD, add_contexts
 from pellucid.data.delimiters import describe_delimiter
 from pellucid.data.headers import check_header_cells, header_note, is_column_name, list_names
 from pellucid.data.in_memory import InMemoryTable
-from pellucid.data.lines import count_lines, open_data_file, read_lines
+from pellucid.data.lines import read_lines
 from pellucid.data.readers import (
     TABLE_FORMATS,
     BadLine,
@@ -28,7 +28,6 @@ from pellucid.data.readers import (
     Record,
     Records,
     TableCells,
-    count_parquet_rows,
     csv_records,
     find_columns,
     first_json_keys,
@@ -47,7 +46,7 @@ from pellucid.data.readers import (
     tsv_records,
 )
 from pellucid.data.tokenizers import Tokenizer, Tokenizers, build_tokenizers
-from pellucid.errors import BadLineError, ConfigError, DataError, count_noun, parse_whole_number, quote
+from pellucid.errors import BadLineError, ConfigError, DataError, InputError, count_noun, parse_whole_number, quote
 
 PAIR_ROLES = ("source", "target", "features", "class")
 TWO_COLUMNS = ColumnSelection({"source": "1", "target": "2"})
@@ -177,7 +176,7 @@ def read_partially_labeled_table(table: InMemoryTable, config: DataConfig) -> Pa
         ConfigError: As in `read_table_examples`.
     """
     columns = _selected_columns(config, PAIR_ROLES)._replace(nullable=frozenset({"target"}))
-    names = InputNames(table.name, table.name, unit=table.unit)
+    names = _table_names(table)
     return _collect_partially_labeled(
         lambda skipping, prepare: _collect_examples(prepare(table.records(columns)), skipping, names), config
     )
@@ -305,7 +304,7 @@ def read_table_examples(
     records = table.records(training_columns(config, group_setting))
     if config.group_column:
         records = split_last_field(records, groups)
-    reading = _collect_examples(records, config, InputNames(table.name, table.name, unit=table.unit))
+    reading = _collect_examples(records, config, _table_names(table))
     return reading, [groups[row] for row in reading.line_numbers] if config.group_column else []
 
 
@@ -489,29 +488,61 @@ def _describe_lexicon_columns(columns: ColumnSelection, num_columns: int) -> str
 
 
 @check_arguments
-def count_examples(path: str | Path, config: DataConfig, limit: int) -> int | None:
-    """Return the approximate number of examples of a file, without parsing them: its lines, or its Parquet rows.
-
-    Blank and bad lines, and the lines of a CSV record of several lines, are counted as well.
+def count_examples(
+    path: str | Path, config: DataConfig, limit: int, target_path: str | Path | None = None
+) -> int | None:
+    """Return the number of examples that a training reads from a file, or from two parallel text files.
 
     Args:
         path: The file of pairs, or the file of sources.
         config: The data settings.
         limit: Number at which counting stops, so that a large file is not read to its end.
+        target_path: The file of targets, if the files are parallel.
 
     Returns:
-        At most `limit`; None for a file that can be read only once, such as a pipe, and for one that cannot be read.
+        At most `limit`; None for a file that can be read only once, such as a pipe, and for one that a training would
+        refuse.
     """
-    path = Path(path)
+    path, target_path = Path(path), None if target_path is None else Path(target_path)
     try:
-        if not path.is_file():
+        if not all(each.is_file() for each in (path, target_path) if each is not None):
             return None
-        if resolve_format(path, config) == "parquet":
-            return min(limit, count_parquet_rows(path))
-        with open_data_file(path) as file:
-            return count_lines(file, limit)
-    except (DataError, OSError):  # reading the examples reports it
+        if config.group_column and target_path is None:
+            grouped = read_grouped_blocks(path, config, config.group_column, limit)
+            return _count_blocks((block for block, _ in grouped), limit)
+        return _count_blocks(_read_blocks(path, config, target_path, limit), limit)
+    except (InputError, OSError):  # reading the examples reports it
         return None
+
+
+def count_table_examples(table: InMemoryTable, config: DataConfig, limit: int) -> int | None:
+    """Return the number of examples that a training reads from a table in memory.
+
+    Args:
+        table: The table.
+        config: The data settings.
+        limit: Number at which counting stops.
+
+    Returns:
+        At most `limit`; None for a table that a training would refuse.
+    """
+    try:
+        records = table.records(training_columns(config))
+        if config.group_column:
+            records = split_last_field(records, {})
+        return _count_blocks(_collect_blocks(records, config, _table_names(table), limit), limit)
+    except InputError:
+        return None
+
+
+def _count_blocks(blocks: Iterable[ExampleFile], limit: int) -> int:
+    """Return the number of examples of some blocks, of which no further one is read from `limit` examples on."""
+    count = 0
+    for block in blocks:
+        count += len(block.examples)
+        if count >= limit:
+            return limit
+    return count
 
 
 @check_arguments
@@ -1106,6 +1137,11 @@ class InputNames(NamedTuple):
     """Name of the file of targets, if the files are parallel: for lines whose source is valid."""
     unit: str = ""
     """Noun of a row of a table in memory; empty for a file."""
+
+
+def _table_names(table: InMemoryTable) -> InputNames:
+    """Return the names of a table, for messages."""
+    return InputNames(table.name, table.name, unit=table.unit)
 
 
 def _collect_examples(records: Records, config: DataConfig, names: InputNames) -> ExampleFile:

@@ -32,10 +32,6 @@ READ_SIZE = 2**16
 """Number of bytes read from a stream at once."""
 UNPACKED_BLOCK = 2**13
 """Number of bytes that are decompressed at once: what precedes damage in the same block cannot be read."""
-COUNTED_BLOCK = 2**20
-"""Size of the blocks in which lines are counted, in bytes."""
-MAX_COUNTED_BYTES = 2**30
-"""Number of bytes after which the counting of lines ends: a compressed file may expand to any size."""
 MAX_TEXT_BEFORE = 30
 """Maximum number of bytes before invalid UTF-8 that its message shows as text."""
 CARRIAGE_RETURN = b"\r"
@@ -119,19 +115,6 @@ def read_raw_lines(path: Path) -> Iterator[bytes]:
     """
     with open_data_file(path) as file:
         yield from _whole_lines(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), str(path))
-
-
-def count_lines(file: io.BufferedIOBase, limit: int) -> int:
-    """Return the number of lines of an open file, the last without a line end included, but at most `limit`.
-
-    Args:
-        file: The file, of which at most about `MAX_COUNTED_BYTES` are read.
-        limit: Maximum number of counted lines.
-    """
-    count, size, last = 0, 0, b"\n"
-    while count < limit and size < MAX_COUNTED_BYTES and (block := file.read(COUNTED_BLOCK)):
-        count, size, last = count + block.count(b"\n"), size + len(block), block[-1:]
-    return min(limit, count + (last != b"\n"))
 
 
 class LineStream:

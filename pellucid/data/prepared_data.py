@@ -87,6 +87,16 @@ class PreparedDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """Version of Pellucid that has prepared the data; another one with the same format reads it."""
     format: int = PREPARED_FORMAT
 
+    @property
+    def num_held_out(self) -> int:
+        """Number of examples that are held out of the training file for validation."""
+        return self.num_validation_examples if self.valid is None else 0
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of examples of the training file, those that are held out for validation included."""
+        return self.num_examples + self.num_held_out
+
 
 class PreparedData(NamedTuple):
     """Content of a folder of prepared data."""

@@ -835,20 +835,6 @@ def parquet_records(path: Path, columns: ColumnSelection) -> Records:
             )
 
 
-def count_parquet_rows(path: Path) -> int:
-    """Return the number of rows that a Parquet file declares.
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: The file cannot be read, is not Parquet, or is damaged.
-    """
-    with _open_parquet(path) as (table, _):
-        rows: int = table.metadata.num_rows
-    return rows
-
-
 def divide_parquet_rows(path: Path, parts: Sequence[str]) -> dict[str, bytes]:
     """Return the rows of a Parquet file as several files, each with all columns and the rows of one part in order.
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pellucid.argument_checks import argument_error
+from pellucid.config.durations import parse_duration
 from pellucid.config.presets import LARGE_DATA
 from pellucid.config.settings import Size, TaskName
 from pellucid.config.training_types import METRIC_TYPES, format_metric, is_custom_metric
@@ -45,14 +46,16 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.training_length import max_updates
+from pellucid.training.schedule import UNKNOWN_RESERVE
 
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
 FEW_UPDATES = 1000
 """Number of updates below which the time limit of a training is called too short."""
+CORRECTED_SHARE = 0.8
+"""Share of the estimated updates of a time limit below which a better estimate is printed when the updates begin."""
 FEW_CONFIDENCE_PAIRS = 50
-"""Number of validation pairs below which the confidence is called rough."""
+"""Number of validation pairs below which the confidence, or the weight of the pair n-gram model, is called rough."""
 MAX_SILENCE = 30.0
 """Maximum number of seconds without a line, if the stream is not a terminal."""
 MAX_PREPARATION_SILENCE = 60.0
@@ -308,6 +311,8 @@ class ProgressReporter:
         """Whether the training had reached its end before."""
         self.size: Size | None = None
         """Size of the network; None before it is built."""
+        self.size_chosen: SizeChosen | None = None
+        """Choice of the size by this command; None without one."""
         self.phase_started_at = console.clock()
         self.pace: TrainingPace | None = None
 
@@ -380,6 +385,7 @@ class ProgressReporter:
             )
             return
         if isinstance(event, SizeChosen):
+            self.size_chosen = event
             self._print_line(size_line(event))
             return
         self._print_line(
@@ -440,6 +446,8 @@ class ProgressReporter:
         left = "" if event.seconds_left is None else f", and {format_duration(event.seconds_left)} from now"
         if event.seconds_left == 0 and not event.progress.update:
             left = ", but the time limit has passed, so only one update is made"
+        elif event.seconds_left is not None and self.size_chosen is not None:
+            left += correction_text(self.size_chosen, event.seconds_left)
         self._print_line(
             f"training for at most {format_epochs(event.max_epochs)}, {count_noun(event.max_updates, 'update')}{left}"
         )
@@ -471,7 +479,7 @@ def training_state(event: ModelBuilt) -> str:
 
 
 def format_epochs(epochs: float) -> str:
-    """Return a number of epochs with a decimal, or more if it is near 0: "1 epoch", "29.3 epochs", "0.02 epochs".
+    """Return a number of epochs with a decimal, or two digits below 1: "1 epoch", "29.3 epochs", "0.05 epochs".
 
     Args:
         epochs: Number of epochs, at least 0.
@@ -481,8 +489,8 @@ def format_epochs(epochs: float) -> str:
 
 
 def _format_number(number: float) -> str:
-    """Return a number with a decimal, or more if it is near 0, but a whole number without one."""
-    return f"{number:,.1f}".removesuffix(".0") if number >= 0.05 or not number else f"{number:.1g}"
+    """Return a number with a decimal, or two digits below 1, but a whole number without one."""
+    return f"{number:,.1f}".removesuffix(".0") if number >= 1 or not number else f"{number:.2g}"
 
 
 def size_line(event: SizeChosen) -> str:
@@ -491,13 +499,32 @@ def size_line(event: SizeChosen) -> str:
     Args:
         event: The choice.
     """
-    fits = f"about {format_epochs(event.epochs)} in {event.time_limit}"
+    fits = f"about {format_epochs(event.epochs)} in {event.time_limit}, an estimated"
     if event.epochs >= event.max_epochs:
-        fits = f"the time of {event.time_limit} is enough for the maximum of {format_epochs(event.max_epochs)}"
-    updates = count_noun(max_updates(min(event.epochs, event.max_epochs), event.updates_per_epoch), "update")
+        fits = f"the time of {event.time_limit} is enough for the maximum of {format_epochs(event.max_epochs)},"
+    updates = count_noun(event.updates, "update")
     alone = "" if event.has_one_process else ", at the speed of one process alone on this machine"
     reason = f"; {event.reason}" if event.reason else ""
-    return f"size {event.size}: {fits}, {updates} of {event.batch_size} each{alone}{reason}"
+    return f"size {event.size}: {fits} {updates} of {event.batch_size} each{alone}{reason}"
+
+
+def correction_text(choice: SizeChosen, seconds_left: float) -> str:
+    """Return a clause with the number of updates that the remaining time allows, if the choice has estimated many more.
+
+    Reading the data and fitting the pair n-gram model may have taken longer than the estimate expects.
+
+    Args:
+        choice: The choice of the size.
+        seconds_left: Seconds until the time limit when the updates begin.
+    """
+    seconds = seconds_left - UNKNOWN_RESERVE * parse_duration("training.time_limit", choice.time_limit)
+    updates = max(1, round(seconds * choice.updates_per_second))
+    if not choice.updates_per_second or updates >= CORRECTED_SHARE * choice.updates:
+        return ""
+    return (
+        f": this time is enough for about {count_noun(updates, 'update')} at the measured speed, not for the estimated "
+        f"{choice.updates:,}"
+    )
 
 
 def default_size_line(event: ModelBuilt) -> str:
@@ -506,12 +533,10 @@ def default_size_line(event: ModelBuilt) -> str:
     Args:
         event: The network of the training.
     """
-    is_large = event.size == "large"
-    rule = f" (from {LARGE_DATA:,} on)" if is_large else ""
-    cheaper = "; --size base takes less than half of the time" if is_large else ""
-    pairs = count_noun(event.num_pairs, "pair" if event.num_held_out else "training pair")
-    held_out = f", of which {event.num_held_out:,} are held out for validation" if event.num_held_out else ""
-    return f"size {event.size}, the default for {pairs}{rule}{held_out}, with batches of {event.batch_size}{cheaper}"
+    other = "; --size base takes less than half of the time" if event.size == "large" else ""
+    if event.is_stream and event.num_pairs >= LARGE_DATA:
+        other = f"; from {LARGE_DATA:,} pairs of sequences on, --size large is the default for a file"
+    return f"size {event.size}, {event.default_size_reason}, with batches of {event.batch_size}{other}"
 
 
 def stop_line(
@@ -606,6 +631,7 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         f"pair n-gram: weight {event.weight:g}, chosen on {sources} with the beam size of predict: exact match "
         f"{event.exact_match:.2f} % by both, {alone}"
         f"{'' if event.in_predictions else '; the search settings of this run do not use it'}"
+        f"{'; it is rough, because these sources are few' if event.sources < FEW_CONFIDENCE_PAIRS else ''}"
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pellucid.config.presets import PRESETS
+from pellucid.config.presets import PRESET_KEYS
 from pellucid.config.settings import Config, DataConfig
 from pellucid.config.toml import config_differences, missing_settings, to_toml
 from pellucid.data.vocabulary import Vocabularies, load_vocabularies
@@ -51,10 +51,7 @@ TIME_LIMIT = "training.time_limit: "
 """Beginning of the difference between configurations whose time limits differ."""
 SIZE = "size: "
 """Beginning of the difference between configurations whose sizes differ."""
-SIZE_SETTINGS = (
-    SIZE,
-    *(f"{name}.{key}: " for preset in PRESETS.values() for name, section in preset.items() for key in section),
-)
+SIZE_SETTINGS = (SIZE, *(f"{key}: " for key in sorted(PRESET_KEYS)))
 """Beginnings of the differences between configurations of two sizes."""
 
 

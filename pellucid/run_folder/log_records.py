@@ -35,10 +35,15 @@ class CompilingRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="com
 
 
 class SizeChosenRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="size_chosen"):
-    """The size of a training with a time limit was chosen by the speed of a few updates."""
+    """The size of a training was chosen: by the number of pairs, or for a time limit by the speed of a few updates."""
 
     size: str
-    time_limit: str
+    time_limit: str = ""
+    """Empty for a size that was chosen by the number of pairs."""
+    pairs: Count | None = None
+    """Number of pairs that has determined the size, held-out pairs included; None for a time limit."""
+    held_out: Count | None = None
+    """Number of those that are held out for validation."""
     batch_size: str
     """Size of a batch with its unit: "32 examples"."""
     updates_small: Count | None = None
@@ -46,7 +51,7 @@ class SizeChosenRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="si
     updates_base: Count | None = None
     updates_large: Count | None = None
     reason: str = ""
-    """Why no larger size was chosen; empty if the time is enough for the largest."""
+    """Why this size was chosen, or for a time limit no larger one; empty if the time is enough for the largest."""
 
 
 class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):

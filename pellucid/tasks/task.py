@@ -24,6 +24,7 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.ensemble import EnsembleParts
 from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.decoding.predictor import Predictor
+from pellucid.errors import count_noun
 from pellucid.evaluation.task_metrics import TaskMetrics
 from pellucid.model.equations import EquationGroup, VocabularySizes
 from pellucid.model.losses import cross_entropy
@@ -240,7 +241,7 @@ class LabelingTask(Task):
 
 
 def describe_encoder(config: Config) -> str:
-    """Describe the encoder: "bidirectional GRU encoder of 1 layer(s) of 16 units per direction".
+    """Describe the encoder: "bidirectional GRU encoder of 1 layer of 16 units per direction".
 
     If it has convolutions or reads characters, they stand first.
 
@@ -254,5 +255,5 @@ def describe_encoder(config: Config) -> str:
         kind = "a convolution" if encoder.characters == "convolution" else "a bidirectional GRU"
         before = f"{kind} over the characters of each word ({encoder.character_size} units), {before}"
     direction = "bidirectional" if encoder.bidirectional else "unidirectional"
-    layers = f"{encoder.num_layers} layer(s) of {encoder.hidden_size} units per direction"
+    layers = f"{count_noun(encoder.num_layers, 'layer')} of {encoder.hidden_size} units per direction"
     return f"{before}{direction} {cell_title(encoder.cell)} encoder of {layers}"

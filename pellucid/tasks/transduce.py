@@ -17,6 +17,7 @@ from pellucid.data.vocabulary import Vocabularies, learn_vocabularies
 from pellucid.decoding.ensemble import EnsembleParts, ensemble_of_parts
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.transducer import Transducer
+from pellucid.errors import count_noun
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS
 from pellucid.model.equations import EquationGroup, VocabularySizes, transducer_equations
 from pellucid.model.losses import copying_cross_entropy, cross_entropy
@@ -110,9 +111,10 @@ class TransductionTask(Task):
         """
         decoder = config.decoder
         attention = f"with {config.attention.type} attention" if has_weights(config.attention) else "without attention"
+        layers = count_noun(decoder.num_layers, "layer")
         return (
             f"A recurrent encoder-decoder {attention}: {describe_encoder(config)}, "
-            f"{cell_title(decoder.cell)} decoder of {decoder.num_layers} layer(s) of {decoder.hidden_size} units"
+            f"{cell_title(decoder.cell)} decoder of {layers} of {decoder.hidden_size} units"
         )
 
     def equations(self, config: Config, sizes: VocabularySizes) -> list[EquationGroup]:

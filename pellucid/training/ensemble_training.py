@@ -37,6 +37,7 @@ from pellucid.training.data_file_check import DataFileCheck, FileDigests, check_
 from pellucid.training.ensemble_fitting import fit_ensemble
 from pellucid.training.events import (
     CallbackInterrupted,
+    DefaultSize,
     ModelBuilt,
     RunEvent,
     SizeChosen,
@@ -71,8 +72,8 @@ class TrainingJob(NamedTuple):
     seconds_spent: float = 0.0
     """Seconds of its time limit that passed before the worker began; clocks of two machines cannot be compared. A
     checkpoint has counted them, so that workers that start again do not."""
-    size_chosen: SizeChosen | None = None
-    """Choice of the size for a time limit; None without one."""
+    size_chosen: SizeChosen | DefaultSize | None = None
+    """Choice of the size; None for a given size."""
     digests: FileDigests = ()
     """Contents of the data files at the start of a command of several trainings, which must all read the same."""
 
@@ -137,7 +138,11 @@ def throttle(events: Iterable[RunEvent]) -> Iterator[tuple[RunEvent, RunEvent | 
 
 
 def plan_ensemble(
-    files: TrainingInputs, folder: Path, config: Config, size: int, size_chosen: SizeChosen | None = None
+    files: TrainingInputs,
+    folder: Path,
+    config: Config,
+    size: int,
+    size_chosen: SizeChosen | DefaultSize | None = None,
 ) -> list[TrainingJob]:
     """Return the trainings of an ensemble, one for each of the seeds `seed` to `seed + size - 1`; nothing is started.
 
@@ -147,7 +152,7 @@ def plan_ensemble(
         config: Configuration of the first member; the others differ in the seed, and begin from the members of an
             initial ensemble in their order.
         size: Number of members, 1 to `MAX_MEMBERS`.
-        size_chosen: Choice of the size of the networks for a time limit; None without one.
+        size_chosen: Choice of the size of the networks; None for a given size.
 
     Raises:
         ConfigError: The size is out of range, a seed would be 2³² or more, or the initial ensemble of a fine-tuning has

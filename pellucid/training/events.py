@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from pellucid.config.presets import LARGE_DATA
 from pellucid.config.settings import DEFAULT_TASK, Size, TaskName
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.trace import Trace
+from pellucid.errors import count_noun
 from pellucid.files import FileDigest
 from pellucid.run_folder.progress import Progress
+from pellucid.training.training_length import max_updates
 
 
 class FileRead(NamedTuple):
@@ -128,6 +131,13 @@ class SizeChosen(NamedTuple):
     """
     forecast: tuple[tuple[Size, int], ...] = ()
     """Each measured size, from the largest, with the estimated number of its updates."""
+    updates_per_second: float = 0.0
+    """Measured speed of the chosen size; 0 if it is unknown."""
+
+    @property
+    def updates(self) -> int:
+        """Estimated number of updates."""
+        return max_updates(min(self.epochs, self.max_epochs), self.updates_per_epoch)
 
     @property
     def reason(self) -> str:
@@ -138,6 +148,10 @@ class SizeChosen(NamedTuple):
         if self.next_larger_size is not None:
             return f"size {self.next_larger_size} would make fewer than {needed:,} updates in this time"
         return ""
+
+
+class DefaultSize(NamedTuple):
+    """The size of a training is the default for its number of pairs."""
 
 
 class SizeMeasurementSkipped(NamedTuple):
@@ -176,6 +190,18 @@ class ModelBuilt(NamedTuple):
     """Number of these that are held out for validation."""
     batch_size: str = ""
     """Size of a batch with its unit, such as "32 examples"."""
+    is_stream: bool = False
+    """True if the pairs come from a pipe, so that their number was not known when a default size was chosen."""
+
+    @property
+    def default_size_reason(self) -> str:
+        """Reason for the size if it is a default, as a clause."""
+        pairs = count_noun(self.num_pairs, "pair" if self.num_held_out else "training pair")
+        held_out = f", of which {self.num_held_out:,} are held out for validation" if self.num_held_out else ""
+        if self.is_stream:
+            return f"the default for a pipe, which cannot be counted before it is read; it has {pairs}{held_out}"
+        rule = f" (from {LARGE_DATA:,} on)" if self.size == "large" else ""
+        return f"the default for {pairs}{rule}{held_out}"
 
 
 class PairNgramFitted(NamedTuple):

@@ -202,7 +202,7 @@ def _progress_after_validation(
     outcome = ValidationOutcome(
         best_validation_score,
         validations_since_best,
-        state.eval_interval,
+        state.eval_interval(before),
         is_halfway(state, progress, num_batches),
         is_out_of_epochs(state, progress, num_batches),
         is_out_of_time(state, before) or is_out_of_time(state, progress),

@@ -1,11 +1,13 @@
 """The model card: a Markdown description of the model of a run."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
 from pellucid.config.attention_types import is_custom_attention
-from pellucid.config.settings import Config
+from pellucid.config.settings import PATH_SETTINGS, Config, has_characters
+from pellucid.config.toml import changed_settings
 from pellucid.config.training_types import BUILT_IN_OPTIMIZERS, METRIC_TYPES, format_metric, is_custom_metric
 from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking
 from pellucid.errors import count_noun, quote
@@ -26,6 +28,26 @@ from pellucid.version import __version__
 LICENSE = "Apache-2.0"
 """SPDX identifier of the license of Pellucid."""
 LICENSE_NAME = "Apache License 2.0"
+MODEL_SECTIONS = ("data.", "encoder.", "attention.", "decoder.", "training.", "search.")
+STATED_SETTINGS = frozenset(
+    {
+        *("data.input_format", "data.delimiter", "data.header", "data.source_symbols", "data.target_symbols"),
+        *(f"data.{role}_column" for role in ("source", "target", "features", "class", "group")),
+        *("data.on_bad_line", "encoder.dropout", "encoder.embedding_dropout", "encoder.recurrent_dropout"),
+        *("decoder.dropout", "decoder.embedding_dropout", "decoder.recurrent_dropout", "encoder.embedding_size"),
+        *("decoder.embedding_size", "encoder.word_dropout", "encoder.context_dropout", "attention.type"),
+        *("search.beam_size", "search.length_normalization", "search.batch_size"),
+        *(
+            f"training.{name}"
+            for name in (
+                *("epochs", "time_limit", "batch_size", "batch_type", "optimizer", "learning_rate", "weight_decay"),
+                *("lr_schedule", "warmup_ratio", "clip_norm", "label_smoothing", "rdrop_alpha", "coverage_loss"),
+                *("metric", "initial_run", "initial_digest", "callbacks", "snapshots"),
+            )
+        ),
+    }
+)
+"""Settings that a card states in lines of their own, and those that change no parameter."""
 
 
 def build_model_card(state: TrainingState, log: RunLog) -> str:
@@ -96,14 +118,14 @@ def _about(state: TrainingState, log: RunLog) -> list[str]:
     num_examples, per_epoch = state.num_new_examples, state.examples_per_epoch
     if per_epoch > num_examples:
         note += f" and, in each epoch, on {per_epoch - num_examples:,} of {state.num_mixed_in:,} earlier ones"
-    fine_tuned = initial_run_sentence(config)
+    fine_tuned, seconds = initial_run_sentence(config), count_noun(round(progress.seconds), "second")
     return [
         f"{get_task(config.task).describe_architecture(config)}. "
         f"{parameter_count(state.predictor.network):,} parameters.",
         "",
         f"* Trained on {count_noun(num_examples, 'example')}{note}: {count_noun(progress.samples, 'sample')} in "
-        f"{count_noun(progress.update, 'update')}, {progress.seconds:,.0f} seconds, seed {config.seed}.",
-        *_size_choice(log),
+        f"{count_noun(progress.update, 'update')}, {seconds}, seed {config.seed}.",
+        _size_choice(config, log),
         *([f"* {fine_tuned}"] if fine_tuned else []),
         f"* Stopped because {stop_reason(progress, config.training)}."
         if progress.is_finished
@@ -115,18 +137,20 @@ def _about(state: TrainingState, log: RunLog) -> list[str]:
     ]
 
 
-def _size_choice(log: RunLog) -> list[str]:
-    """Return the choice of the size for a time limit, if there was one, with the estimated updates of each size."""
+def _size_choice(config: Config, log: RunLog) -> str:
+    """Return the size and its choice: by the number of pairs, or for a time limit with the estimated updates."""
     choice = log.first("size_chosen")
     if choice is None:
-        return []
+        return f"* Size {config.size}."
+    if not choice.get("time_limit"):
+        return f"* Size {choice['size']}, {choice['reason']}."
     sizes = ("large", "base", "small")
     estimates = [f"{size} {choice[key]:,}" for size in sizes if (key := f"updates_{size}") in choice]
     reason = f"; {choice['reason']}" if choice.get("reason") else ""
-    return [
+    return (
         f"* Size {choice['size']}, chosen for {choice['time_limit']} by the speed of a few updates; estimated updates: "
         f"{', '.join(estimates)}{reason}."
-    ]
+    )
 
 
 def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
@@ -189,13 +213,56 @@ def _methods(config: Config) -> list[str]:
         *([custom] if is_custom_attention(attention) else []),
         f"* Optimizer: {optimizer}, peak learning rate {training.learning_rate:g} after a linear warmup over "
         f"{100 * training.warmup_ratio:g} % of the updates, then {training.lr_schedule}; {clipping}",
-        f"* Regularization: dropout {encoder.dropout:g} in the encoder and {decoder.dropout:g} in the decoder, label "
-        f"smoothing {training.label_smoothing:g}",
+        f"* Regularization: {', '.join(_regularization(config))}",
+        f"* Precision: {config.precision}",
         f"* Embeddings: {encoder.embedding_size} units in the encoder, {decoder.embedding_size} in the decoder",
         "* Initialization: input weights of cells by Glorot and Bengio (2010), hidden weights orthogonal, embeddings "
         "normal with variance 1 / size, linear layers uniform within ±1/√inputs",
         *([search] if get_task(config.task).settings.autoregressive else []),
+        *_other_settings(config),
     ]
+
+
+def _regularization(config: Config) -> list[str]:
+    """Return the kinds of regularization: dropout and label smoothing always, others where they are used."""
+    training, encoder, decoder = config.training, config.encoder, config.decoder
+    both = "in the encoder and {} in the decoder"
+    optional = {
+        f"embedding dropout {encoder.embedding_dropout:g} {both.format(f'{decoder.embedding_dropout:g}')}": (
+            encoder.embedding_dropout or decoder.embedding_dropout
+        ),
+        f"recurrent dropout {encoder.recurrent_dropout:g} {both.format(f'{decoder.recurrent_dropout:g}')}": (
+            encoder.recurrent_dropout or decoder.recurrent_dropout
+        ),
+        f"word dropout {encoder.word_dropout:g}": has_characters(config) and encoder.word_dropout,
+        f"dropout {encoder.context_dropout:g} of context words": config.data.context_words and encoder.context_dropout,
+        f"R-Drop with the weight {training.rdrop_alpha:g}": training.rdrop_alpha,
+        f"coverage loss with the weight {training.coverage_loss:g}": training.coverage_loss,
+    }
+    return [
+        f"dropout {encoder.dropout:g} {both.format(f'{decoder.dropout:g}')}",
+        f"label smoothing {training.label_smoothing:g}",
+        *(text for text, is_used in optional.items() if is_used),
+    ]
+
+
+def _other_settings(config: Config) -> list[str]:
+    """Return the settings of network and training that differ from their defaults and have no line of their own."""
+    changed = [
+        f"`{key} = {_setting_value(key, value)}`"
+        for key, value in changed_settings(config).items()
+        if key.startswith(MODEL_SECTIONS) and key not in STATED_SETTINGS
+    ]
+    if not changed:
+        return ["* Other settings of network and training: the defaults of the size and the task"]
+    return [f"* Other settings of network and training that are not the defaults: {', '.join(changed)}"]
+
+
+def _setting_value(key: str, value: object) -> str:
+    """Return the value of a setting as in TOML; of a path only the name, since a card is made to be shared."""
+    section, _, name = key.partition(".")
+    is_path = name in PATH_SETTINGS.get(section, ())
+    return json.dumps(PurePath(str(value)).name if is_path else value, ensure_ascii=False)
 
 
 def _environment(started: Mapping[str, Any]) -> str:

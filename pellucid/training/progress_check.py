@@ -43,6 +43,8 @@ def check_progress(state: TrainingState, progress: Progress) -> None:
 
 def _errors(state: TrainingState, progress: Progress) -> Iterator[tuple[str, str]]:
     """Yield each impossible field and what was expected, assuming that the fields before it are right."""
+    if progress.expected_epochs and math.isinf(state.time_limit):
+        yield "expected_epochs", "0 without a time limit"
     yield from _position_errors(state, progress)
     yield from _validation_errors(state, progress)
 
@@ -111,7 +113,11 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     out_of_epochs = validated and is_out_of_epochs(state, progress, batches)
     outcomes = [
         ValidationOutcome(
-            progress.best_validation_score, progress.validations_since_best, state.eval_interval, halfway, out_of_epochs
+            progress.best_validation_score,
+            progress.validations_since_best,
+            state.eval_interval(progress),
+            halfway,
+            out_of_epochs,
         )
     ]
     # With a time limit, a training may have ended or not, and may have been before its half: time passes between a

@@ -127,10 +127,10 @@ def validations_due(state: TrainingState, progress: Progress, num_batches: int) 
         progress: Progress of the training, which may differ from that of the state.
         num_batches: Number of batches in the current epoch.
     """
-    first = int(bool(state.config.training.initial_run))
-    num_due = first + math.floor(epochs_done(progress, num_batches) / state.eval_interval + VALIDATION_TOLERANCE)
+    first, interval = int(bool(state.config.training.initial_run)), state.eval_interval(progress)
+    num_due = first + math.floor(epochs_done(progress, num_batches) / interval + VALIDATION_TOLERANCE)
     if is_out_of_epochs(state, progress, num_batches):
-        total = first + math.ceil(state.max_epochs / state.eval_interval - VALIDATION_TOLERANCE)
+        total = first + math.ceil(state.max_epochs / interval - VALIDATION_TOLERANCE)
         return max(total, progress.validations + 1)
     return max(num_due, progress.validations + 1) if is_out_of_time(state, progress) else num_due
 

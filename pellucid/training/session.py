@@ -63,6 +63,7 @@ from pellucid.training.data_parallel import check_data_parallel, serve_updates, 
 from pellucid.training.data_warnings import check_vocabularies, data_warnings
 from pellucid.training.events import (
     DataAugmented,
+    DefaultSize,
     FileRead,
     ModelBuilt,
     PairsMixedIn,
@@ -124,7 +125,7 @@ def train_run(
     folder: str | Path,
     config: Config,
     started_at: float | None = None,
-    size_chosen: SizeChosen | None = None,
+    size_chosen: SizeChosen | DefaultSize | None = None,
 ) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume the training in it.
 
@@ -140,7 +141,7 @@ def train_run(
         folder: Run folder: missing, empty, or with a run of the same settings and data.
         config: Configuration; the run folder records the detected data format and device in place of "auto".
         started_at: Start of a time limit, as time of `time.monotonic`. The default, None, is the first event.
-        size_chosen: Choice of the size for a time limit, which the log of a new run records; None without one.
+        size_chosen: Choice of the size, which the log of a new run records; None for a given size.
 
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
@@ -188,8 +189,8 @@ class TrainingStart(NamedTuple):
 
     started_at: float
     """Start of a time limit, as time of `time.monotonic`."""
-    size_chosen: SizeChosen | None = None
-    """Choice of the size for a time limit; None without one."""
+    size_chosen: SizeChosen | DefaultSize | ModelBuilt | None = None
+    """Choice of the size, if it is a default also with the numbers of pairs; None for a given size."""
 
 
 def _run_training(
@@ -241,6 +242,8 @@ def _run_training(
         _load_kernels(config)  # before the first update, where the training can be interrupted at once
         if workers is not None:
             start_workers(state, workers)
+        if isinstance(command.size_chosen, DefaultSize):
+            command = command._replace(size_chosen=model_built)
         yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), data_events, command)
 
 
@@ -441,6 +444,7 @@ def _open_training(
         num_pairs=contents.counts.all_pairs,
         num_held_out=contents.counts.held_out,
         batch_size=f"{state.batch_size:,} {config.training.batch_type}",
+        is_stream=not contents.counts.are_known_before,
     )
     return state, fingerprint, log, model_built
 
@@ -512,8 +516,10 @@ def _train_and_save(
     """Yield the events of the loop, and update the run folder after each."""
     state, lock, log = writer.state, writer.lock, writer.log
     lock.check()
-    if command.size_chosen is not None and log.first("size_chosen") is None:
+    if isinstance(command.size_chosen, SizeChosen | ModelBuilt) and not (log.all("started") or log.all("size_chosen")):
         append_records(lock, log, size_record(command.size_chosen))
+    if isinstance(command.size_chosen, SizeChosen) and not state.progress.update:
+        state.progress = msgspec.structs.replace(state.progress, expected_epochs=command.size_chosen.epochs)
     # A write that a crash cut, or a loss of power, may have left the first of these records only.
     num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
     if missing := data_events[num_logged:]:

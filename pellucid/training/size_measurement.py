@@ -31,7 +31,13 @@ from pellucid.run_folder.initialization import check_training_folder
 from pellucid.run_folder.run_files import saved_size
 from pellucid.tasks.registry import encode_for_task
 from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
-from pellucid.training.events import SizeChosen, SizeMeasurementSkipped, SizeMeasurementStarted, UpdateCompleted
+from pellucid.training.events import (
+    DefaultSize,
+    SizeChosen,
+    SizeMeasurementSkipped,
+    SizeMeasurementStarted,
+    UpdateCompleted,
+)
 from pellucid.training.loop import fit
 from pellucid.training.session import build_checked_network, build_state
 from pellucid.training.training_data import (
@@ -72,8 +78,9 @@ class SizedConfig(NamedTuple):
     """Configuration of a training with a time limit, and the choice of its size."""
 
     config: Config
-    choice: SizeChosen | None
-    """None if no speed was measured: the run was started before, or its training file cannot be read twice."""
+    choice: SizeChosen | DefaultSize | None
+    """The default if no speed was measured, because the training file cannot be read twice; None if the run was started
+    before."""
 
 
 def choose_config_for_time_limit(
@@ -119,7 +126,7 @@ def choose_config_for_time_limit(
     stream = find_stream([files.train, files.train_target])
     if stream is not None:
         report(SizeMeasurementSkipped(config.size, stream))
-        return SizedConfig(config, None)
+        return SizedConfig(config, DefaultSize())
     with one_training_thread():
         chosen = measure_and_choose_size(files, build_config, report)._replace(has_one_process=has_one_process)
     report(chosen)
@@ -154,15 +161,16 @@ def measure_and_choose_size(
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is not part of the speed
 
-    largest = size_for_file(files.train, config.data, config.task)
+    largest = size_for_file(files.train, config.data, config.task, files.train_target)
     if largest == "large" and uses_cpu and limit < SHORT_LIMIT and length.needed_epochs < length.max_epochs:
         largest = "base"
-    forecast = list[tuple[Size, int]]()
+    forecast, rates = list[tuple[Size, int]](), list[float]()
 
     def measure_speeds() -> Iterator[SizeSpeed]:
         for size in reversed(SIZES[: SIZES.index(largest) + 1]):
             rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_FRACTION * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
+            rates.append(rate / length.examples_per_epoch * length.updates_per_epoch)
             # The training will read the files again.
             speed = SizeSpeed(size, rate, (1 - RESERVED_FRACTION) * limit - elapsed - reading_seconds)
             epochs = min(length.max_epochs, estimate_epochs(speed, length))
@@ -181,6 +189,7 @@ def measure_and_choose_size(
         choice.next_larger_size,
         length.needed_epochs * length.updates_per_epoch,
         forecast=tuple(forecast),
+        updates_per_second=rates[-1],  # no size is measured after the chosen one
     )
 
 

@@ -263,20 +263,24 @@ class PairCounts(NamedTuple):
     """Number of pairs by which a default size is chosen, those that are held out for validation included."""
     held_out: int
     """Number of those that are held out for validation."""
+    are_known_before: bool = True
+    """False if the pairs cannot be counted before they are read, because they come from a pipe."""
 
 
 def count_pairs(files: TrainingInputs, file_events: Sequence[FileRead]) -> PairCounts:
     """Return the number of training pairs by which a default size is chosen, and of those that are held out.
 
-    Pairs that prepared data hold out are counted in neither.
-
     Args:
         files: Training and validation data.
         file_events: Events of the training and the validation set.
     """
-    holds_out = files.valid is None and prepared_folder(files) is None
-    held_out = sum(read.examples for read in file_events[1:]) if holds_out else 0
-    return PairCounts(file_events[0].examples + held_out, held_out)
+    prepared = prepared_folder(files)
+    if prepared is not None:
+        description = read_description(prepared)
+        return PairCounts(description.num_pairs, description.num_held_out)
+    held_out = sum(read.examples for read in file_events[1:]) if files.valid is None else 0
+    can_be_counted = find_stream([files.train, files.train_target]) is None
+    return PairCounts(file_events[0].examples + held_out, held_out, can_be_counted)
 
 
 def read_training_data(

@@ -12,6 +12,8 @@ MIN_VALIDATIONS = 8
 """Minimum number of validations of a training of at least as many epochs, if their interval is derived."""
 EXAMPLES_PER_VALIDATION = 20
 """Minimum number of training examples for each validation of one example, if the interval is derived."""
+EXAMPLES_PER_TIMED_VALIDATION = 7
+"""The same for an interval that is derived from the epochs for which a time limit is enough: a tenth of the time."""
 
 
 def num_drawn(num_new: int, share: float) -> int:
@@ -59,7 +61,9 @@ def derived_batch_size(examples: int) -> int:
     return size
 
 
-def derived_eval_interval(examples: int, validation_examples: int, epochs: float) -> float:
+def derived_eval_interval(
+    examples: int, validation_examples: int, epochs: float, expected_epochs: float = math.inf
+) -> float:
     """Return the default number of epochs between validations.
 
     For n training and m validation examples it is ⌈20 m / n⌉, at least 1 and at most an eighth of all epochs. To decode
@@ -70,9 +74,16 @@ def derived_eval_interval(examples: int, validation_examples: int, epochs: float
         examples: n, the number of training examples of an epoch, at least 1.
         validation_examples: m, the number of validation examples.
         epochs: Maximum number of epochs.
+        expected_epochs: Estimated number of epochs for which a time limit is enough; infinite without an estimate. The
+            interval is then at most an eighth of them, but not so short that the validations would take more than
+            about a tenth of the time.
     """
     interval = math.ceil(EXAMPLES_PER_VALIDATION * validation_examples / examples)
-    return float(max(1, min(interval, math.floor(epochs / MIN_VALIDATIONS))))
+    longest = math.floor(epochs / MIN_VALIDATIONS)
+    if expected_epochs < epochs:
+        shortest = math.ceil(EXAMPLES_PER_TIMED_VALIDATION * validation_examples / examples)
+        longest = min(longest, max(shortest, math.floor(expected_epochs / MIN_VALIDATIONS)))
+    return float(max(1, min(interval, longest)))
 
 
 def max_updates(epochs: float, updates_per_epoch: float) -> int:

@@ -16,6 +16,7 @@ from pellucid.training.events import (
     DataAugmented,
     Event,
     FileRead,
+    ModelBuilt,
     NetworkInitialized,
     PairsMixedIn,
     SizeChosen,
@@ -75,12 +76,15 @@ def progress_fields(progress: Progress) -> dict[str, Any]:
     return {**fields, "seconds": round(progress.seconds, 3)}
 
 
-def size_record(choice: SizeChosen) -> dict[str, Any]:
-    """Return the log record of the choice of a size for a time limit.
+def size_record(choice: SizeChosen | ModelBuilt) -> dict[str, Any]:
+    """Return the log record of the choice of a size for a time limit, or of a default size.
 
     Args:
-        choice: The choice.
+        choice: The choice for a time limit; or the network of a training with a default size.
     """
+    if isinstance(choice, ModelBuilt):
+        counts = {"pairs": choice.num_pairs, "held_out": choice.num_held_out, "batch_size": choice.batch_size}
+        return {"event": "size_chosen", "size": choice.size, **counts, "reason": choice.default_size_reason}
     forecast = {f"updates_{size}": updates for size, updates in choice.forecast}
     facts = {"size": choice.size, "time_limit": choice.time_limit, "batch_size": choice.batch_size}
     return {"event": "size_chosen", **facts, **forecast, "reason": choice.reason}

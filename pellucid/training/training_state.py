@@ -106,15 +106,19 @@ class TrainingState:
         """Batch size in units of `training.batch_type`: from the settings, or else from `derived_batch_size`."""
         return self.config.training.batch_size or derived_batch_size(self.examples_per_epoch)
 
-    @property
-    def eval_interval(self) -> float:
-        """Number of epochs between validations: from the settings, or else from `derived_eval_interval`."""
+    def eval_interval(self, progress: Progress) -> float:
+        """Return the number of epochs between validations: from the settings, or else from `derived_eval_interval`.
+
+        Args:
+            progress: Progress of the training, which may differ from that of the state.
+        """
         training = self.config.training
         if training.eval_interval:
             return max(training.eval_interval, MIN_EVAL_INTERVAL)
         if training.patience or training.lr_schedule == "plateau" or training.weight_averaging == "last":
             return 1.0  # these count validations
-        return derived_eval_interval(self.examples_per_epoch, len(self.validation_examples), self.max_epochs)
+        num_valid, expected_epochs = len(self.validation_examples), progress.expected_epochs or math.inf
+        return derived_eval_interval(self.examples_per_epoch, num_valid, self.max_epochs, expected_epochs)
 
     @property
     def num_new_examples(self) -> int:
