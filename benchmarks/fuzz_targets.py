@@ -904,7 +904,7 @@ def check_trace(content: bytes, folder: Path) -> str:
     expect(Trace.from_json(text).to_json() == text, "a written Trace differs")
     Trace.from_json(trace.to_json(compact=True))
     expect(len(str(trace)) < 10_000_000 and not math.isnan(trace.score), "a Trace that cannot be shown")
-    return f"{trace.task} {trace.finished} {trace.lattice is None}"
+    return f"{trace.task} {trace.finished} {trace.search_tree is None}"
 
 
 RECORD_NAMES = ("confidence.json", "ensemble.json", "manifest.json", "study.jsonl")

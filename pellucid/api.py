@@ -47,13 +47,14 @@ from pellucid.decoding.streaming import decode_in_chunks
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.error_messages import describe_value
-from pellucid.errors import ArgumentError, ConfigError, DataError, InputError, RunError
+from pellucid.errors import ArgumentError, ConfigError, DataError, RunError
 from pellucid.evaluation.evaluation_pairs import EvaluationPairs, ReportNote
 from pellucid.model.device import check_torch_defaults
 from pellucid.reporting.progress import multi_progress, training_progress
 from pellucid.run_evaluation import (
     EvaluatedFile,
     EvaluationOptions,
+    GroupColumn,
     RunComparisons,
     RunEvaluation,
     add_provenance,
@@ -67,6 +68,7 @@ from pellucid.run_evaluation import (
     with_custom_metrics,
 )
 from pellucid.run_folder.initial_run import columns_of_initial_run, settings_over_initial_run
+from pellucid.run_folder.log import read_training_checksums
 from pellucid.run_folder.predictor_loader import load, load_without_warnings
 from pellucid.run_folder.run_files import pair_file_config
 from pellucid.run_folder.unfinished_training import (
@@ -87,7 +89,7 @@ from pellucid.training.events import (
 )
 from pellucid.training.session import train_run
 from pellucid.training.size_measurement import SizedConfig, choose_config_for_time_limit
-from pellucid.training.training_data import TrainingSets, check_bad_share
+from pellucid.training.training_data import TrainingSets, check_bad_lines_fraction
 
 
 @runtime_checkable
@@ -539,7 +541,7 @@ def _read_audited(pairs: Pairs, data: DataConfig) -> tuple[list[DictionaryEntry]
         reading = read_examples(source, data, target)
     name, num_bad = source.name if isinstance(source, InMemoryTable) else source, len(reading.bad_lines)
     if num_bad:
-        check_bad_share(num_bad, num_bad + len(reading.examples), name, reading.bad_lines[0])
+        check_bad_lines_fraction(num_bad, num_bad + len(reading.examples), name, reading.bad_lines[0])
         notes.append(f"bad rows of {name} that are skipped: {num_bad:,}; the first: {reading.bad_lines[0]}")
     if without_target:
         notes.append(
@@ -608,7 +610,10 @@ def _evaluate(
     recorded = add_provenance(evaluations, files, chosen.nbest, chosen.sampling, chosen.multi_reference)
     return [
         evaluation._replace(
-            notes=remarks, unfinished=_unfinished_trainings(run), final_updates=_read_final_updates(run)
+            notes=remarks,
+            unfinished=_unfinished_trainings(run),
+            final_updates=_read_final_updates(run),
+            training_checksums=_read_training_checksums(run),
         )
         for evaluation, run in zip(recorded, runs, strict=True)
     ]
@@ -630,33 +635,37 @@ def _read_final_updates(run: Model) -> FinalUpdates | None:
     return read_final_updates(paths[0]) if len(paths) == 1 else None
 
 
+def _read_training_checksums(run: Model) -> tuple[str, ...]:
+    """Return the checksums of the training files of a model; empty for a loaded one, of which they are unknown."""
+    if isinstance(run, Predictor):
+        return ()
+    paths = run if isinstance(run, list | tuple) else [run]
+    return tuple(checksum for path in paths for checksum in read_training_checksums(path))
+
+
 def _read_evaluated(
     trained: DataConfig, pairs: Pairs, options: EvaluationOptions, report: ReportNote
 ) -> tuple[EvaluationPairs, tuple[EvaluatedFile, ...]]:
     """Return the pairs of an evaluation, and the record of their file; no record of a table."""
     data = msgspec.structs.replace(trained, group_column=options.group, on_bad_line=options.on_bad_line)
-    source, target = _read_argument("pairs", pairs, "", pair_config(data))
-    try:
-        if isinstance(source, InMemoryTable):
-            evaluated = EvaluationPairs(options.multi_reference, source.name)
-            reading, groups = read_table_examples(source, pair_config(data))
-            evaluated.add(reading, groups or [""] * len(reading.examples))
-            evaluated.arrange(report, str)
-            return evaluated, ()
-        if options.group and target is not None:
-            raise ArgumentError("options.group: expected pairs with columns, got two parallel files")
-        file_data = msgspec.structs.replace(trained, on_bad_line=options.on_bad_line)
-        if target is None:
-            file_data = pair_file_config(source, file_data)
-        file_data = evaluation_data_config(file_data, source, "auto")
-        evaluated = EvaluationPairs(options.multi_reference, describe_pair_files(source, target))
-        for block, groups in read_evaluation_blocks(source, target, file_data, options.group, report):
-            evaluated.add(block, groups)
+    source, target = _read_argument("pairs", pairs, "", pair_config(data), "group")
+    if isinstance(source, InMemoryTable):
+        evaluated = EvaluationPairs(options.multi_reference, source.name)
+        reading, groups = read_table_examples(source, pair_config(data), "group")
+        evaluated.add(reading, groups or [""] * len(reading.examples))
         evaluated.arrange(report, str)
-        return evaluated, (describe_evaluated_file(source, target, evaluated.num_rows, str(source)),)
-    except InputError as error:
-        lines = (str(line).replace("--group-column, data.group_column", "group") for line in error.args)
-        raise type(error)(*(line.replace("data.group_column", "group") for line in lines)) from error
+        return evaluated, ()
+    if options.group and target is not None:
+        raise ArgumentError("options.group: expected pairs with columns, got two parallel files")
+    file_data = msgspec.structs.replace(trained, on_bad_line=options.on_bad_line)
+    if target is None:
+        file_data = pair_file_config(source, file_data)
+    file_data = evaluation_data_config(file_data, source, "auto")
+    evaluated = EvaluationPairs(options.multi_reference, describe_pair_files(source, target))
+    for block, groups in read_evaluation_blocks(source, target, file_data, GroupColumn(options.group, "group"), report):
+        evaluated.add(block, groups)
+    evaluated.arrange(report, str)
+    return evaluated, (describe_evaluated_file(source, target, evaluated.num_rows, str(source)),)
 
 
 def _train_single(
@@ -698,12 +707,14 @@ def _train_ensemble(
     return False
 
 
-def _read_argument(name: str, pairs: Pairs, purpose: str, data: DataConfig) -> tuple[Path | InMemoryTable, Path | None]:
+def _read_argument(
+    name: str, pairs: Pairs, purpose: str, data: DataConfig, group_setting: str = ""
+) -> tuple[Path | InMemoryTable, Path | None]:
     """Return the pairs as a file or a table, and the file of targets if the pairs are two parallel files."""
     if _are_paths(pairs):
         converted: Path | tuple[Path, Path] = convert_argument(name, pairs, PairFiles)
         return (converted, None) if isinstance(converted, Path) else converted
-    return read_table(name, pairs, purpose, training_columns(data)), None
+    return read_table(name, pairs, purpose, training_columns(data, group_setting)), None
 
 
 def _is_path(value: object) -> bool:

@@ -62,6 +62,16 @@ class ArgumentError(InputError, TypeError):
 class DataError(InputError):
     """A file, a line or an example that cannot be read or used."""
 
+    def __init__(self, *lines: object, missing_columns: tuple[str, ...] = ()) -> None:
+        """Set the message.
+
+        Args:
+            *lines: Lines of the message.
+            missing_columns: Roles of the columns that the first bad line lacks (`BadLine.missing_columns`).
+        """
+        super().__init__(*lines)
+        self.missing_columns = missing_columns
+
 
 class ConstraintError(InputError):
     """Constraints that no output can satisfy, such as a prefix with a symbol outside the vocabulary."""

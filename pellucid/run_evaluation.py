@@ -158,6 +158,8 @@ class RunEvaluation(NamedTuple):
     pair_ngram_weight: float | None = None
     """Weight of the pair n-gram model in the ranking of the outputs, 0 if it took no part; None without such a model,
     and if the runs of the placeholder {} have different weights."""
+    training_checksums: tuple[str, ...] = ()
+    """Checksums of the training files (`read_training_checksums`); empty for a loaded model."""
 
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return the metrics, counts and worst errors as plain values, as `pellucid evaluate --json` prints them.
@@ -275,10 +277,10 @@ def compare_evaluations(evaluations: Sequence[RunEvaluation]) -> RunComparisons:
 
 
 def _seed_groups(evaluations: Sequence[RunEvaluation]) -> list[list[Assessment]]:
-    """Return the groups of runs whose settings are equal except for seed and threads, by their first runs."""
+    """Return the groups of runs that differ in seed and threads only, by their first runs."""
     groups: list[list[RunEvaluation]] = []
     for run in evaluations:
-        matching = (group for group in groups if all(_differs_in_seed(run.config, each.config) for each in group))
+        matching = (group for group in groups if all(_differs_in_seed(run, each) for each in group))
         group = next(matching, None)
         if group is None:
             groups.append(group := [])
@@ -286,9 +288,14 @@ def _seed_groups(evaluations: Sequence[RunEvaluation]) -> list[list[Assessment]]
     return [[run.assessment for run in group] for group in groups]
 
 
-def _differs_in_seed(one: Config, other: Config) -> bool:
-    """Return whether the seeds of two configurations differ, and all settings but seed and threads are equal."""
-    return one.seed != other.seed and msgspec.structs.replace(one, seed=other.seed, threads=other.threads) == other
+def _differs_in_seed(one: RunEvaluation, other: RunEvaluation) -> bool:
+    """Return whether two runs differ in their seeds, but neither in their training files nor in another setting, except
+    threads."""
+    checksums = zip(one.training_checksums, other.training_checksums, strict=False)
+    if any(first and second and first != second for first, second in checksums):
+        return False
+    seed, threads = other.config.seed, other.config.threads
+    return one.config.seed != seed and msgspec.structs.replace(one.config, seed=seed, threads=threads) == other.config
 
 
 def describe_evaluated_file(path: Path, target: Path | None, rows: int, name: str) -> EvaluatedFile:
@@ -364,6 +371,7 @@ def join_evaluations(parts: Sequence[RunEvaluation], name: str, short_name: str,
         provenance=provenance,
         unfinished=tuple(training for part in parts for training in part.unfinished),
         pair_ngram_weight=weights.pop() if len(weights) == 1 else None,
+        training_checksums=tuple(checksum for part in parts for checksum in part.training_checksums),
     )
 
 
@@ -380,8 +388,17 @@ def evaluation_data_config(data: DataConfig, path: Path, input_format: Format) -
     return msgspec.structs.replace(data, input_format=input_format)
 
 
+class GroupColumn(NamedTuple):
+    """Column of the groups of an evaluation."""
+
+    column: str
+    """Name, or number from 1; empty for no groups."""
+    setting: str
+    """Flag or argument that selects the column, for messages."""
+
+
 def read_evaluation_blocks(
-    path: Path, target: Path | None, data: DataConfig, group: str, report: ReportNote, name: str = ""
+    path: Path, target: Path | None, data: DataConfig, group: GroupColumn | None, report: ReportNote, name: str = ""
 ) -> Iterator[tuple[ExampleFile, list[str]]]:
     """Read the pairs of a file in blocks, with the group of each.
 
@@ -389,7 +406,7 @@ def read_evaluation_blocks(
         path: File of pairs, or of sources.
         target: File of targets; None if `path` holds pairs.
         data: Data settings of the file (`evaluation_data_config`).
-        group: Column of the groups; empty for none.
+        group: Column of the groups; None for none.
         report: Function that receives notes about the first line and unused columns, when all pairs are read.
         name: Name of the file in notes; its path by default.
 
@@ -399,8 +416,8 @@ def read_evaluation_blocks(
     Raises:
         InputError: As in `read_example_blocks` and `read_grouped_blocks`.
     """
-    if group:
-        yield from read_grouped_blocks(path, data, group, BLOCK_EXAMPLES)
+    if group is not None and group.column:
+        yield from read_grouped_blocks(path, data, group.column, BLOCK_EXAMPLES, group.setting)
         return
     first = list[Example]()
     for block in read_example_blocks(path, data, BLOCK_EXAMPLES, target):
@@ -542,7 +559,7 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
     """
     check_equal_tasks([(name, predictor.config.task) for name, predictor in predictors])
     shared = predictors[0][1].tokenizers
-    names = [name if " with " in name else Path(name).name for name, _ in predictors]  # the members of an ensemble
+    names = [_short_name(name, predictor) for name, predictor in predictors]
     names = names if len(set(names)) == len(names) else [name for name, _ in predictors]
     runs = list[_DecodedRun]()
     for short_name, (name, predictor) in zip(names, predictors, strict=True):
@@ -559,29 +576,37 @@ def evaluate_predictors(  # noqa: PLR0913 (models, examples, and what is measure
     return [run.evaluation(pairs, nbest) for run in runs]
 
 
+def _short_name(name: str, predictor: Predictor) -> str:
+    """Return the last part of the path of a run; the whole name of an ensemble, which joins paths of its members."""
+    return name if len(predictor.networks) > 1 else Path(name).name or name
+
+
 def choose_custom_metrics(
     configs: Sequence[Config], names: Sequence[str], report: ReportNote
 ) -> tuple[MetricName, ...]:
-    """Return the metrics of other packages to compute: named ones, and those by which the runs were selected.
+    """Return the custom metrics to compute: the named ones, and the training.metric of the runs.
 
     Args:
         configs: Configuration of each run.
-        names: Names of metrics.
+        names: Names of custom metrics.
         report: Function that receives a note about a metric of a run that is not installed, and so is not computed.
 
     Raises:
-        ConfigError: A named metric is not known, or a package does not provide it.
+        ConfigError: A named metric is built in or not known, or a package does not provide it.
     """
     for name in names:
-        if is_custom_metric(name):
-            build_metric(name)
+        if not is_custom_metric(name):
+            raise ConfigError(
+                f"metrics: {quote(name)} is a built-in metric, whose results need no option; name a metric of another "
+                "package"
+            )
+        build_metric(name)
     trained = dict.fromkeys(config.training.metric for config in configs)
     selected = [name for name in trained if is_custom_metric(name) and name not in names]
     for name in selected:
         if name not in METRIC_TYPES:
             report(f"note: {METRIC_TYPES.missing_message('training.metric', name)}; it is not computed")
-    chosen = dict.fromkeys([*names, *(name for name in selected if name in METRIC_TYPES)])
-    return tuple(filter(is_custom_metric, chosen))
+    return tuple(dict.fromkeys([*names, *(name for name in selected if name in METRIC_TYPES)]))
 
 
 def with_custom_metrics(evaluations: Sequence[RunEvaluation], metrics: tuple[MetricName, ...]) -> list[RunEvaluation]:

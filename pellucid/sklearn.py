@@ -273,11 +273,14 @@ class SequenceTagger(_SequenceEstimator):
 
         Raises:
             NotFittedError: The estimator is not fitted.
-            ArgumentError: The numbers of sources and targets differ, or there is none.
+            ArgumentError: The numbers of sources and targets differ, or there is none, or no tag that counts.
         """
         scored = self._score_outputs(X, y)
+        num_tags = sum(len(each.references[0]) for each in scored)
+        if not num_tags:
+            raise ArgumentError("y: expected at least one tag that is not data.ignored_tag, got none")
         pairs = [pair for each in scored for pair in zip(each.output, each.references[0], strict=False)]
-        return sum(output == reference for output, reference in pairs) / sum(len(each.references[0]) for each in scored)
+        return sum(output == reference for output, reference in pairs) / num_tags
 
 
 class SequenceClassifier(ClassifierMixin, _SequenceEstimator):  # type: ignore[misc]

@@ -354,8 +354,8 @@ def parallel_map(
     with open_pool(partial(_run_with_callback, task), max_workers) as pool:
         for number in range(len(jobs)):
             while number not in results:
-                for _, job in zip(range(pool.free_workers), waiting, strict=False):
-                    pool.submit(*job)
+                for _, (index, job) in zip(range(pool.free_workers), waiting, strict=False):
+                    pool.submit(index, job)
                 for event in pool.events():
                     match event:
                         case JobFailure(_, error):

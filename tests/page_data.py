@@ -10,7 +10,7 @@ from trained_runs import digits_run, train_to_end
 from pellucid.viewer.handlers import decode_source
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import PageData, assemble_page
-from pellucid.viewer.schema import AttentionOverride, DecodeRequest
+from pellucid.viewer.schema import DecodeRequest, ForcedAttentionRow
 
 
 @cache
@@ -23,8 +23,8 @@ def digits_page_data(served: bool = True, beam_size: int | None = 1) -> PageData
 
 
 @cache
-def find_override_chain() -> tuple[int, list[AttentionOverride]]:
-    """Return the index of an example of the digits run, and three attention overrides, applied one after another.
+def find_forced_chain() -> tuple[int, list[ForcedAttentionRow]]:
+    """Return the index of an example of the digits run, and three rows of forced attention, applied one after another.
 
     The first one makes the output longer, the second one concerns the new last step, and the third one makes the output
     short again.
@@ -33,28 +33,28 @@ def find_override_chain() -> tuple[int, list[AttentionOverride]]:
     for index, item in enumerate(page_data.contents.examples):
         request = DecodeRequest(text=item.text, beam_size=len(item.traces))
         num_steps, num_positions = len(item.traces[0].target), len(item.traces[0].source)
-        overrides = [
-            _one_hot_override(step, position, num_positions)
+        rows = [
+            _one_hot_row(step, position, num_positions)
             for step in range(num_steps)
             for position in range(num_positions)
         ]
-        for longer in overrides:
+        for longer in rows:
             last = len(_decode_target(page_data, request, [longer])) - 1
-            for shorter in (override for override in overrides if last >= num_steps and override.step != longer.step):
-                chain = [longer, _one_hot_override(last, 0, num_positions), shorter]
+            for shorter in (row for row in rows if last >= num_steps and row.step != longer.step):
+                chain = [longer, _one_hot_row(last, 0, num_positions), shorter]
                 if len(_decode_target(page_data, request, chain)) <= last:
                     return index, chain
-    raise AssertionError("no attention override makes an output longer so that another one makes it short again")
+    raise AssertionError("no forced attention makes an output longer so that another row makes it short again")
 
 
-def _one_hot_override(step: int, position: int, num_positions: int) -> AttentionOverride:
-    """Return an override with the whole weight on one source position."""
-    return AttentionOverride(step=step, weights=[float(other == position) for other in range(num_positions)])
+def _one_hot_row(step: int, position: int, num_positions: int) -> ForcedAttentionRow:
+    """Return forced attention with the whole weight on one source position."""
+    return ForcedAttentionRow(step=step, weights=[float(other == position) for other in range(num_positions)])
 
 
-def _decode_target(page_data: PageData, request: DecodeRequest, overrides: list[AttentionOverride]) -> list[str]:
-    """Return the target symbols that the model writes with these overrides."""
-    return decode_source(page_data, msgspec.structs.replace(request, attention_overrides=overrides)).traces[0].target
+def _decode_target(page_data: PageData, request: DecodeRequest, rows: list[ForcedAttentionRow]) -> list[str]:
+    """Return the target symbols that the model writes with this forced attention."""
+    return decode_source(page_data, msgspec.structs.replace(request, forced_attention=rows)).traces[0].target
 
 
 def make_interrupted_run(folder: Path) -> Path:

@@ -1,5 +1,6 @@
 """Traces with chosen attention weights and probabilities, made without a model."""
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,6 +37,13 @@ def make_trace(
         top_symbols=tuple((symbol, "x", "y") for symbol in target),
         top_log_probabilities=candidates.astype(np.float32),
     )
+
+
+def write_former_version(text: str) -> str:
+    """Return the JSON of a trace in the former version of the schema."""
+    names = {"num_features": "features", "summed_features": "added", "search_tree": "lattice"}
+    values = {names.get(name, name): value for name, value in json.loads(text).items()}
+    return json.dumps({**values, "version": 3})
 
 
 def make_small_trace() -> Trace:

@@ -42,7 +42,7 @@ class SearchCase(NamedTuple):
     nbest: int = 1
     score: HypothesisScorer = LOG_PROBABILITY
     constraints: Constraints = NO_CONSTRAINTS
-    lattice: bool = False
+    search_tree: bool = False
 
 
 def make_small_network(kind: tuple[str, str], seed: int) -> Network:
@@ -58,7 +58,7 @@ def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[lis
     num_sources = len(batch.source)
     limits = BatchLengthLimits(np.full(num_sources, settings.min_length), np.full(num_sources, settings.max_length))
     config = BeamConfig(
-        limits, settings.beam_size, settings.nbest, settings.score, settings.constraints, settings.lattice
+        limits, settings.beam_size, settings.nbest, settings.score, settings.constraints, settings.search_tree
     )
     with torch.inference_mode():
         return beam_stepwise(

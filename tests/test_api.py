@@ -218,7 +218,9 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
         ("UP", "NOUN"),
     )
     assert uppercase.unknown == unknown.unknown == (3,) and without.summed_features == ()
-    assert json.loads(uppercase.to_json())["added"] == ["UP", "NOUN"] and "added" not in json.loads(without.to_json())
+    assert json.loads(uppercase.to_json())["summed_features"] == ["UP", "NOUN"] and "summed_features" not in json.loads(
+        without.to_json()
+    )
     np.testing.assert_allclose(uppercase.attention.sum(axis=1), 1, atol=1e-5)
     with_coverage = transducer.with_search(
         msgspec.structs.replace(transducer.config.search, coverage_penalty=0.2, beam_size=3)

@@ -178,6 +178,7 @@ def test_tags_are_calibrated_individually_without_ignored_ones() -> None:
     without_ignored = Tokenizers(*(replace(each, ignored_tag="-") for each in tokenizers()))
     result = assess_outputs("run", decoded, without_ignored, without_ignored, get_task("tag").metrics)
     assert result.unit == "tags" and result.to_dict()["calibration"]["of"] == "tags"
+    assert result.calibration is not None
     assert result.calibration.mean_probability == pytest.approx((0.9 + 0.8 + 0.5 + 0.7) / 4)
     assert result.calibration.accuracy == 0.5 and sum(each.total for each in result.calibration.bins) == 4
     assert ("calibration error of a tag", "mean probability of a tag 72.5 %, accuracy 50.0 %") in [

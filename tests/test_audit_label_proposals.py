@@ -51,7 +51,7 @@ def test_networks_propose_as_well() -> None:
 
 def test_models_that_cannot_be_fitted_are_an_error() -> None:
     labeled = make_entries([Example("a", "x " * 50), Example("b", "x " * 50)])
-    with pytest.raises(DataError, match="give --models network"):
+    with pytest.raises(DataError, match=r'use models = "network" \(--models network\)'):
         propose_sources(labeled, UNLABELED, 1, word_config(), AuditOptions())
 
 

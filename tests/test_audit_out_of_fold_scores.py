@@ -91,5 +91,5 @@ def test_features_are_read_by_networks_only() -> None:
 
 def test_pairs_that_cannot_be_aligned_need_networks() -> None:
     examples = [Example(word, "x " * 50) for word in ("a", "b", "c", "d")]
-    with pytest.raises(DataError, match="give --models network"):
+    with pytest.raises(DataError, match=r'use models = "network" \(--models network\)'):
         score_out_of_fold(examples, assign_folds(examples, 2, 1), word_config(), AuditOptions(folds=2))

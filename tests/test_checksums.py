@@ -98,6 +98,53 @@ def test_other_files_are_no_list(tmp_path: Path, content: str) -> None:
         read_checksums(tmp_path / "list")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"\ufeff{'ab' * 32}  config.toml\n",
+        f"\n# made by hand\n   \n{'ab' * 32}  config.toml\n\n",
+        f"# made on Windows\r\n\r\n{'AB' * 32} *config.toml\r\n",
+        f" \t{'Ab' * 32}  ./config.toml\n",
+        f"{'ab' * 32}  config.toml\n{'AB' * 32}  .//config.toml",
+    ],
+)
+def test_a_list_is_read_as_sha256sum_reads_it(tmp_path: Path, content: str) -> None:
+    """Regression test: byte order marks, blank lines, comments and upper-case digits were refused."""
+    (tmp_path / "list").write_text(content, "utf-8", newline="")
+    assert read_checksums(tmp_path / "list") == {"config.toml": "ab" * 32}
+
+
+def test_a_contradiction_is_refused_with_its_line(tmp_path: Path) -> None:
+    """Regression test: the last of two checksums of a file counted."""
+    lines = [f"{'ab' * 32}  config.toml", "# comment", f"{'ab' * 32}  card.md", f"{'cd' * 32}  ./config.toml"]
+    (tmp_path / "list").write_text("\n".join(lines), "utf-8")
+    with pytest.raises(DataError, match=r"list:4: the checksum of 'config\.toml' differs from that in line 1$"):
+        read_checksums(tmp_path / "list")
+
+
+@pytest.mark.parametrize("name", ["../config.toml", "snapshots/../config.toml", "/etc/passwd", "./", ".", "-"])
+def test_a_path_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    """Regression test: such a file was reported as missing in the folder."""
+    (tmp_path / "list").write_text(f"{'ab' * 32}  {name}\n", "utf-8")
+    with pytest.raises(DataError, match="list:1: expected the path of a file in the run folder, got") as caught:
+        read_checksums(tmp_path / "list")
+    assert repr(name) in str(caught.value) and ("standard input" in str(caught.value)) == (name == "-")
+
+
+def test_a_file_named_as_standard_input_is_listed_by_its_path(run: Path, tmp_path: Path) -> None:
+    (run / "-").write_bytes(b"x")
+    found = folder_checksums(run)
+    (tmp_path / "list").write_text(format_checksums(found), "utf-8")
+    assert "  ./-\n" in (tmp_path / "list").read_text("utf-8") and read_checksums(tmp_path / "list") == found
+
+
+@pytest.mark.parametrize(("content", "state"), [("", "is empty"), ("# none\n\n", "has no line with a checksum")])
+def test_a_list_without_checksums_is_refused(tmp_path: Path, content: str, state: str) -> None:
+    (tmp_path / "list").write_text(content, "utf-8")
+    with pytest.raises(DataError, match=f"list {state}: expected a list of checksums$"):
+        read_checksums(tmp_path / "list")
+
+
 def test_the_subcommand_prints_and_compares(run: Path, tmp_path: Path) -> None:
     printed = run_pellucid("check", run)
     assert printed.code == 0 and printed.out == format_checksums(folder_checksums(run))

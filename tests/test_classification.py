@@ -121,7 +121,7 @@ def test_operations_of_autoregressive_tasks_are_refused(task: TaskName) -> None:
     for options in (
         DecodingOptions(prefix="V"),
         DecodingOptions(forbidden=("V",)),
-        DecodingOptions(lattice=True),
+        DecodingOptions(search_tree=True),
         DecodingOptions(masked=(0,)),
     ):
         with pytest.raises(ConfigError, match=f"the model's task is '{task}'"):

@@ -324,10 +324,14 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     other_dropout = re.sub(r"(?m)^seed = 1$", "seed = 2", re.sub(r"(?m)^dropout = .*$", "dropout = 0.123", config))
     (other / "config.toml").write_text(other_dropout, "utf-8")
     assert evaluate_to_json(other, write_pairs_file())["seeds"] == []  # another setting differs, too
+    log = (third := copy_run_folder(run, tmp_path / "third")) / "log.jsonl"
+    (third / "config.toml").write_text(re.sub(r"(?m)^seed = 1$", "seed = 4", config), "utf-8")
+    records = log.read_text("utf-8")
+    log.write_text(re.sub(r'"sha256": *"\w+"', '"sha256": "of another training file"', records), "utf-8")
+    assert evaluate_to_json(third, write_pairs_file())["seeds"] == []  # regression test: the files were not compared
+    log.write_text(records, "utf-8")
     copy = copy_run_folder(other, tmp_path / "copy")
     (copy / "config.toml").write_text(re.sub(r"(?m)^seed = 2$", "seed = 3", other_dropout), "utf-8")
-    third = copy_run_folder(run, tmp_path / "third")
-    (third / "config.toml").write_text(re.sub(r"(?m)^seed = 1$", "seed = 4", config), "utf-8")
     compared = evaluate_to_json(other, copy, third, write_pairs_file(), "--html", tmp_path / "page.html")
     assert [group["runs"] for group in compared["seeds"]] == [["run", "third"], ["other", "copy"]]
     (means,) = compared["mean_differences"]
@@ -441,7 +445,37 @@ def test_group_column_gives_a_table_by_group(tmp_path: Path) -> None:
     assert result["exact_match"] == pytest.approx(evaluate_to_json(write_pairs_file())["exact_match"])
     assert "by group" in evaluate(tmp_path / "a.tsv", "--group", "3").out.replace("\n", " ")
     assert "expected 4 columns, got 3" in usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "4"))
-    assert "--group" in usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "language"))
+    assert "no column 'language' (--group) among" in usage_error_message(
+        evaluate(tmp_path / "a.tsv", "--group", "language")
+    )
+    assert usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "0")).startswith("--group: expected a name or")
+    for names in ("source", "a\tb\tb"):
+        (tmp_path / "a.csv").write_text("\n".join([names, *lines]).replace("\t", ",") + "\n")
+        for column in ("b", "9"):
+            message = usage_error_message(
+                evaluate(tmp_path / "a.csv", "--header", "--source-column", 1, "--target-column", 2, "--group", column)
+            )
+            assert "data.group_column" not in message and (names == "source" or "(--group)" in message)
+
+
+@pytest.mark.parametrize(
+    ("rows", "flags", "is_missing"),
+    [
+        (["one\t1", "two\t2"], (), True),
+        (["one\t1", "two\t2"], ("--on-bad-line", "skip"), True),
+        (["one\t1\ta", "two\t2"], (), False),
+        (["one", "two\t2"], (), False),
+        (["one\t1\ta", "two\t2\ta"], ("--target-column", "4"), False),
+    ],
+    ids=["no row", "no row, skipped", "a short row", "no target either", "no target"],
+)
+def test_a_group_column_that_no_row_has_is_missing(
+    tmp_path: Path, rows: list[str], flags: tuple[str, ...], is_missing: bool
+) -> None:
+    """Regression test: a row shorter than the others was reported as a missing column."""
+    (tmp_path / "a.tsv").write_text("\n".join(rows) + "\n")
+    message = usage_error_message(evaluate(tmp_path / "a.tsv", "--group", "3", *flags))
+    assert ("--group 3: no such column (" in message) == is_missing and "columns, got" in message
 
 
 def test_placeholder_in_paths_gives_a_table_by_name(tmp_path: Path) -> None:
@@ -457,8 +491,9 @@ def test_placeholder_in_paths_gives_a_table_by_name(tmp_path: Path) -> None:
     one_run = json.loads(evaluate(tmp_path / "{}_test.tsv", "--json").out)
     assert len(one_run["groups"]) == 3 and one_run["examples"] == 60
     assert "no file matches" in usage_error_message(evaluate(tmp_path / "{}.none"))
-    assert "no run folder matches" in usage_error_message(
-        run_pellucid("evaluate", tmp_path / "no" / "{}", tmp_path / "{}_test.tsv")
+    (tmp_path / "all").mkdir()  # regression test: the message named the first run, whose folder exists
+    assert f"no run folder matches {tmp_path / 'no' / '{}'}" in usage_error_message(
+        run_pellucid("evaluate", tmp_path / "all", tmp_path / "no" / "{}", tmp_path / "{}_test.tsv")
     )
     assert "does not" in usage_error_message(run_pellucid("evaluate", tmp_path / "{}", write_pairs_file()))
 
@@ -590,6 +625,16 @@ def test_outputs_that_a_pair_ngram_model_ranked_are_counted(tmp_path: Path) -> N
     assert weights == [0.5, 0.5, 0.0, 0.0]  # regression test: the JSON lacked the weight
     assert pellucid.evaluate(digits_run().run, digits_run().files.valid).pair_ngram_weight is None
     assert "ranked with the pair n-gram model" in run_pellucid("evaluate", run, digits_run().files.valid).out
+
+
+def test_runs_are_named_by_the_last_part_of_their_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the run "." had an empty name, and a folder with " with " in its name counted as an ensemble."""
+    run = copy_run_folder(digits_run().run, tmp_path / "gru with dropout")
+    assert pellucid.evaluate(run, digits_run().files.valid).assessment.name == "gru with dropout"
+    monkeypatch.chdir(run)
+    assert pellucid.evaluate(".", digits_run().files.valid).assessment.name == "."
+    ensemble = pellucid.evaluate([run, digits_run().run], digits_run().files.valid)
+    assert ensemble.assessment.name == f"{run} with {digits_run().run}"
 
 
 def test_the_confidence_is_evaluated_beside_the_probability() -> None:

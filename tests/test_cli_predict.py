@@ -300,7 +300,7 @@ def test_features_are_read_from_their_column(tmp_path: Path) -> None:
     without_features = json.loads(
         run_pellucid("predict", tmp_path / "run", "--output-format", "jsonl", stdin=b"ab\n").out
     )
-    assert without_features["source"] == ["a", "b"] and without_features["features"] == 0
+    assert without_features["source"] == ["a", "b"] and without_features["num_features"] == 0
 
 
 def test_a_covered_file_of_sources_and_features_is_decoded(tmp_path: Path) -> None:
@@ -336,9 +336,9 @@ def test_a_column_of_features_is_refused_for_a_model_without_features(tmp_path: 
     )
 
 
-def test_lattice_without_jsonl_is_refused() -> None:
-    for arguments in (("--lattice",), ("--lattice", "--output-format", "jsonl", "--sample", 2)):
-        assert "--lattice requires --output-format jsonl" in usage_error_message(predict(*arguments, stdin="one\n"))
+def test_search_tree_without_jsonl_is_refused() -> None:
+    for arguments in (("--search-tree",), ("--search-tree", "--output-format", "jsonl", "--sample", 2)):
+        assert "--search-tree requires --output-format jsonl" in usage_error_message(predict(*arguments, stdin="one\n"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
@@ -417,8 +417,8 @@ def test_constraints_and_hypothesis_scores_are_set_by_flags() -> None:
         2,
     )
     assert all(len(line) >= 2 for line in output_lines(predict(*score_flags, stdin="one\ntwo\n").out))
-    trace = json.loads(predict("--beam-size", 2, "--lattice", "--output-format", "jsonl", stdin="one\n").out)
-    assert trace["lattice"]["symbols"] and trace["output"] == expected_outputs(["one"])[0]
+    trace = json.loads(predict("--beam-size", 2, "--search-tree", "--output-format", "jsonl", stdin="one\n").out)
+    assert trace["search_tree"]["symbols"] and trace["output"] == expected_outputs(["one"])[0]
 
 
 def test_lexicon_takes_precedence_and_is_counted(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_settings_of_a_file_and_of_the_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--valid", "words.csv"), "prepared is prepared data, which has a validation set: leave out --valid"),
+        (("--valid", "words.csv"), "prepared is prepared data, which has a validation set: give no valid"),
         (("--min-count", "2"), "prepared was prepared with data.min_count = 1, got 2"),
         (("--source-column", "id"), "prepared was prepared with data.source_column = 'word', got 'id'"),
         (("--pointer-generator",), "decoder.pointer_generator needs the texts of the pairs"),

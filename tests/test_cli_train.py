@@ -1,6 +1,7 @@
 """pellucid train: settings from preset, file and flags; interrupted and killed runs."""
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -59,7 +60,9 @@ def test_command_line_and_python_train_identical_models(tmp_path: Path) -> None:
     assert list_run_files(tmp_path / "run") == RUN_FILES
     assert "40 examples" in result.err and "new run" in result.err
     assert sum(line.startswith("epoch") for line in result.err.splitlines()) == 6
-    assert result.err.splitlines()[-1].startswith("stopped: the maximum number of epochs is reached; best at update ")
+    best = r"stopped: the maximum number of epochs is reached; best at update [\d,]+; "
+    times = r"\d+ s of updates and validations, \d+ s for this command"
+    assert re.fullmatch(best + times, result.err.splitlines()[-1])
 
 
 @pytest.mark.slow

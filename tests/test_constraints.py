@@ -144,7 +144,7 @@ def test_other_sources_and_the_search_tree_change_no_output(
     score: HypothesisScorer,
     beam_size: int,
     constraints: Constraints,
-    lattice: bool,
+    search_tree: bool,
     data: st.DataObject,
 ) -> None:
     """A source alone has the outputs and the tree of the batch, whatever the limits, prefixes and beams of others."""
@@ -153,14 +153,14 @@ def test_other_sources_and_the_search_tree_change_no_output(
     maximum = np.array(data.draw(st.lists(lengths, min_size=count, max_size=count)))
     limits = BatchLengthLimits(np.zeros(count, np.int64), maximum)
 
-    def search(rows: list[int], lattice: bool) -> list[list[Hypothesis]]:
+    def search(rows: list[int], search_tree: bool) -> list[list[Hypothesis]]:
         own = BatchLengthLimits(*(limit[rows] for limit in limits))
-        config = BeamConfig(own, beam_size, beam_size, score, constraints.take(np.array(rows)), lattice)
+        config = BeamConfig(own, beam_size, beam_size, score, constraints.take(np.array(rows)), search_tree)
         with torch.inference_mode():
             sources, source_lengths = batch.source[rows], batch.source_lengths[rows]
             return beam_stepwise(encode_and_initialize(network, sources, source_lengths), source_lengths, config)
 
-    for row, together in enumerate(search(list(range(count)), lattice)):
+    for row, together in enumerate(search(list(range(count)), search_tree)):
         (alone,) = search([row], True)
         assert [each.decoded.ids.tolist() for each in together] == [each.decoded.ids.tolist() for each in alone]
         for each, other in zip(together, alone, strict=True):
@@ -210,11 +210,11 @@ def test_no_suggestion_is_made_for_a_very_long_symbol(monkeypatch: pytest.Monkey
 
 
 def test_only_searches_have_a_search_tree() -> None:
-    model = PLAIN.with_options(DecodingOptions(lattice=True))
-    assert model.predict(["abc"])[0].lattice is not None and model.nbest(["abc"], 2)[0][0].lattice is not None
-    with pytest.raises(ConfigError, match=r"options\.lattice: sampling has no search tree"):
+    model = PLAIN.with_options(DecodingOptions(search_tree=True))
+    assert model.predict(["abc"])[0].search_tree is not None and model.nbest(["abc"], 2)[0][0].search_tree is not None
+    with pytest.raises(ConfigError, match=r"options\.search_tree: sampling has no search tree"):
         model.sample(["abc"], SamplingConfig())
-    with pytest.raises(ConfigError, match=r"options\.lattice: scoring given targets has no search tree"):
+    with pytest.raises(ConfigError, match=r"options\.search_tree: scoring given targets has no search tree"):
         model.score_examples([Example("abc", "v")])
 
 

@@ -143,7 +143,7 @@ def test_a_metric_selects_the_best_validation_and_is_reported(tmp_path: Path, mo
     logged = [record for record in read_log(tmp_path / "run") if record["event"] == "validated"]
     assert [record["num_symbols"] for record in logged] == values
     assert f"* num_symbols {min(values):.3f}" in (tmp_path / "run" / "card.md").read_text("utf-8")
-    options = pellucid.EvaluationOptions(metrics=("distinct", "exact_match"))
+    options = pellucid.EvaluationOptions(metrics=("distinct",))
     evaluation = pellucid.evaluate(tmp_path / "run", files.valid, options)
     metrics = evaluation.to_dict()["metrics"]
     assert set(metrics) == {"num_symbols", "distinct"} and metrics["num_symbols"]["ci95"][0] <= values[0] + 50
@@ -155,6 +155,9 @@ def test_a_metric_selects_the_best_validation_and_is_reported(tmp_path: Path, mo
     )
     with pytest.raises(ConfigError, match="unknown metric 'distinkt': expected exact_match"):
         pellucid.evaluate(tmp_path / "run", files.valid, pellucid.EvaluationOptions(metrics=("distinkt",)))
+    built_in = pellucid.EvaluationOptions(metrics=("exact_match",))  # regression test: it had no effect
+    with pytest.raises(ConfigError, match="metrics: 'exact_match' is a built-in metric, whose results need no option"):
+        pellucid.evaluate(tmp_path / "run", files.valid, built_in)
     with pytest.raises(ConfigError, match=r"training\.metric: expected .* or one that is installed \(entry points"):
         train_to_end(files, tmp_path / "run", config)
 

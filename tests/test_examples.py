@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from pellucid.data.examples import (
     parse_sources,
     read_examples,
     read_grouped_examples,
+    read_lexicon_examples,
     read_pairs,
     read_sources,
 )
@@ -414,6 +416,19 @@ def test_only_a_header_is_an_error(write: Write) -> None:
         error_message(write("word\tsound\n"), NAMED_COLUMNS_CONFIG)
         == "train.tsv contains no example: it is empty below the header"
     )
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "train.csv", "train.tsv.gz"])
+def test_an_empty_file_is_not_empty_below_a_header(write: Write, name: str) -> None:
+    """Regression test: it was said to have a header."""
+    empty = f"{name} contains no example: it is empty"
+    assert error_message(write("", name), NAMED_COLUMNS_CONFIG) == empty
+    assert error_message(write("\ufeff", name), NAMED_COLUMNS_CONFIG) == empty
+    with pytest.raises(DataError, match=f"{re.escape(empty)}$"):
+        read_lexicon_examples(write("", name), NAMED_COLUMNS_CONFIG)
+    with pytest.raises(DataError, match=r"it is empty below the header$"):
+        header = "word,sound\n" if name == "train.csv" else "word\tsound\n"
+        read_lexicon_examples(write(header, name), NAMED_COLUMNS_CONFIG)
 
 
 @pytest.mark.parametrize("name", ["trian.tsv", "trian.csv", "trian.jsonl", "trian.parquet"])
@@ -891,11 +906,35 @@ def test_empty_or_missing_parallel_files_are_an_error(write: Write, tmp_path: Pa
     assert error_message(write("a\n", "train.en"), CONFIG, tmp_path / "train.d") == missing
 
 
+@pytest.mark.parametrize(
+    ("content", "changes", "missing"),
+    [
+        ("a\tb\n", {}, ("group",)),
+        ("a\tb\n", {"on_bad_line": "skip"}, ("group",)),
+        ("a\tb\n" * 3 + "a\tb\tx\n", {"on_bad_line": "skip"}, ("group",)),
+        ("a\n", {}, ("target", "group")),
+        ("a\tb\tx\na\tb\n", {}, ()),
+        ("\tb\tx\n", {}, ()),
+        ("x\ty\tz\na\tb\n", {"header": True}, ()),
+    ],
+)
+def test_errors_have_the_columns_that_the_first_bad_line_lacks(
+    write: Write, monkeypatch: pytest.MonkeyPatch, content: str, changes: dict[str, Any], missing: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("pellucid.data.examples.MAX_BAD_LINES", 3)
+    with pytest.raises(DataError) as caught:
+        read_grouped_examples(write(content), DataConfig(**{"header": False, **changes}), "3")
+    assert caught.value.missing_columns == missing
+    restored = pickle.loads(pickle.dumps(caught.value))
+    assert restored.missing_columns == missing and str(restored) == str(caught.value)
+
+
 def test_parallel_features_follow_a_tab(write: Write) -> None:
     source, target = write("go\tV;PST\nbe\n", "train.en"), write("went\nwas\n", "train.de")
     reading = read_examples(source, DataConfig(features_column="3", on_bad_line="skip"), target)
     assert reading.examples == [("go", "went", "V;PST")]
-    assert reading.bad_lines == [BadLine(str(source), 2, "expected 2 columns, got 1 (tabs separate columns)")]
+    reason = "expected 2 columns, got 1 (tabs separate columns)"
+    assert reading.bad_lines == [BadLine(str(source), 2, reason)]
 
 
 # ---- headers and names

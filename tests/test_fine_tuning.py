@@ -47,8 +47,9 @@ from pellucid.training.fine_tuning import (
     initialize_network,
     part_of,
 )
+from pellucid.training.mix_in import mix_in_pairs
 from pellucid.training.session import build_state
-from pellucid.training.training_data import TrainingFiles
+from pellucid.training.training_data import TrainingFiles, read_training_data
 from pellucid.training.training_length import num_drawn
 from pellucid.training.training_state import TrainingState
 
@@ -378,6 +379,17 @@ def test_old_pairs_of_the_validation_set_alone_are_refused(tmp_path: Path) -> No
     config = fine_tuning_config({"mix_in": str(tmp_path / "old.tsv")})
     with pytest.raises(DataError, match="the sources of all pairs are in the validation set; mix in other pairs"):
         train_to_end(files, tmp_path / "run", config)
+
+
+def test_old_pairs_of_which_most_lines_are_bad_are_refused(tmp_path: Path) -> None:
+    """Regression test: the file of earlier pairs was not checked, as all other files of a training are."""
+    old = write_pairs(tmp_path / "old.tsv", make_copy_examples(10, seed=1))
+    old.write_text(old.read_text("utf-8") + "bad\n" * 12, "utf-8")
+    config = make_small_config({"mix_in": str(old)})
+    config = override_settings(config, {"data": {"on_bad_line": "skip"}})
+    data = read_training_data(write_new_files(tmp_path), config, config.data)
+    with pytest.raises(DataError, match=r"old\.tsv: 12 of 22 lines are bad"):
+        mix_in_pairs(data, config, config.data)
 
 
 @pytest.mark.slow

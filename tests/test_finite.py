@@ -36,7 +36,7 @@ from pellucid.run_folder.run_files import ENSEMBLE
 from pellucid.viewer.handlers import compare_what_if, decode_source
 from pellucid.viewer.inputs import open_run, read_example_file
 from pellucid.viewer.page_contents import assemble_page
-from pellucid.viewer.schema import AttentionOverride, DecodeRequest, WhatIfRequest
+from pellucid.viewer.schema import DecodeRequest, ForcedAttentionRow, WhatIfRequest
 
 PAIRS = [Example("ab", "ab"), Example("dcba", "dcb"), Example("c", "c")]
 
@@ -66,7 +66,7 @@ DECODING_METHODS: dict[str, Callable[[Predictor], list[list[Trace]]]] = {
     "greedy": lambda model: [model.predict_examples(PAIRS)],
     "beam": lambda model: [model.with_beam(3).predict_examples(PAIRS)],
     "list": lambda model: model.nbest_examples(PAIRS, 3),
-    "lattice": lambda model: model.with_options(DecodingOptions(lattice=True)).nbest_examples(PAIRS, 3),
+    "search_tree": lambda model: model.with_options(DecodingOptions(search_tree=True)).nbest_examples(PAIRS, 3),
     "required": lambda model: [
         model.with_options(DecodingOptions(required=("a",))).with_beam(3).predict_examples(PAIRS)
     ],
@@ -174,17 +174,17 @@ def test_every_inspection_names_the_run_in_its_error(tmp_path: Path, name: str, 
 
 @pytest.mark.slow
 def test_the_page_reports_numbers_that_are_not_finite() -> None:
-    """The parameters become NaN after the page was opened; overridden attention and what-if requests are refused."""
+    """The parameters become NaN after the page was opened; forced attention and what-if requests are refused."""
     trained = digits_run()
     opened_run = open_run(trained.run, "run", "cpu", None)
     page = assemble_page([opened_run], [read_example_file(trained.files.valid, trained.config.data)], 3, True)
     base_request = DecodeRequest(text="one", attribution=True, states=True)
-    override = AttentionOverride(step=0, weights=[1.0, 0.0, 0.0])
-    override_request = msgspec.structs.replace(base_request, attention_overrides=[override])
+    row = ForcedAttentionRow(step=0, weights=[1.0, 0.0, 0.0])
+    forced_request = msgspec.structs.replace(base_request, forced_attention=[row])
     requests: list[Callable[[], Any]] = [
-        lambda: decode_source(page, override_request),
-        lambda: compare_what_if(page, WhatIfRequest(before=base_request, after=override_request)),
-        lambda: compare_what_if(page, WhatIfRequest(before=override_request, after=base_request)),
+        lambda: decode_source(page, forced_request),
+        lambda: compare_what_if(page, WhatIfRequest(before=base_request, after=forced_request)),
+        lambda: compare_what_if(page, WhatIfRequest(before=forced_request, after=base_request)),
     ]
     for request in requests:
         request()

@@ -109,20 +109,20 @@ def test_added_features_have_no_forced_weights(score: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in MODEL_SETTINGS if kind != "none"])
 def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
-    with_lattice = build_model(kind).with_options(DecodingOptions(masked=(1,), lattice=True))
-    without_lattice = build_model(kind).with_options(DecodingOptions(masked=(1,)))
+    with_tree = build_model(kind).with_options(DecodingOptions(masked=(1,), search_tree=True))
+    without_tree = build_model(kind).with_options(DecodingOptions(masked=(1,)))
     traces = [
-        *with_lattice.nbest(["abc"], 3)[0],
-        with_lattice.with_beam(1).predict(["abc"])[0],
-        *without_lattice.sample(["abc"], SamplingConfig(samples=2))[0],
-        without_lattice.score_examples([Example("abc", "vwx")])[0],
+        *with_tree.nbest(["abc"], 3)[0],
+        with_tree.with_beam(1).predict(["abc"])[0],
+        *without_tree.sample(["abc"], SamplingConfig(samples=2))[0],
+        without_tree.score_examples([Example("abc", "vwx")])[0],
     ]
     for trace in traces:
         assert not trace.attention[:, 1].any() and trace.forced_attention == ()
         if kind != "monotonic":  # a monotonic scan may end without attending
             np.testing.assert_allclose(trace.attention.sum(axis=1), 1, atol=1e-6)
-        if trace.lattice is not None:
-            assert not trace.lattice.attention[:, 1].any()
+        if trace.search_tree is not None:
+            assert not trace.search_tree.attention[:, 1].any()
 
 
 @few_examples

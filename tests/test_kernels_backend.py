@@ -82,7 +82,7 @@ OPTION_VALUES: dict[str, tuple[Hashable, ...]] = {
     "options.forbidden": ((), ("w",)),
     "options.required": ((), ("v",)),
     "options.lexicon": (False, True),
-    "options.lattice": (False, True),
+    "options.search_tree": (False, True),
     "options.forced_attention": ((), (ForcedAttention(1, (0.0, 1.0, 2.0, 0.0)),)),
     "options.masked": ((), (2,)),
 }
@@ -335,7 +335,7 @@ def test_a_search_equals_the_reference_in_double_precision() -> None:
                 pair for pairs in zip(actual, expected, strict=True) for pair in zip(*pairs, strict=True)
             ]:
                 assert (actual_trace.search_score is None) == (expected_trace.search_score is None)
-                assert (actual_trace.lattice is None) == (expected_trace.lattice is None)
+                assert (actual_trace.search_tree is None) == (expected_trace.search_tree is None)
                 assert actual_trace.score == pytest.approx(expected_trace.score, rel=TOLERANCE, abs=10 * TOLERANCE)
                 if actual_trace.output != expected_trace.output:  # a tie, such as equal symbols in another order
                     continue
@@ -387,7 +387,7 @@ def test_a_search_with_an_unlisted_property_fits_no_kernel() -> None:
     assert fits_search_kernel(properties)
     assert not fits_search_kernel((*properties, ("search.new_setting", 0)))
     assert not fits_search_kernel(search_properties(SearchConfig(coverage_penalty=0.1), NO_OPTIONS, Constraints()))
-    assert not fits_search_kernel(search_properties(SearchConfig(), DecodingOptions(lattice=True), Constraints()))
+    assert not fits_search_kernel(search_properties(SearchConfig(), DecodingOptions(search_tree=True), Constraints()))
     assert not fits_search_kernel(search_properties(SearchConfig(), NO_OPTIONS, Constraints(), is_ensemble=True))
 
 

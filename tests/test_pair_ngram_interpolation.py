@@ -373,14 +373,14 @@ def test_search_settings_disable_the_pair_ngram_model(
 def test_a_search_tree_is_shared_by_all_outputs(
     transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
 ) -> None:
-    predictor = with_weight(transducer, pair_ngram, 0.5).with_options(DecodingOptions(lattice=True))
+    predictor = with_weight(transducer, pair_ngram, 0.5).with_options(DecodingOptions(search_tree=True))
     traces = predictor.candidates(examples[:5])
     for candidates in traces:
-        assert all(trace.lattice is not None for trace in candidates)
+        assert all(trace.search_tree is not None for trace in candidates)
         for trace in candidates:
-            assert trace.lattice is not None
-            path = [trace.lattice.symbols[node] for node in trace.lattice.path()]
-            assert path == list(trace.target) or trace.lattice.leaf == -1
+            assert trace.search_tree is not None
+            path = [trace.search_tree.symbols[node] for node in trace.search_tree.path()]
+            assert path == list(trace.target) or trace.search_tree.leaf == -1
 
 
 def check_fields(original: Transducer | PairNgram, **changes: object) -> None:

@@ -29,6 +29,7 @@ from pellucid.reporting.progress import (
     TrainingPace,
     build_progress_bars,
     format_scores,
+    stop_line,
     training_progress,
 )
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
@@ -123,7 +124,8 @@ def test_a_finished_run_is_not_called_resumed() -> None:
         TrainingStopped(Progress(seconds=61.4, best_update=1500), "all is done"),
     )
     assert text.startswith("a: finished run, size base, ") and "resumed" not in text
-    assert "nothing to do, the training has stopped before: all is done; best at update 1,500, 61 s" in text
+    end = "nothing to do, the training has stopped before: all is done; best at update 1,500; 61 s of updates and"
+    assert end in text
 
 
 def test_validation_and_end_are_printed() -> None:
@@ -132,11 +134,13 @@ def test_validation_and_end_are_printed() -> None:
     assert re.search(r"epoch +3 · update +1,500 · exact match +12\.50 % · symbol error rate +3\.25 %", text)
     assert "loss 0.500 · 61 s" in text and text.endswith("· best\n")
     assert "best" not in report_to_file(ValidationCompleted(progress, METRICS, False, []))
-    assert (
-        report_to_file(TrainingStopped(progress, "all is done")) == "stopped: all is done; best at update 1,500, 61 s\n"
-    )
+    stopped = TrainingStopped(progress, "all is done")
+    end = "stopped: all is done; best at update 1,500; 61 s of updates and validations"
+    assert report_to_file(stopped) == f"{end}\n"
+    assert stop_line(stopped, was_finished=False, seconds=75.6) == f"{end}, 76 s for this command"
+    assert stop_line(stopped, was_finished=True, seconds=2.0).endswith("61 s of updates and validations")
     unchanged = TrainingStopped(Progress(seconds=61.4, update=1500, best_rank=(0.0, 0.0, 0.0)), "all is done")
-    assert "best at update 0 (the network of the start: no validation was better), 61 s" in report_to_file(unchanged)
+    assert "best at update 0 (the network of the start: no validation was better); 61 s of" in report_to_file(unchanged)
 
 
 @pytest.mark.parametrize(

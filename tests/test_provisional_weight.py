@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from command_line import run_pellucid
+from report_documents import read_report, section_titles, select_parts
 from service_process import run_coroutine
 from trained_runs import (
     DataFiles,
@@ -41,7 +42,7 @@ from pellucid.run_folder.provisional_weight import (
 )
 from pellucid.run_folder.unfinished_training import find_unfinished
 from pellucid.runtime.loader import load as load_runtime
-from pellucid.serving.decoding_worker import BatchJob, ModelRunner, OperationError
+from pellucid.serving.decoding_worker import BatchJob, ModelRunner, OperationError, supported_operations
 from pellucid.serving.metrics import ServiceMetrics
 from pellucid.serving.model_service import ModelService
 from pellucid.serving.options import ServiceOptions
@@ -57,6 +58,7 @@ from pellucid.serving.schema import (
 from pellucid.training.events import PairNgramFitted, RunEvent, UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
 from pellucid.viewer.inputs import open_run
+from pellucid.viewer.report_schema import ReportCharts, ReportExamples, ReportTable
 from pellucid.worker_pool import WorkerChannel
 
 CONFIG = make_small_config({"epochs": 2, "pair_ngram": True})
@@ -323,6 +325,31 @@ def test_an_evaluation_has_no_scores_of_a_hardly_trained_network(interrupted: Pa
     assert "worst examples" in run_pellucid("evaluate", interrupted, pairs).out
 
 
+def test_an_evaluation_has_no_calibration_and_attention_of_a_hardly_trained_network(
+    interrupted: Path, finished: Path, tmp_path: Path
+) -> None:
+    """Regression test: its reliability, selective accuracy and attention weights were not marked."""
+    pairs, page = tmp_path / "pairs.tsv", tmp_path / "page.html"
+    pairs.write_text("abc\tno such target\nabd\tabd\n", "utf-8")
+    assert json.loads(run_pellucid("evaluate", interrupted, pairs, "--json").out)["calibration"] is None
+    result = run_pellucid("evaluate", interrupted, pairs, "--html", page)
+    assert result.code == 0 and "selective accuracy" not in result.out, result
+    (line,) = (line for line in result.out.splitlines() if line.strip().startswith("calibration error  "))
+    assert "– " in line and "no validation of the network yet" in line
+    document = read_report(page)
+    assert "Calibration" not in section_titles(document) and not select_parts(document, ReportExamples)
+    (errors,) = select_parts(document, ReportTable, "Errors")
+    assert "no validation yet" in errors.caption and [list(row)[::2] for row in errors.rows][:1] == [
+        ["abc", "no such target"]
+    ]
+    assert run_pellucid("evaluate", finished, interrupted, pairs, "--html", page).code == 0
+    document = read_report(page)
+    assert not select_parts(document, ReportExamples)
+    (calibration,) = (part for part in select_parts(document, ReportCharts) if part.title == "Calibration")
+    assert [line.name for line in calibration.charts[0].lines] == ["finished", "perfect calibration"]
+    assert calibration.caption.endswith("Without a validation of the network, so that they have no line: interrupted.")
+
+
 def test_a_predictor_and_the_service_refuse_what_needs_the_network(interrupted: Path) -> None:
     """Regression test: they used the untrained network where the subcommands refuse it."""
     pairs = [Example("abc", "abc")]
@@ -339,7 +366,9 @@ def test_a_predictor_and_the_service_refuse_what_needs_the_network(interrupted: 
         for operation in operations:
             with pytest.raises(RunError, match=NO_MODEL):
                 operation(predictor)
-    service = ModelRunner(require_transducer(load_without_warnings(interrupted), "run"), 100)
+    model = require_transducer(load_without_warnings(interrupted), "run")
+    assert supported_operations(model) == ["predict", "nbest"], "the list had operations that answer with status 409"
+    service = ModelRunner(model, 100)
     row, pair = SourceRow(source="abc"), PairRow(source="abc", target="abc")
     requests: list[tuple[OperationName, DecodingRequest, SourceRow | PairRow]] = [
         ("score", ScoreRequest(rows=[]), pair),

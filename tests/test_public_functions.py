@@ -86,8 +86,19 @@ def test_options_of_an_evaluation(tmp_path: Path) -> None:
     (path := tmp_path / "groups.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     by_file = pellucid.evaluate(run, path, pellucid.EvaluationOptions(group="3", nbest=2, texts=True))
     assert without_seconds(by_file.to_dict()) == without_seconds(evaluation.to_dict())
-    with pytest.raises(DataError, match=r"^the list of pairs: .*\(group_column\)|no column|expected 4 items"):
+    with pytest.raises(DataError, match=r"^pair 1 of the list of pairs: expected 4 items, got 3$") as raised:
         pellucid.evaluate(run, rows, pellucid.EvaluationOptions(group="4"))
+    assert raised.value.missing_columns == ("group",)
+    named = [{"source": source, "target": target} for source, target, _ in rows]
+    for pairs, group, message in (
+        (named, "kind", r"no column 'kind' \(group\) among 'source', 'target'"),
+        (pa.Table.from_pylist(named), "kind", r"no column 'kind' \(group\) among 'source', 'target'"),
+        (rows, "kind", "^group = 'kind' is a name, but the rows of the list of pairs have no names"),
+        (path, "kind", r"^the column 'kind' \(group\) is a name, but .* has no header"),
+        (path, "0", "^group: expected a name or a number from 1, got '0'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            pellucid.evaluate(run, pairs, pellucid.EvaluationOptions(group=group))
     skipped = pellucid.evaluate(run, [*ROWS, ("a", None)], pellucid.EvaluationOptions(on_bad_line="skip"))
     assert str(skipped.bad_lines[0]) == "pair 11 of the list of pairs: the value of the target is None, not a string"
     twice = pellucid.evaluate(run, [*ROWS, (ROWS[0][0], "x")])

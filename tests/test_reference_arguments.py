@@ -140,6 +140,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     unfinished_training.read_final_updates: {"folder": RUN.run},
     lock.in_use: {"folder": RUN.run},
     log.read_log: {"folder": RUN.run},
+    log.read_training_checksums: {"folder": RUN.run},
     log.load_run_log: {"folder": RUN.run},
     snapshots.read_snapshots: {"folder": RUN.run},
     snapshots.check_snapshots: {"folder": RUN.run},

@@ -658,7 +658,7 @@ def test_nested_and_recursive_ensembles_are_refused(tmp_path: Path, run: Path) -
 INVALID_SNAPSHOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "text": lambda record: record["traces"][0].update(text=5),
     "lengths": lambda record: record["traces"][0].update(target=[]),
-    "features": lambda record: record["traces"][0].update(features=100),
+    "num_features": lambda record: record["traces"][0].update(num_features=100),
     "unknown": lambda record: record["traces"][0].update(unknown=[100]),
     "steps": lambda record: record["traces"][0]["top"].pop(),
     "traces": lambda record: record.update(traces=record["traces"] * 9),

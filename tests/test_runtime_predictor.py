@@ -122,19 +122,19 @@ def test_every_search_gives_the_traces_of_pytorch(search: dict[str, Any]) -> Non
         DecodingOptions(prefix="vw"),
         DecodingOptions(forbidden=("v", "z")),
         DecodingOptions(lexicon=Lexicon({"abc": ("vvv", "w")})),
-        DecodingOptions(lattice=True),
+        DecodingOptions(search_tree=True),
     ],
-    ids=["prefix", "forbidden", "lexicon", "lattice"],
+    ids=["prefix", "forbidden", "lexicon", "search_tree"],
 )
 def test_constraints_give_the_traces_of_pytorch(options: DecodingOptions) -> None:
     torch_predictor, runtime = (each.with_options(options) for each in make_pair({}))
     actual, expected = runtime.predict(SOURCES), torch_predictor.predict(SOURCES)
     assert_traces_close(actual, expected)
     for one, other in zip(actual, expected, strict=True):
-        assert (one.lattice is None) == (other.lattice is None)
-        assert (one.lattice is not None) == (options.lattice and one.text != "")
-        if one.lattice is not None and other.lattice is not None:
-            assert_search_trees_close(one.lattice, other.lattice)
+        assert (one.search_tree is None) == (other.search_tree is None)
+        assert (one.search_tree is not None) == (options.search_tree and one.text != "")
+        if one.search_tree is not None and other.search_tree is not None:
+            assert_search_trees_close(one.search_tree, other.search_tree)
 
 
 def assert_search_trees_close(actual: SearchTree, expected: SearchTree) -> None:

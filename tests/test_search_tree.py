@@ -32,9 +32,9 @@ def test_every_node_has_the_log_probability_of_its_path(
 ) -> None:
     network, case = (
         make_small_network(kind, seed),
-        SearchCase(beam_size=beam_size, nbest=beam_size, score=score, lattice=True),
+        SearchCase(beam_size=beam_size, nbest=beam_size, score=score, search_tree=True),
     )
-    without = run_search(network, batch, case._replace(lattice=False))
+    without = run_search(network, batch, case._replace(search_tree=False))
     for row, result in enumerate(run_search(network, batch, case)):
         assert [each.decoded.ids.tolist() for each in result] == [each.decoded.ids.tolist() for each in without[row]]
         tree = result[0].tree
@@ -57,13 +57,13 @@ def test_every_node_has_the_log_probability_of_its_path(
 
 def test_a_trace_has_its_search_tree_if_requested() -> None:
     transducer = transducer_of({"search": {"max_length": 5, "beam_size": 3}})
-    plain, lattice = (
+    plain, with_tree = (
         transducer.predict(["abc"])[0],
-        transducer.with_options(DecodingOptions(lattice=True)).predict(["abc"])[0],
+        transducer.with_options(DecodingOptions(search_tree=True)).predict(["abc"])[0],
     )
-    assert plain.lattice is None and "lattice" not in json.loads(plain.to_json())
-    assert lattice.lattice is not None and lattice.target == plain.target
-    record = json.loads(lattice.to_json())["lattice"]
-    assert [record["symbols"][node] for node in lattice.lattice.path()] == list(plain.target)
+    assert plain.search_tree is None and "search_tree" not in json.loads(plain.to_json())
+    assert with_tree.search_tree is not None and with_tree.target == plain.target
+    record = json.loads(with_tree.to_json())["search_tree"]
+    assert [record["symbols"][node] for node in with_tree.search_tree.path()] == list(plain.target)
     assert record["scores"][record["leaf"]] == pytest.approx(plain.score, abs=1e-4)
     assert {*record["statuses"]} == {"kept", "ended", "pruned"} and len(record["attention"][0]) == 3

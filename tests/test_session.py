@@ -18,6 +18,7 @@ from trained_runs import (
     RUN_FILES,
     DataFiles,
     assert_runs_identical,
+    copy_run_folder,
     copy_task_run,
     list_run_files,
     make_copy_examples,
@@ -223,9 +224,25 @@ def test_a_finished_run_of_another_length_is_refused_with_the_reason() -> None:
     assert training_error(trained.files, trained.run, longer).splitlines() == [
         f"{trained.run} holds a run with a different configuration:",
         "  training.epochs: 3.0 in the run, 9.0 now",
-        "a run cannot be made longer or shorter, because its learning rate depends on the length from the first update "
-        "on; name another run folder, in which the training begins anew",
+        "the training of this run has ended, so that nothing is left to resume: a run cannot be made longer or "
+        "shorter, because its learning rate depends on the length from the first update on; name another run folder, "
+        "in which the training begins anew, or with --from RUN from the parameters of this run",
     ]
+
+
+@pytest.mark.parametrize("size", ["tiny", "small"])
+def test_a_finished_run_is_not_resumed_with_its_time_limit(tmp_path: Path, size: str) -> None:
+    """Regression test: the message said to resume it with the time limit that was used up."""
+    run = copy_run_folder(copy_task_run().run, tmp_path / "run")
+    config = build_config({"size": "tiny", "training": {"time_limit": "30s"}}, "test")
+    (run / "config.toml").write_text(to_toml(config), "utf-8")
+    other = build_config({"size": size, "training": {"time_limit": "40s"}}, "test")
+    with pytest.raises(RunError, match="the training of this run has ended, so that nothing is left") as raised:
+        check_same_config(run, other)
+    assert "--time" not in str(raised.value)
+    (run / "training.safetensors").unlink()
+    with pytest.raises(RunError, match="resume it with --time 30s"):
+        check_same_config(run, other)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +273,10 @@ def test_a_run_whose_size_was_chosen_by_a_time_limit_is_resumed_with_this_limit(
         check_same_config(tmp_path / "run", build_config({}, "test"))
     lines = str(raised.value).splitlines()
     assert len(lines) > 4
-    assert lines[-1] == "resume it with --time 10m, of which only the rest is spent, or name another run folder"
+    assert lines[-1] == (
+        "resume it with --time 10m, of which only the rest is spent, or name another run folder, in which the training "
+        "begins anew"
+    )
 
 
 @pytest.mark.parametrize("training", [{"batch_size": 32}, {"epochs": 9}, {"learning_rate": 0.1}])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import run_pellucid
+from command_line import run_pellucid, usage_error_message
 from huggingface_hub import ModelCard
 from shared_models import CARD, copies_with_pair_ngram, ensemble_of_copies, file_names, outputs
 from task_cases import task_run
@@ -306,6 +306,20 @@ def test_a_folder_that_is_not_empty_is_refused_and_an_empty_one_is_filled(tmp_pa
     (tmp_path / "empty").mkdir()
     model.save_pretrained(tmp_path / "empty")
     assert sorted(os.listdir(tmp_path)) == ["empty", "file", "full"] and (tmp_path / "empty" / MANIFEST).exists()
+
+
+def test_a_run_is_not_shared_into_its_own_folder(tmp_path: Path) -> None:
+    """Regression test: the shared folder became a part of the run, whose checksums changed."""
+    run = copy_run_folder(copies_with_pair_ngram(), tmp_path / "run")
+    (tmp_path / "link").symlink_to(run)
+    (run / "empty").mkdir()
+    before = sorted(os.listdir(run))
+    for folder in (run, run / "new", run / "a" / "b", run / "empty", tmp_path / "link" / "new", run / ".." / "run"):
+        with pytest.raises(RunError, match=f"is in the run folder {run}: name a folder outside of it$"):
+            pellucid.load(run).save_pretrained(folder)
+        result = run_pellucid("share", run, "--to", folder)
+        assert usage_error_message(result) == f"{folder} is in the run folder {run}: name a folder outside of it"
+    assert sorted(os.listdir(run)) == before and sorted(os.listdir(tmp_path)) == ["link", "run"]
 
 
 def test_an_interrupted_save_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

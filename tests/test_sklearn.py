@@ -159,6 +159,14 @@ def test_frames_features_tags_and_classes() -> None:
     assert not is_classifier(tagger)
 
 
+def test_a_score_of_ignored_tags_alone_is_refused() -> None:
+    """Regression test: it was a `ZeroDivisionError`."""
+    tagger = SequenceTagger(size="tiny", epochs=1, settings={**SETTINGS, "data": {"ignored_tag": "-"}}).fit(X, X)
+    with pytest.raises(ArgumentError, match=r"y: expected at least one tag that is not data\.ignored_tag, got none"):
+        tagger.score(["ab"], ["--"])
+    assert 0 <= tagger.score(["ab"], ["-b"]) <= 1
+
+
 def test_classes_are_compared_in_the_normal_form_of_the_targets() -> None:
     """Regression test: the output is normalized, and a class that is not was no key."""
     composed, decomposed = "\u00e9", "e\u0301"

@@ -1,6 +1,7 @@
 """The run folder has a snapshot of the model for each validation."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +13,12 @@ import safetensors
 import safetensors.numpy
 import torch
 from page_data import make_interrupted_run, resume_training
+from sample_traces import write_former_version
 from task_cases import task_run
 from trained_runs import copy_run_folder, copy_task_run, digits_run, read_tensors, train_to_end
 
 from pellucid.decoding.trace import Trace
-from pellucid.decoding.trace_schema import VERSION
+from pellucid.decoding.trace_schema import VERSION, encode_json
 from pellucid.errors import RunError
 from pellucid.model.network import require_encoder_decoder
 from pellucid.run_folder.log import read_log
@@ -116,6 +118,22 @@ def read_trace_records(run: Path) -> list[dict[str, Any]]:
     with safetensors.safe_open(run / SNAPSHOTS / list_snapshot_names(run)[0], "numpy") as content:
         traces: list[dict[str, Any]] = json.loads(content.metadata()["snapshot"])["traces"]
     return traces
+
+
+def test_a_snapshot_with_traces_of_the_former_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode_former_version(value: object) -> bytes:
+        if not isinstance(value, list):
+            return encode_json(value)
+        return f"[{','.join(write_former_version(encode_json(record).decode()) for record in value)}]".encode()
+
+    folder = copy_run_folder(digits_run().run, tmp_path / "run")
+    expected = read_snapshots(folder)[0]
+    shutil.rmtree(folder / SNAPSHOTS)
+    monkeypatch.setattr(snapshots, "encode_json", encode_former_version)
+    save_snapshot(folder, load(folder), expected.traces, SnapshotNumber(1, expected.update))
+    assert {record["version"] for record in read_trace_records(folder)} == {3}
+    (snapshot,) = read_snapshots(folder)
+    assert [trace.to_json() for trace in snapshot.traces] == [trace.to_json() for trace in expected.traces]
 
 
 def test_a_snapshot_has_traces_in_compact_json() -> None:

@@ -84,7 +84,7 @@ def test_an_endless_stream_is_read_one_chunk_ahead() -> None:
     assert max_chunk_sources(1024) == 16 and max_chunk_sources(10**9) == 1
 
 
-@pytest.mark.parametrize("operation", ["predict", "force", "sample", "nbest", "lattice"])
+@pytest.mark.parametrize("operation", ["predict", "force", "sample", "nbest", "search_tree"])
 def test_chunks_are_smaller_for_long_sources_and_many_outputs(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "MAX_CHARACTERS", 120)
     num_taken = 0
@@ -108,7 +108,7 @@ def test_chunks_are_smaller_for_long_sources_and_many_outputs(operation: str, mo
             stream, chunk_size = PLAIN.nbest_examples(yield_examples(), 6), 2
         case _:
             stream, chunk_size = (
-                PLAIN.with_beam(3).with_options(DecodingOptions(lattice=True)).predict_examples(yield_examples()),
+                PLAIN.with_beam(3).with_options(DecodingOptions(search_tree=True)).predict_examples(yield_examples()),
                 4,
             )
     next(stream)
@@ -349,7 +349,7 @@ def test_wrong_options_are_refused_before_a_source_is_read(method: str, options:
 
 
 def test_options_of_other_operations_are_refused_before_a_source_is_read() -> None:
-    lattice = PLAIN.with_options(DecodingOptions(lattice=True))
+    with_tree = PLAIN.with_options(DecodingOptions(search_tree=True))
     masked, examples = PLAIN.with_options(DecodingOptions(masked=(-1,))), make_examples("tag", 3, 1)
     tagger = make_untrained_predictor(make_task_config("tag"), examples)
     limited = transducer_of({"search": {"max_length": 4, "min_length": 2}})
@@ -357,8 +357,11 @@ def test_options_of_other_operations_are_refused_before_a_source_is_read() -> No
     long = replace(PLAIN, config=replace_struct(PLAIN.config, search=SearchConfig(max_length=2**15)))
     for inputs in make_unread_inputs():
         calls: list[tuple[Callable[[Any], object], str]] = [
-            (lattice.score_examples, r"^options\.lattice: scoring given targets has no search tree"),
-            (lambda items: lattice.sample_examples(items, SAMPLING), r"^options\.lattice: sampling has no search tree"),
+            (with_tree.score_examples, r"^options\.search_tree: scoring given targets has no search tree"),
+            (
+                lambda items: with_tree.sample_examples(items, SAMPLING),
+                r"^options\.search_tree: sampling has no search tree",
+            ),
             (masked.score_examples, "^masked: there is no position -1"),
             (lambda items: tagger.nbest_examples(items, 2), "^count: expected 1, because a model whose task is 'tag'"),
             (lambda items: tagger.nbest(items, 2), "^count: expected 1, because a model whose task is 'tag'"),

@@ -48,7 +48,7 @@ def test_the_json_form_has_all_fields_to_six_decimals() -> None:
         "score": -0.123457,
         "finished": True,
         "source": ["V", "a", "?"],
-        "features": 1,
+        "num_features": 1,
         "unknown": [2],
         "target": ["x", END],
         "log_probabilities": [-0.123457, 0.0],
@@ -105,7 +105,7 @@ def test_a_trace_cannot_be_changed() -> None:
 HUGE_NUMBER = 10**5000
 
 
-@pytest.mark.parametrize("name", ["version", "rank", "features"])
+@pytest.mark.parametrize("name", ["version", "rank", "num_features"])
 def test_a_record_number_of_thousands_of_digits_is_refused(name: str) -> None:
     with pytest.raises(
         DataError, match=f"{name}.* got a number with thousands of digits|version a number with thousands"

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from sample_traces import HOSTILE_SYMBOLS, make_small_trace
+from sample_traces import HOSTILE_SYMBOLS, make_small_trace, write_former_version
 from test_trace import make_empty_trace, make_trace
 
 from pellucid.config.settings import DEFAULT_TASK, TaskName
@@ -27,9 +27,9 @@ from pellucid.decoding.trace import END, Trace, identity_attention
 from pellucid.decoding.trace_schema import (
     LOG_ZERO,
     VERSION,
-    LatticeRecord,
     NodeStatus,
     Origin,
+    SearchTreeRecord,
     TraceRecord,
     decode_array,
     encode_array,
@@ -67,7 +67,7 @@ def index_tuples(count: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 
 @st.composite
-def lattice_fields(draw: st.DrawFn, positions: int) -> dict[str, Any]:
+def search_tree_fields(draw: st.DrawFn, positions: int) -> dict[str, Any]:
     """Draw the fields of a search tree over the given number of source positions."""
     nodes, rows = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     return dict(
@@ -122,7 +122,7 @@ def trace_fields(draw: st.DrawFn) -> dict[str, Any]:
         unknown_target=draw(index_tuples(T)),
         forced=draw(index_tuples(T)),
         forced_attention=draw(index_tuples(T)),
-        lattice=draw(st.none() | lattice_fields(S)),
+        search_tree=draw(st.none() | search_tree_fields(S)),
         heads=None if heads is None else draw_weights(draw, (heads, T, S)),
         summed_features=draw(st.lists(SYMBOLS, max_size=2).map(tuple)),
         task=task,
@@ -144,7 +144,7 @@ def assert_equal_values(one: object, other: object, tolerance: float, name: str 
         assert isinstance(other, SearchTree), name
         for field in fields(one):
             assert_equal_values(
-                getattr(one, field.name), getattr(other, field.name), tolerance, f"lattice.{field.name}"
+                getattr(one, field.name), getattr(other, field.name), tolerance, f"search_tree.{field.name}"
             )
     else:
         assert one == other, name
@@ -154,8 +154,8 @@ def assert_equal_values(one: object, other: object, tolerance: float, name: str 
 @given(trace_fields(), st.booleans())
 def test_traces_of_all_tasks_are_restored(drawn_fields: dict[str, Any], compact: bool) -> None:
     """The compact form is exact. Lists have six decimals, and so have candidates of probability above 0."""
-    lattice = drawn_fields["lattice"]
-    trace = Trace(**{**drawn_fields, "lattice": None if lattice is None else SearchTree(**lattice)})
+    search_tree = drawn_fields["search_tree"]
+    trace = Trace(**{**drawn_fields, "search_tree": None if search_tree is None else SearchTree(**search_tree)})
     restored = Trace.from_json(trace.to_json(compact))
     top_fields = ("top_symbols", "top_log_probabilities")
     for field in fields(trace):
@@ -170,6 +170,29 @@ def test_traces_of_all_tasks_are_restored(drawn_fields: dict[str, Any], compact:
         assert set(restored.top_symbols[step][count:]) <= {""}
         assert np.isneginf(restored.top_log_probabilities[step, count:]).all()
     assert restored.to_json(compact=True) == Trace.from_json(restored.to_json(compact=True)).to_json(compact=True)
+
+
+@settings(deadline=None)
+@given(trace_fields(), st.booleans())
+def test_traces_of_the_former_version_are_read(drawn_fields: dict[str, Any], compact: bool) -> None:
+    search_tree = drawn_fields["search_tree"]
+    trace = Trace(**{**drawn_fields, "search_tree": None if search_tree is None else SearchTree(**search_tree)})
+    text = trace.to_json(compact)
+    assert Trace.from_json(write_former_version(text)).to_json(compact) == Trace.from_json(text).to_json(compact)
+
+
+def test_the_names_of_the_former_version_are_read_in_that_version_only() -> None:
+    former = write_former_version(make_trace().to_json())
+    assert json.loads(former)["features"] == 1
+    for text, message in (
+        (former.replace('"version": 3', f'"version": {VERSION}'), "missing required field `num_features`"),
+        (make_trace_json(version=3), "missing required field `features`"),
+        (former.replace('"version": 3', '"version": 2'), "version 2 of the schema; expected version 4"),
+        (former.replace('"features": 1', '"features": "a"'), "features"),
+        (former.replace('"features": 1', '"features": 9'), "num_features: expected 0 to"),
+    ):
+        with pytest.raises(DataError, match=message):
+            Trace.from_json(text)
 
 
 def test_list_and_compact_fields_may_be_mixed() -> None:
@@ -208,11 +231,11 @@ def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "this is not a trace of schema version 3"),
+        ("", "this is not a trace of schema version 4"),
         ("[]", "this is not a trace"),
         (b"\xff", "this is not a trace"),
         (make_trace_json(version=None), "missing required field `version`"),
-        (make_trace_json(version=VERSION + 1), "the trace has version 4 of the schema; expected version 3"),
+        (make_trace_json(version=VERSION + 1), "the trace has version 5 of the schema; expected version 4"),
         (make_trace_json(source=[1]), r"`str`.*source"),
         (make_trace_json(target=["x"]), "expected candidates of 1 steps"),
         (make_trace_json(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),
@@ -225,7 +248,7 @@ def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         (make_trace_json(attention={"shape": [2, 3], "data": "?"}), "attention: expected an array of numbers"),
         (make_trace_json(log_probabilities={"shape": [2], "data": "AACAfwAAgH8="}), "expected finite numbers"),
         (make_trace_json(heads=[[[0.5]]]), "heads: expected any number of × 2 × 3 numbers, got 1 × 1 × 1"),
-        (make_trace_json(features=4), "features: expected 0 to 3"),
+        (make_trace_json(num_features=4), "num_features: expected 0 to 3"),
         (make_trace_json(unknown=[3]), "unknown: expected numbers from 0 to 2"),
         (make_trace_json(unknown=[0, 2, 2]), "unknown: expected each number once, in ascending order, got 2 after 2"),
         (make_trace_json(unknown=[1, 0]), "unknown: expected each number once, in ascending order, got 0 after 1"),
@@ -274,25 +297,29 @@ def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("attention", [[0.9] * 3], r"^lattice\.attention\[0\]: expected a row of weights that sums to at most 1"),
+        ("attention", [[0.9] * 3], r"^search_tree\.attention\[0\]: expected a row of weights that sums to at most 1"),
         ("parents", [0], "parents that come before their nodes"),
         ("leaf", 1, "a leaf among the nodes"),
         ("attention_rows", [1], "attention_rows that are rows"),
         ("statuses", [], "a parent, a status and a row of attention"),
-        ("attention", [[0.5]], r"^lattice\.attention: expected any number of × 3"),
-        ("scores", [], r"^lattice\.scores: expected 1 numbers, got 0"),
-        ("scores", [1e9], r"^lattice\.scores: expected log-probabilities, which are at most 0"),
-        ("log_probabilities", [1.0], r"^lattice\.log_probabilities: expected log-probabilities, which are at most 0"),
+        ("attention", [[0.5]], r"^search_tree\.attention: expected any number of × 3"),
+        ("scores", [], r"^search_tree\.scores: expected 1 numbers, got 0"),
+        ("scores", [1e9], r"^search_tree\.scores: expected log-probabilities, which are at most 0"),
+        (
+            "log_probabilities",
+            [1.0],
+            r"^search_tree\.log_probabilities: expected log-probabilities, which are at most 0",
+        ),
     ],
 )
 def test_invalid_search_trees_are_refused(name: str, value: object, message: str) -> None:
-    lattice = {
+    search_tree = {
         **{"symbols": ["x"], "parents": [-1], "log_probabilities": [0], "scores": [0]},
         **{"statuses": ["kept"], "attention_rows": [0], "attention": [[1, 0, 0]], "leaf": 0},
     }
-    assert Trace.from_json(make_trace_json(lattice=lattice)).lattice is not None
+    assert Trace.from_json(make_trace_json(search_tree=search_tree)).search_tree is not None
     with pytest.raises(DataError, match=message):
-        Trace.from_json(make_trace_json(lattice={**lattice, name: value}))
+        Trace.from_json(make_trace_json(search_tree={**search_tree, name: value}))
 
 
 @pytest.mark.parametrize("rows", [30_000_000, 2**40])
@@ -300,11 +327,11 @@ def test_invalid_search_trees_are_refused(name: str, value: object, message: str
 def test_the_number_of_empty_rows_is_limited(name: str, rest: list[int], rows: int) -> None:
     """A few bytes could otherwise become gigabytes of lists."""
     array = {"shape": [rows, *rest], "data": ""}
-    lattice = {
+    search_tree = {
         **{"symbols": [], "parents": [], "log_probabilities": [], "scores": []},
         **{"statuses": [], "attention_rows": [], "attention": array, "leaf": -1},
     }
-    empty_fields = {"source": [], "target": [], "features": 0, "unknown": [], "forced": [], "forced_attention": []}
+    empty_fields = {"source": [], "target": [], "num_features": 0, "unknown": [], "forced": [], "forced_attention": []}
     empty_fields |= {
         "log_probabilities": [],
         "attention": [],
@@ -313,7 +340,7 @@ def test_the_number_of_empty_rows_is_limited(name: str, rest: list[int], rows: i
         "heads": None,
         "hop_weights": None,
     }
-    changes = {"lattice": lattice} if name == "attention" else {name: array}
+    changes = {"search_tree": search_tree} if name == "attention" else {name: array}
     assert Trace.from_json(make_trace_json(**empty_fields)).target == ()
     with pytest.raises(DataError, match=f"{name}: expected at most 1024 rows where none of them holds a number"):
         Trace.from_json(make_trace_json(**{**empty_fields, **changes}))
@@ -336,7 +363,7 @@ def test_rows_that_sum_to_more_than_one_are_not_written() -> None:
 def test_a_record_of_other_types_is_refused() -> None:
     for changes in ({"target": None}, {"source": [1]}, {"rank": "1"}, {"top": 5}, {"text": object()}):
         record = msgspec.structs.replace(make_small_trace().to_record(), **changes)
-        with pytest.raises(DataError, match="this is not a trace of schema version 3"):
+        with pytest.raises(DataError, match="this is not a trace of schema version 4"):
             Trace.from_record(record)
 
 
@@ -344,14 +371,16 @@ def test_a_record_of_other_types_is_refused() -> None:
 def test_every_position_has_one_tag(source: list[str]) -> None:
     """The attention of tags is not stored; its size follows from the numbers of symbols and tags."""
     features = int(len(source) > 1)
-    text = make_trace_json(task="tag", source=source, features=features, unknown=[])
+    text = make_trace_json(task="tag", source=source, num_features=features, unknown=[])
     message = rf"^target: expected a tag for each of {len(source) - features} source positions?, got 2$"
     with pytest.raises(DataError, match=message):
         Trace.from_json(text)
-    fitting = Trace.from_json(make_trace_json(task="tag", source=["V", "a", "b"], features=1, unknown=[], attention=[]))
+    fitting = Trace.from_json(
+        make_trace_json(task="tag", source=["V", "a", "b"], num_features=1, unknown=[], attention=[])
+    )
     assert fitting.attention.tolist() == [[0, 1, 0], [0, 0, 1]]
     for attention, reason in (([[1.0, 0, 0], [0, 1, 0]], "no weights, because"), ([[0.5], []], "an array of numbers")):
-        stored = make_trace_json(task="tag", source=["a", "b"], features=0, unknown=[], attention=attention)
+        stored = make_trace_json(task="tag", source=["a", "b"], num_features=0, unknown=[], attention=attention)
         with pytest.raises(DataError, match=f"^attention: expected {reason}"):
             Trace.from_json(stored)
     object.__setattr__(fitting, "source", ("a",))
@@ -365,7 +394,7 @@ def test_tags_of_a_long_source_take_little_memory() -> None:
     """The attention of tags is an identity matrix, which would take 40 GB if it were stored."""
     count, features = 100_000, 2
     plain = {**json.loads(make_trace().to_json()), "task": "tag", "source": ["s"] * (count + features)}
-    plain |= {"features": features, "target": ["t"] * count, "log_probabilities": [0] * count, "attention": []}
+    plain |= {"num_features": features, "target": ["t"] * count, "log_probabilities": [0] * count, "attention": []}
     trace = Trace.from_json(json.dumps({**plain, "top": [[]] * count}))
     assert trace.attention.shape == (count, count + features)
     assert trace.attention[:3, :6].tolist() == np.eye(3, 6, 2).tolist()
@@ -433,7 +462,7 @@ def test_pickling_does_not_change_the_written_trace() -> None:
 
 def test_every_field_is_documented() -> None:
     text = GUIDE.read_text("utf-8")
-    for kind in (TraceRecord, LatticeRecord):
+    for kind in (TraceRecord, SearchTreeRecord):
         missing = [name for name in kind.__struct_fields__ if f"| `{name}` |" not in text]
         assert not missing, f"docs/trace-json.md has no row for {missing}"
 

@@ -22,7 +22,7 @@ from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.recipes.transduction_experiments import BEAM_SIZE, read_references, score_predictor
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
-from pellucid.viewer.report_schema import ReportExamples
+from pellucid.viewer.report_schema import ReportExamples, ReportTable
 
 pytestmark = pytest.mark.slow
 
@@ -142,6 +142,7 @@ def test_report_json_has_all_numbers(recipe_run: RecipeRun) -> None:
                 assert scores["k_best"][0]["accuracy"] == pytest.approx(scores["exact_match"])
     document = read_report(recipe_run.request.out / "report.html")
     assert select_parts(document, ReportExamples, "Attention") and "All runs" in section_titles(document)
+    assert "Intervals of a set are Wilson's" in select_parts(document, ReportTable, "All runs")[0].caption
 
 
 def test_scores_are_computed_with_beam_search_on_the_written_files(recipe_run: RecipeRun) -> None:

@@ -65,6 +65,7 @@ def test_calibration_charts_have_bins_and_diagonal() -> None:
     assessment = build_assessment(ROWS)
     _, charts = select_parts(make_evaluation_document(assessment), ReportCharts)
     reliability, selective, review = charts.charts
+    assert assessment.calibration is not None
     nonempty_bins = [each for each in assessment.calibration.bins if each.total]
     assert [(point.x, point.y) for point in reliability.lines[0].points] == [
         (100 * each.confidence, 100 * each.accuracy) for each in nonempty_bins

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import msgspec
 import numpy as np
 import pytest
-from page_data import digits_page_data, find_override_chain
+from page_data import digits_page_data, find_forced_chain
 from page_runs import pronunciation_page_data
 from trained_runs import digits_run
 
@@ -14,7 +14,7 @@ from pellucid.decoding.trace_schema import decode_array
 from pellucid.errors import InputError
 from pellucid.run_folder.predictor_loader import load
 from pellucid.viewer.handlers import compare_what_if, decode_source, export_examples, find_neighbors, gather_states
-from pellucid.viewer.schema import AttentionOverride, DecodeRequest, NeighborsRequest, WhatIfRequest
+from pellucid.viewer.schema import DecodeRequest, ForcedAttentionRow, NeighborsRequest, WhatIfRequest
 from pellucid.viewer.states import state_point, symbol_separator
 
 Side = Literal["encoder", "decoder"]
@@ -33,10 +33,10 @@ def test_prefix_with_end_symbol_is_scored_without_search() -> None:
     assert trace.forced == [0, 1]
 
 
-def test_attention_override_is_applied() -> None:
+def test_forced_attention_is_applied() -> None:
     row = [0.0] * 7 + [3.0]
     (trace,) = decode_source(
-        digits_page(), DecodeRequest(text="nine two", attention_overrides=[AttentionOverride(step=0, weights=row)])
+        digits_page(), DecodeRequest(text="nine two", forced_attention=[ForcedAttentionRow(step=0, weights=row)])
     ).traces
     np.testing.assert_allclose(decode_array(trace.attention)[0], [0] * 7 + [1], atol=1e-6)
     assert trace.forced_attention == [0]
@@ -47,10 +47,10 @@ def test_masked_position_has_no_attention() -> None:
     assert (decode_array(trace.attention)[:, [0, 5]] == 0).all()
 
 
-def test_beam_request_returns_all_outputs_and_one_lattice() -> None:
-    item = decode_source(digits_page(), DecodeRequest(text="nine two", beam_size=4, num_outputs=4, lattice=True))
+def test_beam_request_returns_all_outputs_and_one_search_tree() -> None:
+    item = decode_source(digits_page(), DecodeRequest(text="nine two", beam_size=4, num_outputs=4, search_tree=True))
     assert [trace.rank for trace in item.traces] == [1, 2, 3, 4]
-    assert item.traces[0].lattice is not None and item.traces[1].lattice is None
+    assert item.traces[0].search_tree is not None and item.traces[1].search_tree is None
     assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
 
 
@@ -98,11 +98,11 @@ def test_changed_source_lowers_the_original_output() -> None:
     assert decode_array(comparison.kl_divergence)[0] > 0.5
 
 
-def test_attention_override_changes_the_divergence() -> None:
+def test_forced_attention_changes_the_divergence() -> None:
     row = [0.0] * 7 + [1.0]
     changed = WhatIfRequest(
         before=PLAIN_REQUEST,
-        after=DecodeRequest(text="nine two", attention_overrides=[AttentionOverride(step=0, weights=row)]),
+        after=DecodeRequest(text="nine two", forced_attention=[ForcedAttentionRow(step=0, weights=row)]),
     )
     bits = decode_array(compare_what_if(digits_page(), changed).kl_divergence)
     assert bits[0] > 0 and (bits >= -1e-6).all()
@@ -162,9 +162,9 @@ def test_compared_run_is_requested_by_its_index() -> None:
         decode_source(one_run, DecodeRequest(text="one", run=1))
 
 
-def test_override_beyond_the_output_is_refused() -> None:
-    request = DecodeRequest(text="nine two", attention_overrides=[AttentionOverride(step=99, weights=[1.0] * 8)])
-    message = "attention_overrides: no step 99: the output has 0 to 2"
+def test_forced_attention_beyond_the_output_is_refused() -> None:
+    request = DecodeRequest(text="nine two", forced_attention=[ForcedAttentionRow(step=99, weights=[1.0] * 8)])
+    message = "forced_attention: no step 99: the output has 0 to 2"
     with pytest.raises(InputError, match=message):
         decode_source(digits_page(), request)
     with pytest.raises(InputError, match=message):
@@ -173,30 +173,30 @@ def test_override_beyond_the_output_is_refused() -> None:
         compare_what_if(digits_page(), WhatIfRequest(before=request, after=PLAIN_REQUEST))
 
 
-def test_override_that_another_override_truncates_is_kept() -> None:
-    row = AttentionOverride(step=2, weights=[1.0] * 8)
-    after = DecodeRequest(text="nine two", prefix=["4", END], attention_overrides=[row])
+def test_forced_attention_beyond_a_truncated_output_is_kept() -> None:
+    row = ForcedAttentionRow(step=2, weights=[1.0] * 8)
+    after = DecodeRequest(text="nine two", prefix=["4", END], forced_attention=[row])
     comparison = compare_what_if(digits_page(), WhatIfRequest(before=PLAIN_REQUEST, after=after))
     assert len(comparison.before.traces[0].target) == 3 and comparison.after.traces[0].forced_attention == []
 
 
 @pytest.mark.slow
-def test_overrides_are_added_one_after_another() -> None:
-    index, rows = find_override_chain()
+def test_forced_rows_are_added_one_after_another() -> None:
+    index, rows = find_forced_chain()
     shown = digits_page_data(beam_size=3)
     item = shown.contents.examples[index]
     before = DecodeRequest(text=item.text, beam_size=len(item.traces))
     lengths = list[int]()
     for count in range(1, len(rows) + 1):
-        after = msgspec.structs.replace(before, attention_overrides=sorted(rows[:count], key=lambda row: row.step))
+        after = msgspec.structs.replace(before, forced_attention=sorted(rows[:count], key=lambda row: row.step))
         trace = compare_what_if(shown, WhatIfRequest(before=before, after=after)).after.traces[0]
-        assert trace.forced_attention == [row.step for row in after.attention_overrides if row.step < len(trace.target)]
+        assert trace.forced_attention == [row.step for row in after.forced_attention if row.step < len(trace.target)]
         lengths.append(len(trace.target))
     last = rows[1]
     assert last.step in range(len(item.traces[0].target), lengths[0]) and lengths[2] <= last.step
-    with pytest.raises(InputError, match=f"attention_overrides: no step {last.step}"):
+    with pytest.raises(InputError, match=f"forced_attention: no step {last.step}"):
         compare_what_if(
-            shown, WhatIfRequest(before=before, after=msgspec.structs.replace(before, attention_overrides=[last]))
+            shown, WhatIfRequest(before=before, after=msgspec.structs.replace(before, forced_attention=[last]))
         )
 
 

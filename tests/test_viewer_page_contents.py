@@ -105,11 +105,11 @@ def test_exported_page_has_details_that_a_server_computes_on_request() -> None:
     assert decode_array(exported.attribution.occlusion).shape == (len(exported.target), len(exported.source))
 
 
-def test_beam_has_all_outputs_and_one_lattice() -> None:
+def test_beam_has_all_outputs_and_one_search_tree() -> None:
     items = digits_page_data(beam_size=3).contents.examples
     for item in items:
         assert 1 <= len(item.traces) <= 3
-        assert item.traces[0].lattice is not None and all(trace.lattice is None for trace in item.traces[1:])
+        assert item.traces[0].search_tree is not None and all(trace.search_tree is None for trace in item.traces[1:])
         assert sum(trace.probability or 0 for trace in item.traces) == pytest.approx(1)
 
 

@@ -97,14 +97,14 @@ def test_decode_endpoint_equals_the_predictor(port: int) -> None:
         "text": "nine two",
         "beam_size": 3,
         "num_outputs": 3,
-        "lattice": True,
+        "search_tree": True,
         "attribution": True,
         "states": True,
     }
     traces = send_json(port, "/api/decode", {**request, "gates": True}).json["traces"]
     assert (
         len(traces) == 3
-        and traces[0]["lattice"]["symbols"]
+        and traces[0]["search_tree"]["symbols"]
         and traces[0]["attribution"]
         and traces[0]["states"]["gates"]
     )
@@ -179,8 +179,8 @@ def test_incomplete_request_is_no_server_error(port: int, caplog: pytest.LogCapt
         (b'{"text": "one", "run": 7}', "run"),
         (b'{"text": "one", "masked_positions": [3]}', "masked"),
         (b'{"text": "one", "masked_positions": [0, 1, 2]}', "masked"),
-        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [1]}]}', "forced_attention"),
-        (b'{"text": "one", "attention_overrides": [{"step": 0, "weights": [0, 0, 0]}]}', "forced_attention"),
+        (b'{"text": "one", "forced_attention": [{"step": 0, "weights": [1]}]}', "forced_attention"),
+        (b'{"text": "one", "forced_attention": [{"step": 0, "weights": [0, 0, 0]}]}', "forced_attention"),
     ],
 )
 def test_rejected_request_has_status_200_and_an_error(port: int, body: bytes, message: str) -> None:
@@ -459,7 +459,7 @@ def test_huge_numbers_are_refused(port: int, number: str) -> None:
         "/api/decode": [
             *(f'{{"text": "one", "{name}": NUMBER}}' for name in ("beam_size", "num_outputs", "run")),
             '{"text": "one", "masked_positions": [NUMBER]}',
-            '{"text": "one", "attention_overrides": [{"step": NUMBER, "weights": [1, 0, 0]}]}',
+            '{"text": "one", "forced_attention": [{"step": NUMBER, "weights": [1, 0, 0]}]}',
         ],
         "/api/neighbors": [
             '{"text": "one", "target": ["1"], "side": "encoder", "position": NUMBER}',

@@ -24,7 +24,8 @@ def test_every_struct_has_an_interface() -> None:
     text = typescript_source()
     structs = {kind for module in MODULES for kind in vars(module).values() if isinstance(kind, type)}
     for kind in structs:
-        if issubclass(kind, msgspec.Struct) and kind not in (msgspec.Struct, contents.PageStruct, TraceRecord):
+        is_public = issubclass(kind, msgspec.Struct) and not kind.__name__.startswith("_")
+        if is_public and kind not in (msgspec.Struct, contents.PageStruct, TraceRecord):
             interface = text.split(f"export interface {TYPESCRIPT_NAMES.get(kind.__name__, kind.__name__)} {{\n")[
                 1
             ].split("}\n")[0]

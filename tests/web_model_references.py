@@ -27,7 +27,7 @@ from pellucid.tasks.registry import build_network
 from pellucid.viewer.handlers import compare_what_if, decode_source
 from pellucid.viewer.inputs import ViewedRun
 from pellucid.viewer.page_contents import PageData
-from pellucid.viewer.schema import AttentionOverride, DecodeRequest, PageContents, WhatIfRequest
+from pellucid.viewer.schema import DecodeRequest, ForcedAttentionRow, PageContents, WhatIfRequest
 
 FILE = Path(__file__).parent.parent / "web" / "tests" / "models.json"
 
@@ -134,10 +134,16 @@ def _requests(features: list[str], num_features: int, attends: bool) -> tuple[li
     forced = replace(base, prefix=["v", "d"])
     weights = [0.0, 1.0, 0.0, 3.0, *[0.0] * (len(base.text) + num_features - 4)]
     single = replace(base, num_outputs=1, beam_size=1)
-    overridden = replace(single, attention_overrides=[AttentionOverride(step=0, weights=weights)])
-    changed = replace(overridden, masked_positions=[0, 2]) if attends else overridden
+    with_forced_attention = replace(single, forced_attention=[ForcedAttentionRow(step=0, weights=weights)])
+    changed = replace(with_forced_attention, masked_positions=[0, 2]) if attends else with_forced_attention
     return (
-        [replace(base, lattice=True), forced, changed, replace(base, prefix=["x", "⟨end⟩"]), replace(base, text="")],
+        [
+            replace(base, search_tree=True),
+            forced,
+            changed,
+            replace(base, prefix=["x", "⟨end⟩"]),
+            replace(base, text=""),
+        ],
         [
             WhatIfRequest(before=single, after=changed),
             WhatIfRequest(before=single, after=replace(single, prefix=["w"])),

@@ -1,7 +1,7 @@
 """Alignment of pairs of symbol sequences by a many-to-many model that is fitted to the pairs themselves."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from msgspec import Meta
@@ -16,6 +16,7 @@ from pellucid.alignment.types import (
 )
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import ConfigError
+from pellucid.shapes import Int
 
 ITERATIONS = 11
 """Default number of iterations of expectation-maximization, that of phonetisaurus-align."""
@@ -58,12 +59,14 @@ def align_symbols(
         return alignments
     from pellucid.alignment.lattice import align_pairs, estimate_graphones  # Numba takes a second to import
 
-    arrays, sizes = _encode([pairs[row] for row in rows])
-    numbering = GraphoneKeys(*sizes, limits.max_source, limits.max_target)
+    sources = _encode_sequences([pairs[row][0] for row in rows])
+    targets = _encode_sequences([pairs[row][1] for row in rows])
+    arrays = SymbolPairs(sources.ids, sources.offsets, targets.ids, targets.offsets)
+    numbering = GraphoneKeys(sources.num_ids, targets.num_ids, limits.max_source, limits.max_target)
     if not numbering.fits_int64:
         raise ConfigError(
-            f"chunks of up to {limits.max_source} of {sizes[0]:,} different source symbols with up to "
-            f"{limits.max_target} of {sizes[1]:,} target symbols cannot be numbered: choose smaller limits"
+            f"chunks of up to {limits.max_source} of {sources.num_ids:,} different source symbols with up to "
+            f"{limits.max_target} of {targets.num_ids:,} target symbols cannot be numbered: choose smaller limits"
         )
     distribution = estimate_graphones(arrays, numbering, limits, iterations)
     sequences = align_pairs(arrays, numbering, limits, distribution, by_longer_side=True)
@@ -77,13 +80,18 @@ def align_symbols(
     return alignments
 
 
-def _encode(pairs: SymbolSequences) -> tuple[SymbolPairs, tuple[int, int]]:
-    """Return the pairs as ids in the order of the first occurrences, and the number of ids of each side."""
-    columns, sizes = list[np.ndarray](), list[int]()
-    for side in (0, 1):
-        ids: dict[str, int] = {}
-        encoded = [ids.setdefault(symbol, len(ids)) for pair in pairs for symbol in pair[side]]
-        columns.append(np.array(encoded, np.int64))
-        columns.append(np.cumsum([0, *(len(pair[side]) for pair in pairs)]).astype(np.int64))
-        sizes.append(max(1, len(ids)))
-    return SymbolPairs(*columns), (sizes[0], sizes[1])
+class _EncodedSequences(NamedTuple):
+    """Sequences of symbols as ids, in the order of the first occurrences, in one array."""
+
+    ids: Int[np.ndarray, " n"]
+    offsets: Int[np.ndarray, " N+1"]
+    num_ids: int
+    """Number of different ids, at least 1."""
+
+
+def _encode_sequences(sequences: Sequence[Sequence[str]]) -> _EncodedSequences:
+    """Return the sequences as ids."""
+    ids: dict[str, int] = {}
+    encoded = [ids.setdefault(symbol, len(ids)) for sequence in sequences for symbol in sequence]
+    offsets = np.cumsum([0, *map(len, sequences)]).astype(np.int64)
+    return _EncodedSequences(np.array(encoded, np.int64), offsets, max(1, len(ids)))

@@ -154,7 +154,7 @@ def _pair_ngram_uncertainty(
     """Return the output and the uncertainty of each example by a pair n-gram model."""
     predictor = fit_pair_ngram(without_features(labeled), config.data)
     if predictor is None:
-        raise DataError("no pair n-gram model can be fitted to these pairs: give --models network")
+        raise DataError('no pair n-gram model can be fitted to these pairs: use models = "network" (--models network)')
     return list(_nbest_uncertainty(predictor, without_features(examples)))
 
 

@@ -141,7 +141,7 @@ def score_fold(job: FoldJob) -> AuditScores:
     if ngram is None and job.options.models != "network":
         raise DataError(
             "no pair n-gram model can be fitted to these pairs: none can be aligned, or there are too many symbols; "
-            "give --models network"
+            'use models = "network" (--models network)'
         )
     by_ngram = [] if ngram is None or job.options.models == "network" else score_by_pair_ngram(ngram, held_out)
     by_network = [] if job.options.models == "pair-ngram" else score_by_network(job)
@@ -360,11 +360,9 @@ def align_outputs(
             found.append(())
             continue
         aligned = predictor.model.align(encoded.source.row(row), encoded.target.row(row)[:-1])
-        starts = (
-            _symbol_starts(predictor.tokenizers.source, example.source),
-            _symbol_starts(predictor.tokenizers.target, output),
-        )
-        found.append(_chunk_spans(aligned.sizes if aligned else [], *starts))
+        source_starts = _symbol_starts(predictor.tokenizers.source, example.source)
+        target_starts = _symbol_starts(predictor.tokenizers.target, output)
+        found.append(_chunk_spans(aligned.sizes if aligned else [], source_starts, target_starts))
     return found
 
 

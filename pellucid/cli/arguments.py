@@ -1,8 +1,9 @@
 """Parsing of command lines with tyro: settings as flags, over a TOML file, over the presets of size and task."""
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from io import StringIO
@@ -37,12 +38,14 @@ from tyro.constructors import (
 
 from pellucid.cli.flag_names import SETTING_FLAGS, SHORT_FLAGS, other_names
 from pellucid.cli.flag_suggestions import UnknownFlagError
+from pellucid.cli.messages import TextStream
 from pellucid.config.presets import AUTO_SIZE, default_size, gives_size
 from pellucid.config.settings import (
     AttentionConfig,
     Config,
     DataConfig,
     DecoderConfig,
+    Delimiter,
     Device,
     EncoderConfig,
     Header,
@@ -438,6 +441,38 @@ DEFAULT_TEXTS = {"None": "", "''": "", "": "", "True": "default: on", "False": "
 """Texts of special defaults in help, by their representation."""
 
 
+DIGIT_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9])")
+PROTECTED_COMMA = "\ue000"
+"""Private character in place of a comma between digits while tyro wraps the lines of help, which it does at commas."""
+
+
+class HelpStream:
+    """Wrapper of standard output that writes commas in place of `PROTECTED_COMMA`."""
+
+    def __init__(self, stream: TextStream) -> None:
+        """Wrap a stream.
+
+        Args:
+            stream: Stream to wrap.
+        """
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text.
+
+        Args:
+            text: The text.
+
+        Returns:
+            Number of characters written.
+        """
+        return self._stream.write(text.replace(PROTECTED_COMMA, ","))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any attribute of the stream)
+        """Return an attribute of the wrapped stream."""
+        return getattr(self._stream, name)
+
+
 HELP_ALL = "--help-all"
 """Flag that prints all arguments of a subcommand. The page of --help is in cli/help_pages.py."""
 
@@ -470,7 +505,8 @@ def parse_arguments(
     expanded = ["--help"] if wants_help else expand_arguments(kind, arguments)
     defaults: Any = tyro.MISSING_NONPROP if default is None else default
     try:
-        with redirect_stderr(StringIO()) as stderr, usable_terminal_width():
+        help_stream: Any = HelpStream(sys.stdout)
+        with redirect_stderr(StringIO()) as stderr, redirect_stdout(help_stream), usable_terminal_width():
             args: ArgumentsT = tyro.cli(
                 kind, prog=f"pellucid {verb}", args=expanded, default=defaults, registry=_constructor_registry()
             )
@@ -556,21 +592,28 @@ def _with_default_hint(field: StructFieldSpec, section: str) -> StructFieldSpec:
         base_type = tuple[choice, ...] if get_origin(field.type) is tuple else choice
     names = other_names(f"--{section}{field.name.replace('_', '-')}")
     hint = partial(_default_text, value_range=_value_range(field.type), names=names)
-    annotated_type: Any = Annotated[(base_type, tyro.conf.arg(help_behavior_hint=hint), *annotations)]
+    metavar = "CHAR" if base_type == Delimiter else None  # the choices are punctuation, which cannot be read in a list
+    argument = tyro.conf.arg(help_behavior_hint=hint, metavar=metavar)
+    annotated_type: Any = Annotated[(base_type, argument, *annotations)]
     return replace(field, type=annotated_type, helptext=partial(_help_paragraph, field.helptext))
 
 
 def _help_paragraph(text: str | Callable[[], str | None] | None) -> str | None:
     """Return the help of a flag without the line breaks of the code."""
     text = text() if callable(text) else text
-    return None if text is None else " ".join(text.split())
+    return None if text is None else _protect_numbers(" ".join(text.split()))
+
+
+def _protect_numbers(text: str) -> str:
+    """Return a text of help in which tyro cannot break a line within a number, such as 1,024."""
+    return DIGIT_COMMA.sub(PROTECTED_COMMA, text)
 
 
 def _default_text(label: str, value_range: str = "", names: Sequence[str] = ()) -> str:
     """Return the text of the range, the default and the other names of a flag in help."""
     default = DEFAULT_TEXTS.get(label, f"default: {label}")
     parts = [*filter(None, (value_range, default)), *([f"also {', '.join(names)}"] if names else [])]
-    return f"({'; '.join(parts)})" if parts else ""
+    return _protect_numbers(f"({'; '.join(parts)})") if parts else ""
 
 
 def _value_range(kind: Any) -> str:  # noqa: ANN401 (any type)

@@ -20,7 +20,6 @@ from pellucid.cli.sources import (
     matching_names,
     open_standard_input,
 )
-from pellucid.config.columns import column_number
 from pellucid.config.settings import DataConfig, Device, Format
 from pellucid.config.task_settings import check_equal_tasks
 from pellucid.data.examples import STANDARD_INPUT, Example, describe_pair_files, iterate_row_ids
@@ -32,6 +31,7 @@ from pellucid.evaluation.output_counts import AssessedOutput
 from pellucid.record_file import RecordFile
 from pellucid.reporting.tables import short_names
 from pellucid.run_evaluation import (
+    GroupColumn,
     RunEvaluation,
     add_provenance,
     check_evaluation,
@@ -43,6 +43,7 @@ from pellucid.run_evaluation import (
     read_evaluation_blocks,
     with_custom_metrics,
 )
+from pellucid.run_folder.log import read_training_checksums
 from pellucid.run_folder.unfinished_training import find_unfinished, read_final_updates
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _inputs_by_group(runs: Sequence[Path], file: Path, target: Path | None) -> I
         raise DataError(f"no file matches {file} ({PLACEHOLDER} is a placeholder for a name)")
     missing = {name: path for name in names for path in runs if not fill_placeholder(path, name).is_dir()}
     if len(missing) == len(names):
-        raise DataError(f"{len(names)} files match {file}, but no run folder matches {runs[0]}")
+        raise DataError(f"{len(names)} files match {file}, but no run folder matches {missing[names[0]]}")
     if missing:
         skipped = ", ".join(missing)
         print_message(f"note: no run for {len(missing)} of {len(names)} files, which are skipped: {skipped}")
@@ -205,7 +206,11 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
         evaluations, (file,), search.nbest, options.sampling, options.multi_reference, search.lexicon
     )
     return [
-        evaluation._replace(unfinished=unfinished_trainings, final_updates=read_final_updates(path))
+        evaluation._replace(
+            unfinished=unfinished_trainings,
+            final_updates=read_final_updates(path),
+            training_checksums=read_training_checksums(path),
+        )
         for evaluation, unfinished_trainings, path in zip(recorded, unfinished, inputs.runs, strict=True)
     ]
 
@@ -268,19 +273,17 @@ def _read_pairs(inputs: AssessmentInputs, data: DataConfig, options: AssessmentO
     name = STANDARD_INPUT if inputs.file.name == STANDARD_INPUT else str(inputs.file)
     pairs, ids = EvaluationPairs(options.multi_reference, describe_pair_files(inputs.file, inputs.target)), None
     try:
+        group_column = GroupColumn(options.group, "--group")
         for block, groups in read_evaluation_blocks(
-            inputs.file, inputs.target, data, options.group, print_message, name
+            inputs.file, inputs.target, data, group_column, print_message, name
         ):
             if not len(pairs) and inputs.target is None and (rows := iterate_row_ids(inputs.file, data)):
                 ids = RowIds(rows)
             pairs.add(block, [" ".join(filter(None, [inputs.group, group])) for group in groups], ids)
-    except InputError as error:
-        if not options.group:
+    except DataError as error:
+        if error.missing_columns != ("group",):
             raise
-        if f"expected {column_number(options.group)} columns" in str(error):
-            raise DataError(f"--group {options.group}: no such column ({str(error).splitlines()[0]})") from error
-        lines = (line.replace("--group-column, data.group_column", "--group") for line in error.args)
-        raise type(error)(*(line.replace("data.group_column", "--group") for line in lines)) from error
+        raise DataError(f"--group {options.group}: no such column ({str(error).splitlines()[0]})") from error
     pairs.arrange(print_message, option_flag)
     return pairs
 

@@ -48,8 +48,8 @@ class EvaluateArguments(ClusterFlags, SearchFlags, PairFileFlags):
 
     {} in the paths of FILE and the runs is a placeholder for a name, such as a language: every matching file is scored
     with the runs of the same name, and the table has a row for each name and an unweighted mean. The folder of an
-    ensemble counts as one run. For runs whose settings are equal except for the seed, the mean and the standard
-    deviation are reported, too. --nbest and --sample also report accuracy at 1, 2, ... outputs.
+    ensemble counts as one run. For runs on the same training file whose settings are equal except for the seed, the
+    mean and the standard deviation are reported, too. --nbest and --sample also report accuracy at 1, 2, ... outputs.
     """
 
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -69,8 +69,8 @@ class EvaluateArguments(ClusterFlags, SearchFlags, PairFileFlags):
     texts: bool = False
     """Also compute metrics of running text: word error rate (edit distance), character error rate, BLEU, chrF. For
     task = "transduce" only."""
-    metrics: tuple[MetricName, ...] = ()
-    """Names of metrics of other packages to compute, too, besides the training.metric of the runs."""
+    metrics: Annotated[tuple[MetricName, ...], tyro.conf.arg(metavar="NAME")] = ()
+    """Names of custom metrics (of other packages) to compute, besides the training.metric of the runs."""
     worst: int | None = None
     """Number of examples with the highest error rates to list, 0 or more; for compared runs, of examples that only one
     of them has right. Default: 10, on the page of --html 100."""
@@ -235,7 +235,7 @@ def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None
         for run in runs
         for calibration in [run.assessment.calibration]
         if run.config.training.label_smoothing
-        and all(training.validated for training in run.unfinished)  # an untrained network has other reasons
+        and calibration is not None
         and calibration.accuracy - calibration.mean_probability > MAX_UNEXPLAINED_CALIBRATION
     ]
     if too_low:

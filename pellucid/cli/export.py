@@ -14,7 +14,7 @@ from pellucid.cli.search_flags import PathFlag
 from pellucid.errors import ConfigError
 
 RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-SecondRunFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUN2")]
+SecondRunFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[RUN2]")]
 TextFlag = Annotated[str | None, tyro.conf.arg(metavar="TEXT")]
 WeightsFlag = Annotated[Literal["float32", "float16", "int8"], tyro.conf.arg(metavar="{float32,float16,int8}")]
 FolderFlag = Annotated[Path | None, tyro.conf.arg(metavar="DIR")]

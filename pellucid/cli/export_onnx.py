@@ -134,7 +134,7 @@ def _read_pairs(request: OnnxExportRequest) -> MeasuredPairs | None:
                 raise InputError(f"--int8 is measured on a file of pairs: give --check FILE ({error})") from error
             print_message(f"the graphs are not measured: {error.args[0]} by --check")
             return None
-    blocks = [block for block, _ in read_evaluation_blocks(file, target, data, "", print_message)]
+    blocks = [block for block, _ in read_evaluation_blocks(file, target, data, None, print_message)]
     for block in blocks:
         for line in block.bad_lines:
             print_message(f"skipped {line}")

@@ -41,7 +41,9 @@ FOREIGN_FLAGS: dict[str, tuple[str, ...]] = {
     "max-update": (_STEPS,),
     "max-updates": (_STEPS,),
     "train-steps": (_STEPS,),
-    "min-epochs": ("the minimum is not set; --patience 0 trains for all epochs of --epochs",),
+    "min-epochs": (
+        "the minimum is not set; --perfect-patience 0 (with --patience 0, the default) trains for all epochs",
+    ),
     "bs": ("--batch-size",),
     "batch": ("--batch-size",),
     "train-batch-size": ("--batch-size",),

@@ -34,9 +34,8 @@ class FileFlags:
     """At a line that cannot be read: stop with an error, or skip it and report it (predict and score write an empty
     output)."""
     delimiter: Delimiter = "auto"
-    """Separator of the columns of CSV: comma, semicolon, tab or vertical bar. auto: that of the training, if it was
-    given there; else the comma, unless the first lines clearly have another one. With a delimiter, FILE is read as CSV.
-    """
+    """Separator of the columns of CSV: "," or ";" or "|" or the word tab. auto: that of the training, if it was given
+    there; else the comma, unless the first lines clearly have another one. With a delimiter, FILE is read as CSV."""
     header: Header = "auto"
     """Whether the first line of a TSV or CSV file names the columns (--header, --no-header). auto: it does if that of
     the training file does (never on standard input in TSV, except in evaluate); otherwise it is read as an example, and

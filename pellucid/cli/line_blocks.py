@@ -185,10 +185,13 @@ class LineBlockProcessor:
             decoder = self.command.build_decoder(predictor, cells, names)
             text = block.header + "".join(decoder.decode_lines(predictor, block.chunk()))
         accepted = decoder.acceptance
-        counts = (0, 0) if accepted is None else (accepted.total, accepted.accepted)
-        return msgspec.msgpack.encode(
-            FinishedLines(text.encode("utf-8", "backslashreplace"), decoder.notes.counts(), *counts)
+        finished = FinishedLines(
+            text=text.encode("utf-8", "backslashreplace"),
+            notes=decoder.notes.counts(),
+            num_outputs=0 if accepted is None else accepted.total,
+            num_accepted=0 if accepted is None else accepted.accepted,
         )
+        return msgspec.msgpack.encode(finished)
 
 
 class ClusterOutput(NamedTuple):

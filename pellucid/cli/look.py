@@ -194,7 +194,8 @@ def _assemble_page(args: LookArguments, served: bool) -> "PageData":
     from pellucid.viewer.page_contents import assemble_page
 
     names = run_names(args.runs)
-    runs = [open_run(*each, args.device, args.beam_size) for each in zip(args.runs, names, strict=True)]
+    named = zip(args.runs, names, strict=True)
+    runs = [open_run(folder, name, args.device, args.beam_size) for folder, name in named]
     check_same_task(runs)
     if runs[0].predictor is not None:
         use_threads(runs[0].predictor.config.threads)

@@ -196,9 +196,10 @@ def _fill_column(backend: "PredictionBackend", args: PredictArguments, file: Pat
     table = FilledTable(cells, FillOptions(args.fill, args.min_confidence, args.lexicon is not None), file, format)
     bad_rows = None
     if file.is_file():
-        reading = (file, with_header(data, args.header), input_format._replace(cells=None))
-        check_rows(read_sources(*reading), file, args.on_bad_line)
-        bad_rows = RowReader(file, read_first_lines(*reading)) if args.on_bad_line == "skip" else None
+        header_data, source_format = with_header(data, args.header), input_format._replace(cells=None)
+        check_rows(read_sources(file, header_data, source_format), file, args.on_bad_line)
+        if args.on_bad_line == "skip":
+            bad_rows = RowReader(file, read_first_lines(file, header_data, source_format))
     elif args.on_bad_line == "skip":
         raise ConfigError("--fill with --on-bad-line skip reads FILE twice: give a regular file, not standard input")
     notes = DecodingNotes(args.require)

@@ -65,7 +65,7 @@ class PredictArguments(OutputFlags, SearchFlags):
     require: SymbolFlags = ()
     """Symbol that every output must contain if its maximum length has room for it. Can be repeated. Uses dynamic beam
     allocation (Post and Vilar 2018)."""
-    lattice: bool = False
+    search_tree: bool = False
     """Write all hypotheses of the beam search to each trace. Requires --output-format jsonl; excludes --sample."""
     min_confidence: FloatFlag = None
     """Accept outputs whose confidence, the estimated probability of being correct, is at least this number, 0 to 1. In
@@ -119,8 +119,8 @@ def check_arguments(args: PredictArguments, sampling: "SamplingConfig | None") -
     _check_fill_flags(args)
     if args.on is not None and (flag := _first_given({"--text": args.text, "--fill": bool(args.fill)})):
         raise ConfigError(f"--on ray writes one output per line or row: it excludes {flag}")
-    if args.lattice and (args.output_format != "jsonl" or sampling is not None):
-        raise ConfigError("--lattice requires --output-format jsonl and cannot be combined with --sample")
+    if args.search_tree and (args.output_format != "jsonl" or sampling is not None):
+        raise ConfigError("--search-tree requires --output-format jsonl and cannot be combined with --sample")
 
 
 def _flags_of_single_lines(args: PredictArguments) -> dict[str, bool]:
@@ -151,7 +151,7 @@ def _check_text_flags(args: PredictArguments) -> None:
         return
     excluded = {
         **_flags_of_single_lines(args),
-        "--lattice": args.lattice,
+        "--search-tree": args.search_tree,
         "--source-column": bool(args.source_column),
         "--delimiter": args.delimiter != "auto",
         "--features-column": bool(args.features_column),
@@ -198,7 +198,11 @@ def configure_predictor(predictor: "BasePredictor", args: PredictArguments) -> "
     lexicon = read_lexicon(predictor, args)
     return predictor.with_options(
         DecodingOptions(
-            prefix=args.prefix, forbidden=args.forbid, required=args.require, lexicon=lexicon, lattice=args.lattice
+            prefix=args.prefix,
+            forbidden=args.forbid,
+            required=args.require,
+            lexicon=lexicon,
+            search_tree=args.search_tree,
         )
     )
 

@@ -60,7 +60,7 @@ class SourceInput:
         columns = predictor.vocabularies.columns
         self.format = InputFormat(args.input_format, args.header, columns, cells=self.cells)
         num_outputs = args.nbest or args.sample or predictor.config.search.beam_size
-        self.outputs_per_source = num_outputs if has_several or args.lattice else 1
+        self.outputs_per_source = num_outputs if has_several or args.search_tree else 1
 
     def chunks(self) -> Iterator[LineChunk]:
         """Yield the lines in chunks.
@@ -99,7 +99,7 @@ class SourceDecoder:
         Args:
             predictor: Predictor of the runs, for its confidence and its tokenizers.
             args: Parsed flags.
-            table: Output as CSV (`build_table`); None for other formats.
+            table: CSV writer of the output; None for other formats.
             has_classes: Whether classes and tags have a column each.
 
         Raises:

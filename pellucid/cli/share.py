@@ -38,7 +38,7 @@ class ShareArguments:
     run: Annotated[Path, Positional, arg(metavar="RUN")]
     """Folder of a trained run, or of an ensemble."""
     to: Annotated[Path | None, arg(metavar="DIR")] = None
-    """Folder to write, which must be missing or empty."""
+    """Folder to write, which must be missing or empty, and not in RUN."""
     hub: Annotated[str, arg(metavar="USER/MODEL")] = ""
     """Repository of the hub to push to, which is created if it does not exist."""
     private: bool = False
@@ -107,7 +107,7 @@ def _check_run_and_folder(args: ShareArguments) -> None:
         read_run_settings(folder)
     if args.to is not None:
         with wrap_os_errors("write", args.to):
-            check_new_folder(args.to)
+            check_new_folder(args.to, args.run)
 
 
 def _card_options(args: ShareArguments) -> CardOptions:

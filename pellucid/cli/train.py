@@ -192,7 +192,7 @@ def _train_single(plan: TrainingPlan) -> int:
         connected_cluster(args.on, config.threads) as cluster,
         # The launcher of several workers ends them by SIGTERM when one has failed: no update is possible then.
         handle_stop_signals(includes_termination=launched_workers() == 1) as interrupt,
-        training_progress(has_default_size=plan.has_default_size) as reporter,
+        training_progress(has_default_size=plan.has_default_size, started_at=plan.started_at) as reporter,
     ):
         events: Generator[RunEvent | None] = (
             train_run(args.training_files(), args.run, config, plan.started_at, plan.size_chosen)
@@ -285,7 +285,8 @@ def _train_ensemble(plan: TrainingPlan) -> int:
         mean = (
             f"; pellucid evaluate {args.run}/seed-* FILE reports the mean over its seeds" if args.ensemble > 1 else ""
         )
-        progress.print_line(f"{args.run}: an ensemble of {args.ensemble}{mean}")
+        seconds = time.monotonic() - plan.started_at
+        progress.print_line(f"{args.run}: an ensemble of {args.ensemble}, {seconds:,.0f} s for this command{mean}")
         if removed_members:
             progress.print_line(
                 f"{', '.join(removed_members)}: no longer members of the ensemble; their folders are kept"

@@ -143,8 +143,8 @@ class Outbox:
         """Send the messages, and obey the reply."""
         with self._lock:
             contents, self._contents = self._contents, []
-        arguments = self.submission_number, self.attempt, self._num_sent, contents
-        reply: Reply = self._get(self.mailbox.exchange.remote(*arguments), self.max_silence)
+        exchanged = self.mailbox.exchange.remote(self.submission_number, self.attempt, self._num_sent, contents)
+        reply: Reply = self._get(exchanged, self.max_silence)
         self._num_sent += len(contents)
         if reply == "superseded":
             os._exit(1)

@@ -16,11 +16,11 @@ def column_number(column: str) -> int | None:
     return parse_whole_number(column)
 
 
-def check_column(role: str, column: str) -> None:
+def check_column(setting: str, column: str) -> None:
     """Check that a column number is in range.
 
     Args:
-        role: Role of the column: "source", "target", "features", "class" or "group".
+        setting: Setting, flag or argument that selects the column, for the message, such as "data.source_column".
         column: A name, or a number from 1.
 
     Raises:
@@ -31,10 +31,10 @@ def check_column(role: str, column: str) -> None:
         number is not None and number > MAX_COLUMN_NUMBER
     ):
         raise ConfigError(
-            f"data.{role}_column: expected a name or a number from 1 to {MAX_COLUMN_NUMBER:,}, got {quote(column)}"
+            f"{setting}: expected a name or a number from 1 to {MAX_COLUMN_NUMBER:,}, got {quote(column)}"
         )
     if number == 0:
-        raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got {quote(column)}")
+        raise ConfigError(f"{setting}: expected a name or a number from 1, got {quote(column)}")
 
 
 def check_columns(data: DataConfig) -> None:
@@ -46,10 +46,10 @@ def check_columns(data: DataConfig) -> None:
     Raises:
         ConfigError: A column is empty, or its number is out of range; the message names the setting.
     """
-    for role, column in (("source", data.source_column), ("target", data.target_column)):
+    for setting, column in (("data.source_column", data.source_column), ("data.target_column", data.target_column)):
         if not column:
-            raise ConfigError(f"data.{role}_column: expected a name or a number from 1, got ''")
-        check_column(role, column)
-    check_column("features", data.features_column)
-    check_column("class", data.class_column)
-    check_column("group", data.group_column)
+            raise ConfigError(f"{setting}: expected a name or a number from 1, got ''")
+        check_column(setting, column)
+    check_column("data.features_column", data.features_column)
+    check_column("data.class_column", data.class_column)
+    check_column("data.group_column", data.group_column)

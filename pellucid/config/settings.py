@@ -89,8 +89,8 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     """Format of data files: tsv, csv, jsonl, parquet or text (one source per line, with a parallel file of targets).
     auto: by the file name, else tsv."""
     delimiter: Delimiter = "auto"
-    """Separator of the columns of CSV files: comma, semicolon, tab or vertical bar. auto: the comma, unless the first
-    lines clearly have another one; a file whose name has no known ending is read as CSV if one is given."""
+    """Separator of the columns of CSV files: "," or ";" or "|" or the word tab. auto: the comma, unless the first lines
+    clearly have another one; a file whose name has no known ending is read as CSV if one is given."""
     header: Header = "auto"
     """Whether the first line of a TSV or CSV file names the columns: true, false, or auto. auto is true if a column is
     selected by name; otherwise the first line is an example, and one that looks like column names is an error."""

@@ -269,24 +269,28 @@ def _reject_class_column(config: DataConfig, target_path: Path) -> None:
         )
 
 
-def training_columns(config: DataConfig) -> ColumnSelection:
+def training_columns(config: DataConfig, group_setting: str = "") -> ColumnSelection:
     """Return the columns that a training reads, with that of the groups if it is configured.
 
     Args:
         config: The data settings.
+        group_setting: Argument that selects the column of the groups, for messages; that of a training by default.
 
     Raises:
         ConfigError: A configured column is invalid.
     """
-    return _selected_columns(config, (*PAIR_ROLES, "group"), config.group_column)
+    return _selected_columns(config, (*PAIR_ROLES, "group"), config.group_column, group_setting)
 
 
-def read_table_examples(table: InMemoryTable, config: DataConfig) -> tuple[ExampleFile, list[str]]:
+def read_table_examples(
+    table: InMemoryTable, config: DataConfig, group_setting: str = ""
+) -> tuple[ExampleFile, list[str]]:
     """Read the pairs of a table in memory, under the conditions for a file.
 
     Args:
         table: The table.
         config: The data settings; the format and the header of files have no effect.
+        group_setting: Argument that selects the column of the groups, for messages; that of a training by default.
 
     Returns:
         The examples (at least one) with the numbers of their rows, and the group of each; no groups without
@@ -298,7 +302,7 @@ def read_table_examples(table: InMemoryTable, config: DataConfig) -> tuple[Examp
         ConfigError: A configured column is invalid, or a column is selected by name but the rows have no names.
     """
     groups: dict[int, str] = {}
-    records = table.records(training_columns(config))
+    records = table.records(training_columns(config, group_setting))
     if config.group_column:
         records = split_last_field(records, groups)
     reading = _collect_examples(records, config, InputNames(table.name, table.name, unit=table.unit))
@@ -424,11 +428,12 @@ def read_lexicon_examples(path: str | Path, config: DataConfig, num_columns: int
         if format == "jsonl"
         else first_table_row(copied_lines, format, name, min_columns=2, delimiter=columns.delimiter)
     )
-    selected = _lexicon_columns(first, columns, num_columns, name)._replace(delimiter=columns.delimiter)
+    header = TableCells(has_rows=False)
+    selected = _lexicon_columns(first, columns, num_columns, name)
+    selected = selected._replace(delimiter=columns.delimiter, cells=header)
     read_all = {"csv": csv_records, "jsonl": json_records}.get(format, tsv_records)
-    location = " below the header" if format in TABLE_FORMATS and selected.header is True else ""
     records = read_all(chain(first_lines, lines), selected, name)
-    return _collect_lexicon(records, config, InputNames(name, name, location))
+    return _collect_lexicon(records, config, InputNames(name, name, header))
 
 
 def _copy_lines(lines: Iterable[bytes], copies: list[bytes]) -> Iterator[bytes]:
@@ -675,7 +680,7 @@ def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> t
 
 @check_arguments
 def read_grouped_blocks(
-    path: str | Path, config: DataConfig, group: str, size: Count
+    path: str | Path, config: DataConfig, group: str, size: Count, group_setting: str = ""
 ) -> Iterator[tuple[ExampleFile, list[str]]]:
     """Read the examples of a file in blocks, and the group of each from a further column.
 
@@ -684,6 +689,8 @@ def read_grouped_blocks(
         config: The data settings.
         group: Column of the groups: a name, or a number from 1.
         size: Maximum number of examples of a block, and of bad lines.
+        group_setting: Flag or argument that selects the column of the groups, for messages; that of a training by
+            default.
 
     Yields:
         The content of the next lines, as `read_example_blocks` does, and one group for each example.
@@ -694,7 +701,7 @@ def read_grouped_blocks(
     """
     if not group:
         raise argument_error("group", "a column: a name, or a number from 1", group)
-    columns = _selected_columns(config, (*PAIR_ROLES, "group"), group)
+    columns = _selected_columns(config, (*PAIR_ROLES, "group"), group, group_setting)
     groups: dict[int, str] = {}
     for block in _read_pair_blocks(
         Path(path), config, columns, size, lambda records: split_last_field(records, groups)
@@ -1029,15 +1036,25 @@ def check_first_line(
     return f"{location}: {note}" if note else ""
 
 
-def _selected_columns(config: DataConfig, roles: tuple[str, ...], group: str = "") -> ColumnSelection:
+def _selected_columns(
+    config: DataConfig, roles: tuple[str, ...], group: str = "", group_setting: str = ""
+) -> ColumnSelection:
     """Return the configured columns for these roles; raise `ConfigError` for an invalid one."""
     configured = {"source": config.source_column, "target": config.target_column, "features": config.features_column}
     configured |= {"class": config.class_column, "group": group}
+    if group_setting:  # the group column is no setting, and a message about it names the flag or the argument
+        config = msgspec.structs.replace(config, group_column="")
     check_columns(config)
-    check_column("group", group)
+    check_column(group_setting or "data.group_column", group)
     selected = {role: configured[role] for role in roles if configured[role]}
     return resolve_header(
-        ColumnSelection(selected, config.header, delimiter=config.delimiter, symbol_separator=config.source_symbols)
+        ColumnSelection(
+            selected,
+            config.header,
+            delimiter=config.delimiter,
+            symbol_separator=config.source_symbols,
+            group_setting=group_setting,
+        )
     )
 
 
@@ -1066,10 +1083,10 @@ def _read_pair_blocks(
         raise ConfigError(
             f'data.input_format = "text" needs two parallel files: give the file of targets as well as {path}'
         )
-    records = prepare(read_records(path, format, columns))
-    location = " below the header" if format in TABLE_FORMATS and columns.header is True else ""
+    header = TableCells(has_rows=False)
+    records = prepare(read_records(path, format, columns._replace(cells=header)))
     is_unknown = format in TABLE_FORMATS and columns.header == "auto"
-    for block in _collect_blocks(records, config, InputNames(str(path), str(path), location), size):
+    for block in _collect_blocks(records, config, InputNames(str(path), str(path), header), size):
         if is_unknown and block.examples:
             check_header_cells(block.examples, f"{path}:{block.line_numbers[0]}", _first_row(path, config).fields)
             is_unknown = False
@@ -1083,8 +1100,8 @@ class InputNames(NamedTuple):
     """Name of the file, of the file of sources, or of the table, for bad lines."""
     description: str
     """Name of the file or the pair of files, for the error that there is no example."""
-    location: str = ""
-    """" below the header" where the file has one, for that error."""
+    header: TableCells | None = None
+    """Receives the header of the file, if it has one, for that error; None where none is possible."""
     target: str = ""
     """Name of the file of targets, if the files are parallel: for lines whose source is valid."""
     unit: str = ""
@@ -1130,7 +1147,8 @@ def _collect_blocks(records: Records, config: DataConfig, names: InputNames, siz
             case BadLine():
                 if config.on_bad_line == "stop":
                     # If the first line is bad, the settings are probably wrong, and skipping lines does not help.
-                    raise BadLineError(f"{item}; {SKIP_HINT}" if num_yielded or block.examples else str(item))
+                    hint = f"; {SKIP_HINT}" if num_yielded or block.examples else ""
+                    raise BadLineError(f"{item}{hint}", missing_columns=item.missing_columns)
                 block.bad_lines.append(item)
                 check_bad_lines(block.bad_lines, len(block.examples), names.description)
             case line, example:
@@ -1141,7 +1159,10 @@ def _collect_blocks(records: Records, config: DataConfig, names: InputNames, siz
             num_yielded += len(block.examples)
             block = ExampleFile([], [], [], 0)
     if not (num_yielded or block.examples):
-        raise DataError(_no_example_message(block, names.description, names.location))
+        raise DataError(
+            _no_example_message(block, names),
+            missing_columns=block.bad_lines[0].missing_columns if block.bad_lines else (),
+        )
     yield block
 
 
@@ -1159,7 +1180,8 @@ def check_bad_lines(bad_lines: Sequence[BadLine], num_examples: int, description
     if len(bad_lines) >= MAX_BAD_LINES and len(bad_lines) > num_examples:
         raise DataError(
             f"{description}: {len(bad_lines):,} of the first {len(bad_lines) + num_examples:,} lines are bad, so it is "
-            f"probably not read as it is meant (format, delimiter, columns); the first: {bad_lines[0]}"
+            f"probably not read as it is meant (format, delimiter, columns); the first: {bad_lines[0]}",
+            missing_columns=bad_lines[0].missing_columns,
         )
 
 
@@ -1228,8 +1250,9 @@ def _with_contexts(records: Records, config: DataConfig, position: int) -> Recor
     )
 
 
-def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
+def _no_example_message(reading: ExampleFile, names: InputNames) -> str:
     """Return the error message for a file without examples."""
+    name = names.description
     if reading.bad_lines:
         blank = f", {reading.num_blank_lines} blank" if reading.num_blank_lines else ""
         return (
@@ -1238,7 +1261,8 @@ def _no_example_message(reading: ExampleFile, name: str, location: str) -> str:
         )
     if reading.num_blank_lines:
         return f"{name} contains no example: all its lines are blank ({reading.num_blank_lines})"
-    return f"{name} contains no example: it is empty{location}"
+    has_header = names.header is not None and bool(names.header.names)
+    return f"{name} contains no example: it is empty{' below the header' if has_header else ''}"
 
 
 def _make_example(fields: Sequence[str], tokenizers: Tokenizers, config: DataConfig) -> tuple[Example, str]:

@@ -9,6 +9,7 @@ References:
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,13 +59,13 @@ def encode_extended(
     target = encoded.target._replace(values=encoded.target.values.astype(np.int32))
     size = len(vocabularies.target)
     for row in _rows_with_unknown(target):
-        inputs, features = input_symbols(examples[row], tokenizers)
+        inputs = input_symbols(examples[row], tokenizers)
         target_symbols = tokenizers.target.split(examples[row].target)
         start = target.offsets[row]
-        positions = _first_positions(inputs, features)
+        positions = inputs.first_positions()
         for index, symbol in enumerate(target_symbols):
             if target.values[start + index] == UNK and symbol in positions:
-                target.values[start + index] = size + positions[symbol] - features * sum_features
+                target.values[start + index] = size + positions[symbol] - inputs.num_features * sum_features
     return EncodedExamples(extend_sources(encoded.source, examples, tokenizers, vocabularies, sum_features), target)
 
 
@@ -114,28 +115,42 @@ def extend_sources(
     target = vocabularies.target
     extended = sources._replace(values=sources.values.astype(np.int32))
     for row in _rows_with_unknown(sources):
-        inputs, features = input_symbols(examples[row], tokenizers)
+        inputs = input_symbols(examples[row], tokenizers)
         start = sources.offsets[row]
-        positions = _first_positions(inputs, features)
-        for index, symbol in enumerate(inputs):
+        positions = inputs.first_positions()
+        for index, symbol in enumerate(inputs.symbols):
             if sources.values[start + index] == UNK:
-                extended_id = len(target) + positions[symbol] - features * sum_features
+                extended_id = len(target) + positions[symbol] - inputs.num_features * sum_features
                 extended.values[start + index] = num_source_ids + target.ids.get(symbol, extended_id)
     return extended
 
 
-def input_symbols(example: Example, tokenizers: Tokenizers) -> tuple[list[str], int]:
-    """Return the input symbols of the encoder, features first, and the number of features.
+class EncoderInput(NamedTuple):
+    """Input symbols of the encoder."""
+
+    symbols: Sequence[str]
+    """Features, then the source."""
+    num_features: int
+    """Number of features at the beginning of `symbols`."""
+
+    def first_positions(self) -> dict[str, int]:
+        """Return the first position of each symbol that is no feature, from 0, features in front included."""
+        last = len(self.symbols) - 1
+        return {self.symbols[position]: position for position in range(last, self.num_features - 1, -1)}
+
+
+def input_symbols(example: Example, tokenizers: Tokenizers) -> EncoderInput:
+    """Return the input symbols of the encoder, features first.
 
     Args:
         example: The example.
         tokenizers: The tokenizers of the run.
     """
     features = tokenizers.features.split(example.features) if example.features else []
-    return [*features, *tokenizers.source.split(example.source)], len(features)
+    return EncoderInput([*features, *tokenizers.source.split(example.source)], len(features))
 
 
-def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, encoder_input: tuple[Sequence[str], int]) -> list[int]:
+def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, encoder_input: EncoderInput) -> list[int]:
     """Return the target ids of symbols: those of the vocabulary, else V + the first source position, else UNK.
 
     Positions count from 0, features in front included; a symbol among the features is not copied.
@@ -143,19 +158,14 @@ def extended_ids(symbols: Sequence[str], vocabulary: Vocabulary, encoder_input: 
     Args:
         symbols: Target symbols.
         vocabulary: The target vocabulary.
-        encoder_input: The input symbols of the encoder, and the number of features among them (see `input_symbols`).
+        encoder_input: The input symbols of the encoder (see `input_symbols`).
     """
-    first_positions = _first_positions(*encoder_input)
+    first_positions = encoder_input.first_positions()
     size = len(vocabulary)
     return [
         vocabulary.ids.get(symbol, size + first_positions[symbol] if symbol in first_positions else UNK)
         for symbol in symbols
     ]
-
-
-def _first_positions(inputs: Sequence[str], features: int) -> dict[str, int]:
-    """Return the first position of each input symbol that is no feature, from 0, features in front included."""
-    return {inputs[position]: position for position in range(len(inputs) - 1, features - 1, -1)}
 
 
 def _rows_with_unknown(column: Ragged) -> list[int]:

@@ -287,7 +287,9 @@ def _row_records(table: InMemoryTable, columns: ColumnSelection) -> Records:
             needed, width = max(positions) + 1, width or len(items)
             if len(items) != width or len(items) < needed:
                 expected = f"{needed} items" if len(items) == width else f"{width} items as in {table.unit} 1"
-                yield BadLine(table.name, number, f"expected {expected}, got {len(items)}")
+                missing_columns = columns.missing_columns(positions, len(items)) if len(items) == width else ()
+                reason = f"expected {expected}, got {len(items)}"
+                yield BadLine(table.name, number, reason, missing_columns=missing_columns)
                 continue
             roles = [f"of the {role}" for role in columns.selected]
             yield _record(table, number, items, positions, roles, nullable)
@@ -299,9 +301,10 @@ def _numbered_positions(columns: ColumnSelection, name: str) -> list[int]:
     for role, column in columns.selected.items():
         number = column_number(column)
         if number is None:
+            setting = (columns.group_setting if role == "group" else "") or f"data.{role}_column"
             raise ConfigError(
-                f"data.{role}_column = {quote(column)} is a name, but the rows of {name} have no names: give a number "
-                "from 1, or dicts"
+                f"{setting} = {quote(column)} is a name, but the rows of {name} have no names: give a number from 1, "
+                "or dicts"
             )
         positions.append(number - 1)
     check_distinct_columns(columns, positions)

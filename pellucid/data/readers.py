@@ -52,13 +52,15 @@ class BadLine(NamedTuple):
 
     `path` is the name of the file, the stream or the table in memory. `line` counts from 1: the line, or the row of a
     Parquet file or a table; for a CSV record of several lines, the first of them. `unit` is the noun of a row of a
-    table in memory, and empty for files.
+    table in memory, and empty for files. `missing_columns` are the roles of the selected columns, such as "group",
+    whose number is greater than the number of columns of the line, if neither a header nor an earlier line has them.
     """
 
     path: str
     line: int
     reason: str
     unit: str = ""
+    missing_columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the location and reason: "train.tsv:17: the target is empty", "row 17 of the data frame: ..."."""
@@ -129,7 +131,8 @@ class ColumnSelection(NamedTuple):
     to keep only the selected columns. `delimiter`: that of CSV; "auto" detects it. `symbol_separator`: separator of the
     symbols of a source, which is no delimiter in a list of sources; empty if there is none. `nullable`: roles whose
     null in JSON and Parquet is an empty text; null is an error otherwise. `fixed_names`: the kind of file determines
-    the names of the columns, so that messages name no flags that select them.
+    the names of the columns, so that messages name no flags that select them. `group_setting`: flag or argument that
+    selects the column of the groups, for messages; empty for the flag and the setting of a training.
     """
 
     selected: dict[str, str]
@@ -143,6 +146,7 @@ class ColumnSelection(NamedTuple):
     symbol_separator: str = ""
     nullable: frozenset[str] = frozenset()
     fixed_names: bool = False
+    group_setting: str = ""
 
     def setting(self, role: str) -> str:
         """Return the flag and the setting that select a column, for messages; empty for fixed names.
@@ -153,7 +157,20 @@ class ColumnSelection(NamedTuple):
         Returns:
             Text such as " (--source-column, data.source_column)".
         """
-        return "" if self.fixed_names else f" (--{role}-column, data.{role}_column)"
+        if self.fixed_names:
+            return ""
+        if role == "group" and self.group_setting:
+            return f" ({self.group_setting})"
+        return f" (--{role}-column, data.{role}_column)"
+
+    def missing_columns(self, positions: Sequence[int], num_columns: int) -> tuple[str, ...]:
+        """Return the roles of the columns that a line of this number of columns lacks.
+
+        Args:
+            positions: Position of each selected column, from 0.
+            num_columns: Number of columns of the line.
+        """
+        return tuple(role for role, position in zip(self.selected, positions, strict=True) if position >= num_columns)
 
     @property
     def nullable_columns(self) -> list[bool]:
@@ -229,7 +246,8 @@ def select_columns(rows: Records, columns: ColumnSelection, name: str, separator
             message = f"expected {expected}, got {len(row.fields)} ({separators} separate columns)"
             if columns.single_column and not width.columns:
                 message += f"; {_column_flags(columns)} the columns of this file"
-            yield BadLine(name, row.line, message)
+            missing_columns = () if width.columns else columns.missing_columns(positions, len(row.fields))
+            yield BadLine(name, row.line, message, missing_columns=missing_columns)
         elif columns.max_columns and len(row.fields) > columns.max_columns and columns.header is not True:
             message = (
                 f"expected at most {count_noun(columns.max_columns, 'column')}, got {len(row.fields)} "

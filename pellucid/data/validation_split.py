@@ -87,7 +87,8 @@ def single_source_error(location: str) -> DataError:
         location: Name of the file or table.
     """
     return DataError(
-        f"{location} has a single source: none can be held out as validation set; name a validation file (--valid)"
+        f"{location} has a single source: none can be held out as validation set; give a validation set (valid, "
+        "--valid)"
     )
 
 
@@ -116,7 +117,7 @@ def split_by_group(
     if len(sizes) < 2:
         raise DataError(
             f"{location} has a single group, {quote(groups[0])}, in column {quote(column)} (data.group_column): none "
-            "can be held out as validation set; name a validation set, or leave out the column"
+            "can be held out as validation set; give a validation set (valid, --valid), or leave out the column"
         )
     split, num_held_out = _hold_out_groups(examples, groups, sizes)
     return split, _describe_groups(split, sizes, num_held_out, config)
@@ -144,7 +145,7 @@ def split_by_sentence(examples: Sequence[Example], context_words: int, location:
     if len(sizes) < 2:
         raise DataError(
             f"{location} has a single sentence: none can be held out as validation set; end sentences by blank lines, "
-            "or name a validation file (--valid)"
+            "or give a validation set (valid, --valid)"
         )
     split, num_held_out = _hold_out_groups(examples, numbers, sizes)
     return split, f"{num_held_out:,} of {len(sizes):,} sentences chosen at random"
@@ -161,10 +162,10 @@ def _hold_out_groups(
 
 def _divide(examples: Sequence[Example], keys: Sequence[GroupKey], held_out: Set[GroupKey]) -> ValidationSplit:
     """Return the examples whose keys are not held out, and those whose keys are."""
-    parts: tuple[list[Example], list[Example]] = [], []
+    split = ValidationSplit([], [])
     for example, key in zip(examples, keys, strict=True):
-        parts[key in held_out].append(example)
-    return ValidationSplit(*parts)
+        (split.validation_examples if key in held_out else split.training_examples).append(example)
+    return split
 
 
 def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.Random) -> set[GroupKey]:

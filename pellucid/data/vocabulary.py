@@ -316,9 +316,10 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
         ConfigError: A kind of tokenizer is unknown, or the tokenizers library is needed but not installed.
     """
     plain = build_tokenizers(config)
-    limits = (config.subword_vocab_size, config.min_count)
     source, target = (
-        train_subwords([tokenizer.normalize(text) for text in texts], *limits) if tokenizer.kind == "subwords" else None
+        train_subwords(list(map(tokenizer.normalize, texts)), config.subword_vocab_size, config.min_count)
+        if tokenizer.kind == "subwords"
+        else None
         for tokenizer, texts in (
             (plain.source, (example.source for example in examples)),
             (plain.target, (example.target for example in examples)),

@@ -347,13 +347,13 @@ class BasePredictor(ABC):
         the search settings of this predictor; decoding options such as constraints are not saved.
 
         Args:
-            folder: The folder, which must be missing or empty.
+            folder: The folder, which must be missing or empty, and not in the run folder.
             card: License, intended use and other texts of the card.
 
         Raises:
             ArgumentError: An argument has a wrong type, or the predictor is not that of the folder from which it was
                 loaded, or was not loaded from one folder.
-            RunError: The folder is not empty or cannot be written.
+            RunError: The folder is not empty, is in the run folder, or cannot be written.
         """
         path: Path = convert_argument("folder", folder, str | Path)
         registered_sharing().save(self, path, convert_argument("card", card, CardOptions))
@@ -754,7 +754,7 @@ class BasePredictor(ABC):
     ) -> list[Result] | Iterator[Result]:
         """Check the arguments, and decode a list into a list, or a stream into a stream (`decode_chunks`)."""
         converted: list[Example] | Iterator[Example] = convert_argument("examples", examples, Iterable[Example])
-        if self.options.lattice:  # a search tree holds every hypothesis of the beam
+        if self.options.search_tree:  # a search tree holds every hypothesis of the beam
             outputs_per_source = max(outputs_per_source, self.config.search.beam_size)
 
         def decode_with_contexts(chunk: ExampleChunk) -> list[Result]:
@@ -874,10 +874,10 @@ class BasePredictor(ABC):
         symbols = tuple(self._symbol_names(output.ids, source).tolist())
         pair_ngram_score = None if hypothesis is None else hypothesis.pair_ngram_score
         is_log_probability = hypothesis is None or (self._ranks_by_log_probability and pair_ngram_score is None)
-        lattice = None
+        search_tree = None
         if hypothesis is not None and hypothesis.tree is not None:
             names = self._symbol_names(hypothesis.tree.ids, source)
-            lattice = hypothesis.tree.named(names, hypothesis.leaf)
+            search_tree = hypothesis.tree.named(names, hypothesis.leaf)
         return Trace(
             text=source.text,
             source=source.source,
@@ -898,7 +898,7 @@ class BasePredictor(ABC):
             forced_attention=tuple(
                 sorted(row.step for row in self.options.forced_attention if row.step < len(symbols))
             ),
-            lattice=lattice,
+            search_tree=search_tree,
             heads=output.heads,
             summed_features=source.summed_features,
             task=self.config.task,

@@ -127,7 +127,7 @@ class BaseTransducer(BasePredictor):
             RunError: The training of the network has not reached its first validation.
         """
         self.require_trained_network()
-        self._refuse_lattice("sampling")
+        self._refuse_search_tree("sampling")
         super().check_sampling(has_example_prefixes)
 
     def check_scoring(self) -> None:
@@ -138,7 +138,7 @@ class BaseTransducer(BasePredictor):
             RunError: The training of the network has not reached its first validation.
         """
         self.require_trained_network()
-        self._refuse_lattice("scoring given targets")
+        self._refuse_search_tree("scoring given targets")
         self._check_attention_options()
 
     def check_alignment(self) -> None:
@@ -272,7 +272,9 @@ class BaseTransducer(BasePredictor):
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 batch_constraints = constraints.take(batch.rows)
-                config = BeamConfig(batch.limits, beam_size, num_kept, score, batch_constraints, self.options.lattice)
+                config = BeamConfig(
+                    batch.limits, beam_size, num_kept, score, batch_constraints, self.options.search_tree
+                )
                 hypotheses = self._run_search(batch, config, fits_kernel)
                 if adds_pair_ngram:
                     # Ranking needs numbers. `_add_traces` checks again: the added outputs have new scores.
@@ -320,7 +322,10 @@ class BaseTransducer(BasePredictor):
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
             candidates[row].append(hypothesis._replace(tree=hypotheses[row][0].tree))
         weight = self.pair_ngram.weight
-        return [rank_by_interpolation(*source, weight, nbest) for source in zip(candidates, scores, strict=True)]
+        return [
+            rank_by_interpolation(source_hypotheses, pair_ngram_scores, weight, nbest)
+            for source_hypotheses, pair_ngram_scores in zip(candidates, scores, strict=True)
+        ]
 
     def _score_outputs(self, batch: SourceBatch, outputs: Sequence[tuple[int, TargetIds]]) -> list[Hypothesis]:
         """Return outputs, given by the row of their source and their target ids, with the network's probabilities."""
@@ -394,11 +399,11 @@ class BaseTransducer(BasePredictor):
             return None
         return Alignment(source, target, chunks_of_sizes(aligned.sizes), min(0.0, aligned.log_probability))
 
-    def _refuse_lattice(self, operation: str) -> None:
+    def _refuse_search_tree(self, operation: str) -> None:
         """Raise `ConfigError` if the options request a search tree, for an operation without a beam."""
-        if self.options.lattice:
+        if self.options.search_tree:
             raise ConfigError(
-                f"options.lattice: {operation} has no search tree: use predict, nbest, trace or hypotheses"
+                f"options.search_tree: {operation} has no search tree: use predict, nbest, trace or hypotheses"
             )
 
     def _sample_chunk(self, chunk: ExampleChunk, sampling: SamplingConfig) -> list[list[Trace]]:

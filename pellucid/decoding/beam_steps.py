@@ -236,7 +236,7 @@ class HypothesisEnd(NamedTuple):
 
 
 def backtrace(
-    steps: list[BeamStep], ends: list[list[HypothesisEnd]], lengths: list[int], lattice: bool = False
+    steps: list[BeamStep], ends: list[list[HypothesisEnd]], lengths: list[int], search_tree: bool = False
 ) -> list[list[Hypothesis]]:
     """Trace outputs from their ends back to their first symbols, all of them in one pass over the steps.
 
@@ -244,7 +244,7 @@ def backtrace(
         steps: Beam steps of the search, at least one.
         ends: Ends of the outputs of each source, the best first.
         lengths: Source lengths.
-        lattice: Add the search tree to each hypothesis.
+        search_tree: Add the search tree to each hypothesis.
 
     Returns:
         The hypotheses of each source, in the order of their ends.
@@ -259,7 +259,7 @@ def backtrace(
         rows = (last_steps >= t).nonzero()[0]
         extensions[rows] = _write_step(steps[t], outputs, (rows, t), sources[rows], extensions[rows])
     trees = [
-        _search_tree(steps, source, length) if lattice and ends[source] else None
+        _search_tree(steps, source, length) if search_tree and ends[source] else None
         for source, length in enumerate(lengths)
     ]
     hypotheses: list[list[Hypothesis]] = [[] for _ in ends]
@@ -316,11 +316,10 @@ def _search_tree(steps: list[BeamStep], source: int, length: int) -> _SourceTree
                 attention.append(beam_step.weights[row, parent, :length])
             nodes[t, extension] = len(rows)
             parent_node = nodes[t - 1, int(beam_step.origins[row, extension])] if t else -1
-            scores = (
-                float(beam_step.log_probabilities[row, extension]),
-                float(beam_step.cumulative_log_probs[row, extension]),
-            )
-            rows.append((int(beam_step.ids[row, extension]), parent_node, attention_rows[t, parent], *scores))
+            log_probability = float(beam_step.log_probabilities[row, extension])
+            cumulative_log_prob = float(beam_step.cumulative_log_probs[row, extension])
+            symbol, weight_row = int(beam_step.ids[row, extension]), attention_rows[t, parent]
+            rows.append((symbol, parent_node, weight_row, log_probability, cumulative_log_prob))
             statuses.append(
                 "ended" if beam_step.ended[row, extension] else "kept" if beam_step.kept[row, extension] else "pruned"
             )
@@ -344,7 +343,7 @@ class BeamConfig(NamedTuple):
     scorer: HypothesisScorer = LOG_PROBABILITY
     """Score that ranks finished outputs; hypotheses are always pruned by log-probability."""
     constraints: Constraints = NO_CONSTRAINTS
-    lattice: bool = False
+    search_tree: bool = False
     """Add the search tree of the source to each hypothesis."""
 
 
@@ -401,7 +400,7 @@ def search_beam(
         sorted(source_ends)[: config.nbest] if is_finite else []
         for source_ends, is_finite in zip(ends, finite, strict=True)
     ]
-    return backtrace(steps, best_ends, lengths.tolist(), config.lattice)
+    return backtrace(steps, best_ends, lengths.tolist(), config.search_tree)
 
 
 def _initial_beam(inference: SearchInference, lengths: Int[np.ndarray, " B"], config: BeamConfig) -> BeamState:
@@ -441,7 +440,7 @@ def _beam_step(
 ) -> BeamStep:
     """Extend all hypotheses, and divide the best extensions into finished and continuing ones."""
     extensions, possible = _extend_beam(state, output, masks, config, free_slots)
-    by_row = (output.weights, *extensions.top)
+    by_row = (output.weights, extensions.top.ids, extensions.top.log_probabilities)
     weights, top_ids, top_values = (values.reshape(len(free_slots), -1, values.shape[-1]) for values in by_row)
     heads = output.heads
     continuable = possible & (extensions.ids != EOS)
@@ -472,7 +471,7 @@ def _extend_beam(
     num_hypotheses = np.isfinite(state.cumulative_log_probs).sum(axis=1)
     is_reduced = config.scorer.is_log_probability and not len(config.constraints.required)
     allowed = free_slots if is_reduced else config.beam_size + num_hypotheses
-    counts = ExtensionCounts(allowed, config.beam_size * config.lattice)
+    counts = ExtensionCounts(allowed, config.beam_size * config.search_tree)
     if len(config.constraints.required):
         required = RequiredSymbols(config.constraints.required, ~state.met)
         return output.scores.extend_constrained(masks, state.cumulative_log_probs, required, counts)

@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from pellucid.data.extended_vocabulary import extended_ids
+from pellucid.data.extended_vocabulary import EncoderInput, extended_ids
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.constraints import Lexicon
@@ -62,15 +62,16 @@ def lexicon_traces(
     for row, source in enumerate(sources if lexicon else ()):
         texts = lexicon.targets.get(tokenizers.source.normalize(source.text), ()) if lexicon and source.source else ()
         targets = ((text, tokenizers.target.split(text)) for text in texts)
+        encoder_input = EncoderInput(source.source, source.num_features)
         allowed = (
-            pair
-            for pair in targets
-            if config.constraints.allows(row, extended_ids(pair[1], vocabulary, (source.source, source.num_features)))
+            (text, symbols)
+            for text, symbols in targets
+            if config.constraints.allows(row, extended_ids(symbols, vocabulary, encoder_input))
         )
         # The targets of a source may be many, and so may its occurrences: no more of them are split than are needed.
         traces = [
-            lexicon_trace(source, *pair, rank)
-            for rank, pair in enumerate(islice(allowed, config.max_lexicon_entries), 1)
+            lexicon_trace(source, text, symbols, rank)
+            for rank, (text, symbols) in enumerate(islice(allowed, config.max_lexicon_entries), 1)
         ]
         if traces:
             entries[row] = traces

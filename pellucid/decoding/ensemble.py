@@ -175,8 +175,10 @@ def _members_of(first: Predictor, vocabularies: Vocabularies, predictor: Predict
     )
     return members._replace(
         source_id_maps=tuple(
-            map_source_ids(source_id_map, *maps)
-            for maps in zip(members.source_id_maps, members.copy_offsets, members.target_id_maps, strict=True)
+            map_source_ids(source_id_map, member_source_map, copy_offset, member_target_map)
+            for member_source_map, copy_offset, member_target_map in zip(
+                members.source_id_maps, members.copy_offsets, members.target_id_maps, strict=True
+            )
         ),
         target_id_maps=target_id_maps,
         pair_ngram_weights=_pair_ngram_weights(predictor),

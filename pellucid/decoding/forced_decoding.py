@@ -45,7 +45,7 @@ def score_targets(
         inference = output.after
         symbols = target
     sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
-    return [hypothesis_of(recorder.output(row, *size)) for row, size in enumerate(sizes)]
+    return [hypothesis_of(recorder.output(row, num_steps, length)) for row, (num_steps, length) in enumerate(sizes)]
 
 
 def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: Bool[Tensor, " V"]) -> StepRecord:

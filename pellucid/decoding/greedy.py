@@ -121,4 +121,4 @@ def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: Le
             inference = inference.take(active_rows, active_rows)
         symbols = torch.from_numpy(ids).to(lengths.device)
     sizes = zip(steps.tolist(), lengths.tolist(), strict=True)
-    return [hypothesis_of(recorder.output(row, *size)) for row, size in enumerate(sizes)]
+    return [hypothesis_of(recorder.output(row, num_steps, length)) for row, (num_steps, length) in enumerate(sizes)]

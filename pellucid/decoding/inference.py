@@ -302,7 +302,10 @@ class EnsembleMembers(NamedTuple):
             source: Source ids of the ensemble.
         """
         id_maps = zip(self.source_id_maps, self.copy_offsets, self.target_id_maps, strict=True)
-        members = [(map_source_ids(source, *maps), maps[1]) for maps in id_maps]
+        members = [
+            (map_source_ids(source, source_id_map, copy_offset, target_id_map), copy_offset)
+            for source_id_map, copy_offset, target_id_map in id_maps
+        ]
         if not any((ids < 0).any() for ids, _ in members):
             return [ids for ids, _ in members]
         first_position = (source[:, :, None] == source[:, None, :]).int().argmax(dim=2)

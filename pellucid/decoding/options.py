@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from pellucid.argument_checks import CheckedFields
 from pellucid.config.settings import SearchConfig
-from pellucid.data.extended_vocabulary import extended_ids
+from pellucid.data.extended_vocabulary import EncoderInput, extended_ids
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.constraints import Constraints, Lexicon
@@ -56,7 +56,7 @@ class DecodingOptions(CheckedFields):
     """Symbols that every output contains if its maximum length has room for them."""
     lexicon: Lexicon | None = None
     """Lexicon; a source in it gets its entries there that satisfy the constraints, and the model is not asked."""
-    lattice: bool = False
+    search_tree: bool = False
     """Add the search tree of the beam to each trace."""
     forced_attention: tuple[ForcedAttention, ...] = ()
     """Attention weights that replace the model's at some steps of every hypothesis."""
@@ -98,16 +98,12 @@ MAX_HINT_SYMBOLS = 10
 """Maximum number of symbols listed in a hint."""
 
 
-Sources = Sequence[tuple[Sequence[str], int]]
-"""Symbols of each source, and the number of features at their beginning."""
-
-
 def build_constraints(
     options: DecodingOptions,
     prefixes: Sequence[Prefix],
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
-    sources: Sources | None = None,
+    sources: Sequence[EncoderInput] | None = None,
     first: int | None = None,
 ) -> Constraints:
     """Return the options as constraints in ids.
@@ -151,13 +147,14 @@ def build_constraints(
 
 
 def _ids_with_copies(
-    symbols: Sequence[str], vocabulary: Vocabulary, tokenized: tuple[Sequence[str], int], name: str
+    symbols: Sequence[str], vocabulary: Vocabulary, encoder_input: EncoderInput, name: str
 ) -> tuple[int, ...]:
     """Return the ids of a prefix, which may contain copies of source symbols; empty for an empty source."""
-    source, features = tokenized
-    if len(source) > features:
-        _ids([symbol for symbol in symbols if symbol not in source[features:]], vocabulary, name)
-    return tuple(extended_ids(symbols, vocabulary, tokenized)) if len(source) > features else ()
+    source = encoder_input.symbols[encoder_input.num_features :]
+    if not source:
+        return ()
+    _ids([symbol for symbol in symbols if symbol not in source], vocabulary, name)
+    return tuple(extended_ids(symbols, vocabulary, encoder_input))
 
 
 def _ids(symbols: Iterable[str], vocabulary: Vocabulary, name: str, hint: str = "") -> list[int]:

@@ -143,9 +143,15 @@ def split_outputs(result: KernelSearchOutput, positions: Sequence[int]) -> list[
         result: Padded outputs.
         positions: Number of source positions of each output.
     """
-    *arrays, steps = result
-    outputs = BatchOutputs(*arrays)
-    return [outputs.output(row, *size) for row, size in enumerate(zip(steps.tolist(), positions, strict=True))]
+    outputs = BatchOutputs(
+        ids=result.ids,
+        log_probabilities=result.log_probabilities,
+        weights=result.weights,
+        top_ids=result.top_ids,
+        top_log_probabilities=result.top_log_probabilities,
+    )
+    sizes = zip(result.steps.tolist(), positions, strict=True)
+    return [outputs.output(row, num_steps, length) for row, (num_steps, length) in enumerate(sizes)]
 
 
 def suppressed_mask(vocabulary_size: int) -> Bool[np.ndarray, " V"]:

@@ -29,7 +29,7 @@ from pellucid.data.characters import WordCharacters, encode_characters
 from pellucid.data.context import unknown_context
 from pellucid.data.encoding import Ragged, encode_sources
 from pellucid.data.examples import Example, features_error
-from pellucid.data.extended_vocabulary import extend_sources, input_symbols
+from pellucid.data.extended_vocabulary import EncoderInput, extend_sources, input_symbols
 from pellucid.data.lines import strip_newline
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import UNK, Vocabularies, Vocabulary
@@ -144,9 +144,7 @@ def encode_source_characters(
     return encode_characters(examples, tokenizers, vocabularies.characters) if has_characters(config) else None
 
 
-def copyable_sources(
-    examples: Sequence[Example], tokenizers: Tokenizers, config: Config
-) -> list[tuple[Sequence[str], int]] | None:
+def copyable_sources(examples: Sequence[Example], tokenizers: Tokenizers, config: Config) -> list[EncoderInput] | None:
     """Return the symbols that a model can copy from each source, and how many of them are features.
 
     Args:
@@ -155,15 +153,14 @@ def copyable_sources(
         config: Configuration of the model.
 
     Returns:
-        One pair per example: its symbols, features first, and the number of features, 0 if features have no positions;
-        None for a model that does not copy.
+        The symbols of each example, without features if these have no positions; None for a model that does not copy.
     """
     if not config.decoder.pointer_generator:
         return None
     sources = [input_symbols(example, tokenizers) for example in examples]
     if config.encoder.features == "sum":
-        return [(symbols[features:], 0) for symbols, features in sources]
-    return list(sources)
+        return [EncoderInput(source.symbols[source.num_features :], 0) for source in sources]
+    return sources
 
 
 def encode_source_chunk(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.decoding.trace_schema import LatticeRecord, NodeStatus, decode_field, encode_array, list_array
+from pellucid.decoding.trace_schema import NodeStatus, SearchTreeRecord, decode_field, encode_array, list_array
 from pellucid.errors import DataError
 from pellucid.shapes import Float, Int
 
@@ -34,8 +34,16 @@ class SearchTreeIds(NamedTuple):
             symbols: Symbol of each node, shape (N,).
             leaf: Node at which the output ends; −1 if the tree does not contain it.
         """
-        arrays = (self.parents, self.log_probabilities, self.cumulative_log_probs)
-        return SearchTree(tuple(symbols.tolist()), *arrays, self.statuses, self.attention_rows, self.attention, leaf)
+        return SearchTree(
+            symbols=tuple(symbols.tolist()),
+            parents=self.parents,
+            log_probabilities=self.log_probabilities,
+            scores=self.cumulative_log_probs,
+            statuses=self.statuses,
+            attention_rows=self.attention_rows,
+            attention=self.attention,
+            leaf=leaf,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +76,14 @@ class SearchTree:
             node = int(self.parents[node])
         return nodes[::-1]
 
-    def to_record(self, compact: bool) -> LatticeRecord:
+    def to_record(self, compact: bool) -> SearchTreeRecord:
         """Return the JSON form.
 
         Args:
             compact: Write arrays of floating-point numbers in base64, to the bit, instead of lists to six decimals.
         """
         encode = encode_array if compact else list_array
-        return LatticeRecord(
+        return SearchTreeRecord(
             symbols=list(self.symbols),
             parents=self.parents.tolist(),
             log_probabilities=encode(self.log_probabilities),
@@ -87,7 +95,7 @@ class SearchTree:
         )
 
     @classmethod
-    def from_record(cls, record: LatticeRecord, positions: int) -> "SearchTree":
+    def from_record(cls, record: SearchTreeRecord, positions: int) -> "SearchTree":
         """Return the search tree of a record.
 
         Args:
@@ -96,19 +104,21 @@ class SearchTree:
 
         Raises:
             DataError: The fields do not agree in length, an array is malformed, a parent does not come before its node,
-                an index is out of range, or a log-probability or weight is. The message begins with "lattice".
+                an index is out of range, or a log-probability or weight is. The message begins with "search_tree".
         """
         nodes = len(record.symbols)
         attention = _decode_array(record, "attention", (None, positions))
         rows = range(len(attention))
         indexed_parents = enumerate(record.parents)
         if not nodes == len(record.parents) == len(record.statuses) == len(record.attention_rows):
-            raise DataError(f"lattice: expected a parent, a status and a row of attention for each of {nodes} symbols")
+            raise DataError(
+                f"search_tree: expected a parent, a status and a row of attention for each of {nodes} symbols"
+            )
         if not all(-1 <= parent < node for node, parent in indexed_parents) or not -1 <= record.leaf < nodes:
-            raise DataError("lattice: expected parents that come before their nodes, and a leaf among the nodes")
+            raise DataError("search_tree: expected parents that come before their nodes, and a leaf among the nodes")
         if not all(row in rows for row in record.attention_rows):
             raise DataError(
-                f"lattice: expected attention_rows that are rows of its attention, 0 to {len(attention) - 1}"
+                f"search_tree: expected attention_rows that are rows of its attention, 0 to {len(attention) - 1}"
             )
         return cls(
             symbols=tuple(record.symbols),
@@ -122,9 +132,9 @@ class SearchTree:
         )
 
 
-def _decode_array(record: LatticeRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+def _decode_array(record: SearchTreeRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
     """Return an array of a record; errors name its place in the trace."""
     try:
         return decode_field(record, name, shape)
     except DataError as error:
-        raise DataError(f"lattice.{error}") from None
+        raise DataError(f"search_tree.{error}") from None

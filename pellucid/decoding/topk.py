@@ -52,7 +52,12 @@ def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:
         vocabulary_size: V, the number of target ids.
         limits: Minimum and maximum output length.
     """
-    return SearchLimits(suppressed_mask(vocabulary_size), *limits, candidate_count(vocabulary_size))
+    return SearchLimits(
+        suppressed=suppressed_mask(vocabulary_size),
+        min_length=limits.minimum,
+        max_length=limits.maximum,
+        num_candidates=candidate_count(vocabulary_size),
+    )
 
 
 def symbol_log_probabilities(

@@ -27,6 +27,7 @@ from pellucid.decoding.trace_schema import (
     TraceRecord,
     check_log_probabilities,
     check_types,
+    check_version,
     decode_array,
     decode_field,
     decode_record,
@@ -147,7 +148,7 @@ class Trace:
     """Steps, from 0, whose symbol was given by a prefix."""
     forced_attention: tuple[int, ...] = ()
     """Steps, from 0, whose attention weights were given (`ForcedAttention`)."""
-    lattice: SearchTree | None = None
+    search_tree: SearchTree | None = None
     """Search tree of the beam, if requested."""
     heads: Float[np.ndarray, "N T S"] | None = None
     """Attention weights of each of N heads; `attention` is their mean. None for one head, for ensembles and for lexicon
@@ -217,7 +218,7 @@ class Trace:
 
         Raises:
             ArgumentError: The argument is neither text nor bytes.
-            DataError: The text is not a trace of this version of the schema, or its fields do not agree.
+            DataError: The text is not a trace of this or the former version of the schema, or its fields do not agree.
         """
         return cls._restored(decode_record(text))
 
@@ -249,7 +250,7 @@ class Trace:
             ),
             finished=self.finished,
             source=list(self.source),
-            features=self.num_features,
+            num_features=self.num_features,
             unknown=list(self.unknown),
             target=list(self.target),
             log_probabilities=encode(finite_log_probabilities(self.log_probabilities)),
@@ -264,11 +265,11 @@ class Trace:
             task=sys.intern(self.task),
             heads=None if self.heads is None else encode(self.heads),
             hop_weights=None if self.hop_weights is None else encode(self.hop_weights),
-            added=list(self.summed_features),
+            summed_features=list(self.summed_features),
             unknown_target=list(self.unknown_target),
             forced=list(self.forced),
             forced_attention=list(self.forced_attention),
-            lattice=None if self.lattice is None else self.lattice.to_record(compact),
+            search_tree=None if self.search_tree is None else self.search_tree.to_record(compact),
         )
 
     @classmethod
@@ -290,14 +291,14 @@ class Trace:
         """Return the trace of a record whose fields have the right types."""
         T, S = len(record.target), len(record.source)
         _check_record(record)
-        if error := _target_error(record.task, record.finished, S - record.features, record.target):
+        if error := _target_error(record.task, record.finished, S - record.num_features, record.target):
             raise DataError(error)
         log_probabilities = decode_field(record, "log_probabilities", (T,))
         symbols, values = _padded_candidates(record)
         return cls(
             text=record.text,
             source=tuple(record.source),
-            num_features=record.features,
+            num_features=record.num_features,
             unknown=tuple(record.unknown),
             target=tuple(record.target),
             output=record.output,
@@ -315,9 +316,9 @@ class Trace:
             unknown_target=tuple(record.unknown_target),
             forced=tuple(record.forced),
             forced_attention=tuple(record.forced_attention),
-            lattice=None if record.lattice is None else SearchTree.from_record(record.lattice, S),
+            search_tree=None if record.search_tree is None else SearchTree.from_record(record.search_tree, S),
             heads=_decode_parts(record, "heads", (None, T, S)),
-            summed_features=tuple(record.added),
+            summed_features=tuple(record.summed_features),
             task=record.task,
             hop_weights=_decode_parts(record, "hop_weights", (None, S)),
         )
@@ -473,7 +474,7 @@ _PLAIN_FIELDS: dict[str, Any] = {
     **{"origin": Origin, "rank": int, "probability": float | None, "search_score": float | None},
     **{"pair_ngram_score": float | None, "confidence": float | None},
     **{"unknown_target": tuple[int, ...], "forced": tuple[int, ...], "forced_attention": tuple[int, ...]},
-    **{"lattice": SearchTree | None, "summed_features": tuple[str, ...], "task": str},
+    **{"search_tree": SearchTree | None, "summed_features": tuple[str, ...], "task": str},
 }
 """Fields of a trace that are not arrays, and their types."""
 
@@ -538,16 +539,16 @@ def _target_error(task: TaskName, finished: bool, positions: int, target: Sequen
 
 def _decode_attention(record: TraceRecord) -> Float[np.ndarray, "T S"]:
     """Return the attention weights of a record, which stores none for tags."""
-    shape = len(record.target), len(record.source)
+    steps, positions = len(record.target), len(record.source)
     if not get_task_settings(record.task).per_position:
-        return decode_field(record, "attention", shape)
+        return decode_field(record, "attention", (steps, positions))
     try:
         stored = decode_array(record.attention)
     except DataError as error:
         raise DataError(f"attention: {error}") from None
     if stored.size:
         raise DataError("attention: expected no weights, because each tag attends to its own position")
-    return identity_attention(*shape, record.features)
+    return identity_attention(steps, positions, record.num_features)
 
 
 def _decode_parts(record: TraceRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray | None:
@@ -607,13 +608,13 @@ def _json_number(value: float, compact: bool) -> float:
 
 def _check_record(record: TraceRecord) -> None:
     """Check the version of a record, and that its fields agree; `DataError` otherwise."""
-    if record.version != VERSION:
-        raise DataError(f"the trace has version {quote(record.version)} of the schema; expected version {VERSION}")
+    check_version(record.version)
     if record.task not in TASKS:
         raise DataError(f"task: {choice_message(TASKS.names(), record.task)}")
     steps, positions = len(record.target), len(record.source)
-    if not 0 <= record.features <= positions:
-        raise DataError(f"features: expected 0 to {positions}, the length of source, got {quote(record.features)}")
+    if not 0 <= record.num_features <= positions:
+        expected = f"num_features: expected 0 to {positions}, the length of source"
+        raise DataError(f"{expected}, got {quote(record.num_features)}")
     if len(record.top) != steps:
         raise DataError(f"top: expected candidates of {steps} steps, the length of target, got {len(record.top)}")
     if not 0 <= record.rank <= MAX_RANK:

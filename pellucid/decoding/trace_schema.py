@@ -2,7 +2,7 @@
 
 TypeScript's types are generated from it. docs/guides/decoding.md documents every field.
 
-T steps (the end symbol's included), S source positions, N heads, L attention steps or rows, M nodes of a lattice.
+T steps (the end symbol's included), S source positions, N heads, L attention steps or rows, M nodes of a search tree.
 """
 
 import base64
@@ -15,11 +15,14 @@ import numpy as np
 from pellucid.argument_checks import convert_argument, replace_surrogates
 from pellucid.config.settings import DEFAULT_TASK, TaskName
 from pellucid.error_messages import describe_value, escape_json
-from pellucid.errors import DataError, abbreviate_reason
+from pellucid.errors import DataError, abbreviate_reason, quote
 from pellucid.shapes import Float
 
-VERSION = 3
-"""Version of the schema. A reader refuses every other version."""
+VERSION = 4
+"""Version of the schema. A reader of JSON also reads `FORMER_VERSION`, and refuses every other version."""
+FORMER_VERSION = 3
+FORMER_NAMES = {"num_features": "features", "summed_features": "added", "search_tree": "lattice"}
+"""Names of fields in `FORMER_VERSION`, which differs in nothing else."""
 DECIMALS = 6
 """Decimals of numbers in lists, and of `top` in both forms."""
 LOG_ZERO = -1e9
@@ -52,7 +55,7 @@ Matrices = EncodedArray | list[list[list[float]]]
 """Arrays of one, two and three dimensions. Readers accept both forms; a writer uses one of them throughout."""
 
 
-class LatticeRecord(msgspec.Struct, frozen=True, kw_only=True):
+class SearchTreeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """JSON form of a search tree, with the fields of `SearchTree` (decoding/search_tree.py)."""
 
     symbols: list[str]
@@ -78,7 +81,7 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     score: float
     finished: bool
     source: list[str]
-    features: int
+    num_features: int
     unknown: list[int]
     target: list[str]
     log_probabilities: Vector
@@ -98,11 +101,11 @@ class TraceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """N × T × S."""
     hop_weights: Matrix | None = None
     """L × S."""
-    added: list[str] = []
+    summed_features: list[str] = []
     unknown_target: list[int] = []
     forced: list[int] = []
     forced_attention: list[int] = []
-    lattice: LatticeRecord | None = None
+    search_tree: SearchTreeRecord | None = None
 
 
 def encode_array(values: Float[np.ndarray, "..."]) -> EncodedArray:
@@ -192,7 +195,7 @@ def shown_shape(shape: tuple[int | None, ...]) -> str:
     return " × ".join("any number of" if size is None else f"{size}" for size in shape)
 
 
-def decode_field(record: TraceRecord | LatticeRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+def decode_field(record: TraceRecord | SearchTreeRecord, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
     """Return an array of a record; errors name the field.
 
     Args:
@@ -281,23 +284,68 @@ def restore_log_probabilities(values: Float[np.ndarray, "*shape"]) -> Float[np.n
     return np.where(values <= LOG_ZERO, np.float32(-np.inf), values)
 
 
+class _VersionRecord(msgspec.Struct, frozen=True):
+    """The version in the JSON form of a trace, of any version."""
+
+    version: int
+
+
+def _copy_default(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 (as `msgspec.field`)
+    """Return a field of another struct with the same default, or without one."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=field.default_factory)
+    return msgspec.field() if field.required else msgspec.field(default=field.default)
+
+
+_FormerTraceRecord = msgspec.defstruct(
+    "_FormerTraceRecord",
+    [
+        (FORMER_NAMES.get(field.name, field.name), field.type, _copy_default(field))
+        for field in msgspec.structs.fields(TraceRecord)
+    ],
+    frozen=True,
+    kw_only=True,
+)
+"""JSON form of a trace in `FORMER_VERSION`."""
+
+
 def decode_record(text: str | bytes) -> TraceRecord:
     """Return the record in JSON text. Unknown fields are ignored, since the page adds some.
 
-    Only the types of the fields are checked, not the version; `Trace.from_record` checks the rest.
+    A record of `FORMER_VERSION` gets the names of the present version. The version and the types of the fields are
+    checked; `Trace.from_record` checks the rest.
 
     Args:
         text: One trace in JSON.
 
     Raises:
         ArgumentError: The argument is neither text nor bytes.
-        DataError: The text is not JSON, or a field is missing or has another type.
+        DataError: The text is not JSON, the record has another version, or a field is missing or has another type.
     """
     text = convert_argument("text", text, str | bytes)
     try:
-        return msgspec.json.decode(text, type=TraceRecord)
+        version = msgspec.json.decode(text, type=_VersionRecord).version
+        if version != FORMER_VERSION:
+            check_version(version)
+            return msgspec.json.decode(text, type=TraceRecord)
+        record: Any = msgspec.json.decode(text, type=_FormerTraceRecord)
+        values = {name: getattr(record, FORMER_NAMES.get(name, name)) for name in TraceRecord.__struct_fields__}
+        return TraceRecord(**{**values, "version": VERSION})
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise _not_a_trace(abbreviate_reason(error)) from None
+
+
+def check_version(version: int) -> None:
+    """Check that the version of a record is that of the schema.
+
+    Args:
+        version: The version.
+
+    Raises:
+        DataError: It is another version.
+    """
+    if version != VERSION:
+        raise DataError(f"the trace has version {quote(version)} of the schema; expected version {VERSION}")
 
 
 def check_types(record: TraceRecord) -> TraceRecord:
@@ -332,7 +380,7 @@ def _check_plain(name: str, value: object) -> None:
         if not set(map(type, value)) <= SCALARS:
             for item in value:
                 _check_plain(name, item)
-    elif isinstance(value, EncodedArray | LatticeRecord):
+    elif isinstance(value, EncodedArray | SearchTreeRecord):
         for inner in value.__struct_fields__:
             _check_plain(f"{name}.{inner}", getattr(value, inner))
     elif type(value) not in SCALARS and not isinstance(value, str | int | float):

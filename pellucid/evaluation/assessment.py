@@ -187,7 +187,7 @@ class DecodedExamples(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Assessment:
-    """Outputs of a run compared with references; `assess` returns it. Metrics are computed on first access.
+    """Outputs of a run compared with references; `assess_outputs` returns it. Metrics are computed on first access.
 
     Raises:
         InputError: On access to metrics, there is no example, an example has no reference, or, for tags and classes, no
@@ -271,8 +271,9 @@ class Assessment:
         return "tags" if self.counts.has_tags else "outputs"
 
     @cached_property
-    def calibration(self) -> Calibration:
-        """Calibration of the probabilities of the best outputs, or of their tags; see `unit`."""
+    def calibration(self) -> Calibration | None:
+        """Calibration of the probabilities of the best outputs, or of their tags; see `unit`. None before the first
+        validation of the network."""
         return self.counts.calibration()
 
     @cached_property
@@ -289,8 +290,8 @@ class Assessment:
         return compute_calibration(logarithms, self.counts.confident_hits)
 
     @property
-    def best_calibration(self) -> Calibration:
-        """Calibration of the confidences if all best outputs have one, else that of the probabilities."""
+    def best_calibration(self) -> Calibration | None:
+        """Calibration of the confidences if all best outputs have one, else that of the probabilities, if any."""
         confidence = self.confidence_calibration
         return confidence if confidence is not None and self.num_confident == len(self.counts) else self.calibration
 
@@ -383,7 +384,7 @@ class Assessment:
             "macro": self._rates(mean) if mean else None,
             "pair_ngram": self._pair_ngram_record(),
             "confusions": self.confusions.to_dict(),
-            "calibration": {"of": self.unit, **self.calibration.to_dict()},
+            "calibration": None if self.calibration is None else {"of": self.unit, **self.calibration.to_dict()},
             "confidence": self._confidence_record(),
             "no_confidence_reason": self.no_confidence_reason or None,
         }
@@ -475,12 +476,20 @@ class AssessmentBuilder:
         for index, traces in enumerate(decoded.outputs):
             check_not_empty(f"decoded.outputs[{index}]", traces, "output")
         missing = [None] * len(decoded.examples)
-        rows = zip(
-            *(decoded.examples, decoded.references, decoded.groups, decoded.outputs, self._score(decoded)),
-            *(decoded.lines or missing, decoded.ids or missing),
-            strict=True,
-        )
-        outputs = [AssessedOutput(*row) for row in rows]
+        candidates = list(self._score(decoded))
+        lines, ids = decoded.lines or missing, decoded.ids or missing
+        outputs = [
+            AssessedOutput(
+                example=example,
+                references=decoded.references[index],
+                group=decoded.groups[index],
+                traces=decoded.outputs[index],
+                candidates=candidates[index],
+                line=lines[index],
+                id=ids[index],
+            )
+            for index, example in enumerate(decoded.examples)
+        ]
         self.outputs.update(enumerate(outputs, start=len(self.counts)))
         self.counts.add(outputs)
         self.assessment = replace(self.assessment, has_lines=bool(decoded.lines), has_ids=bool(decoded.ids))

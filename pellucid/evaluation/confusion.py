@@ -59,9 +59,9 @@ class SymbolConfusions:
         for (symbol, _), count in self.pairs.items():
             reference_counts[symbol] += count
         wrong = [
-            SymbolConfusion(*pair, count, reference_counts[pair[0]] if pair[0] is not None else 0)
-            for pair, count in self.pairs.items()
-            if pair[0] != pair[1]
+            SymbolConfusion(expected, predicted, count, reference_counts[expected] if expected is not None else 0)
+            for (expected, predicted), count in self.pairs.items()
+            if expected != predicted
         ]
         return sorted(wrong, key=lambda error: (-error.count, *_sort_key(error.expected), *_sort_key(error.predicted)))
 

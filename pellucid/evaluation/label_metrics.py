@@ -345,8 +345,20 @@ class SymbolLabelCounter(LabelCounter):
         has_spans = per_position and has_chunks(labels)
         chunks = _chunk_scores(np.asarray(self._chunks).reshape(-1, 3)) if has_spans else None
         q3 = accuracy if per_position and set(labels) <= STRUCTURE_TAGS else None
-        shared = (macro_f1(counts), matthews_correlation(counts), labels, counts.tolist(), chunks, per_position)
-        return LabelMetrics(self.task, accuracy, interval, q3, None, None, *shared)
+        return LabelMetrics(
+            task=self.task,
+            accuracy=accuracy,
+            accuracy_ci95=interval,
+            q3=q3,
+            top_k_accuracy=None,
+            top_k_ci95=None,
+            macro_f1=macro_f1(counts),
+            mcc=matthews_correlation(counts),
+            labels=labels,
+            confusion=counts.tolist(),
+            spans=chunks,
+            per_position=per_position,
+        )
 
 
 class ClassAndTagCounter(LabelCounter):

@@ -542,8 +542,8 @@ class OutcomeCounts:
         errors, lengths, exact = self.errors, self.reference_lengths, self.exact
         num_exact, num_errors, num_symbols = (int(values.sum()) for values in (exact, errors, lengths))
         positions = [
-            _group_accuracy(str(position), *counts)
-            for position, counts in enumerate(zip(self._right_positions, self._positions, strict=True), start=1)
+            _group_accuracy(str(position), right, total)
+            for position, (right, total) in enumerate(zip(self._right_positions, self._positions, strict=True), start=1)
         ]
         right, total = sum(self._right_positions), sum(self._positions)
         return Evaluation(

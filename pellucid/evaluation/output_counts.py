@@ -45,6 +45,12 @@ class AssessedOutput(NamedTuple):
         """Best output and references as symbols."""
         return self.candidates[0]
 
+    @property
+    def has_trained_network(self) -> bool:
+        """False if the pair n-gram model has chosen the output before the first validation of the network, whose
+        probabilities and attention weights are then of no use."""
+        return self.trace.origin != "pair_ngram"
+
     def record(self) -> dict[str, Any]:
         """Return the output as plain values for JSON (`Assessment.error_record`)."""
         return {
@@ -55,7 +61,7 @@ class AssessedOutput(NamedTuple):
             "output": self.trace.output,
             "references": list(self.references),
             "errors": self.scored.errors,
-            "score": None if self.trace.origin == "pair_ngram" else self.trace.score,
+            "score": self.trace.score if self.has_trained_network else None,
             "confidence": self.trace.confidence,
             "group": self.group,
         }
@@ -82,6 +88,7 @@ class OutputCounts:
         self.with_texts, self.texts = with_texts, list[str]()
         self.references = list[tuple[str, ...]]()
         self.has_tags = False
+        self.has_trained_network = True
         self._scores, self._confidences = array("d"), array("d")
         self._ranks, self._groups, self._group_numbers = array("i"), array("i"), dict[str, int]()
         self._tag_scores, self._tag_hits = array("d"), array("b")
@@ -106,6 +113,7 @@ class OutputCounts:
             self.labels.add(scored, [output.trace for output in outputs])
         for output in outputs:
             trace = output.trace
+            self.has_trained_network = self.has_trained_network and output.has_trained_network
             self._scores.append(trace.score)
             self._confidences.append(math.nan if trace.confidence is None else trace.confidence)
             self._ranks.append(first_right_rank(output.candidates) or 0)
@@ -127,6 +135,7 @@ class OutputCounts:
         if self.labels is not None and other.labels is not None:
             self.labels.extend(other.labels)
         self.max_outputs, self.has_tags = max(self.max_outputs, other.max_outputs), self.has_tags or other.has_tags
+        self.has_trained_network = self.has_trained_network and other.has_trained_network
         self.texts += other.texts
         self.references += other.references
         numbers = [self._group_numbers.setdefault(name, len(self._group_numbers)) for name in other._group_numbers]
@@ -160,8 +169,11 @@ class OutputCounts:
         hits: Bool[np.ndarray, " m"] = self.best.exact[self.has_confidence]
         return hits
 
-    def calibration(self) -> Calibration:
-        """Return the calibration of the probabilities of the best outputs, or of their tags if there are any."""
+    def calibration(self) -> Calibration | None:
+        """Return the calibration of the probabilities of the best outputs, or of their tags if there are any; None
+        before the first validation of the network."""
+        if not self.has_trained_network:
+            return None
         if self.has_tags:
             return compute_calibration(np.asarray(self._tag_scores), np.asarray(self._tag_hits, bool))
         return compute_calibration(np.asarray(self._scores), self.best.exact)

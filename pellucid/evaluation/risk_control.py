@@ -109,5 +109,10 @@ def join_accepted_outputs(parts: Sequence[AcceptedOutputs]) -> AcceptedOutputs:
     """
     thresholds = {part.min_confidence for part in parts}
     threshold = thresholds.pop() if len(thresholds) == 1 else None
-    sums = (sum(values) for values in zip(*(part[2:] for part in parts), strict=True))
-    return AcceptedOutputs(parts[0].max_error, threshold, *sums)
+    return AcceptedOutputs(
+        max_error=parts[0].max_error,
+        min_confidence=threshold,
+        total=sum(part.total for part in parts),
+        accepted=sum(part.accepted for part in parts),
+        wrong=sum(part.wrong for part in parts),
+    )

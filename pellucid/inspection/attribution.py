@@ -80,8 +80,12 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
     with torch.inference_mode(False), evaluation_context(transducer, len(trace.source)):
         for replay in build_replays(transducer, [trace], "trace"):
             occluded, gradient = occlusion(transducer, replay), input_x_gradient(transducer, replay)
-            correlations = [rank_correlation(trace.attention, np.abs(scores)) for scores in (occluded, gradient)]
-            return Attribution(occluded, gradient, *correlations)
+            return Attribution(
+                occlusion=occluded,
+                gradient=gradient,
+                occlusion_correlation=rank_correlation(trace.attention, np.abs(occluded)),
+                gradient_correlation=rank_correlation(trace.attention, np.abs(gradient)),
+            )
     zeros = np.zeros((len(trace.target), len(trace.source)))
     return Attribution(zeros, zeros, None, None)
 

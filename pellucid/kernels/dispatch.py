@@ -103,7 +103,7 @@ SEARCH: SupportedValues = {
     "options.forbidden": ANYTHING,
     "options.required": ANYTHING,
     "options.lexicon": ANYTHING,  # looked up before the search
-    "options.lattice": {False},
+    "options.search_tree": {False},
     "options.forced_attention": {False},
     "options.masked": {False},
     "constraints.forbidden": {False},

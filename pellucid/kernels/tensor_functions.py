@@ -601,12 +601,15 @@ def _upper_layer_gradients(layout: CellLayout, tape: UpperTape, bfloat16: bool) 
     states = (torch.from_numpy(array[:-1]).flatten(0, 1) for array in tape.hidden)
     return {
         "upper_inputs": torch.stack(
-            [_input_gradient(layout, *pair, bfloat16) for pair in zip(layers, inputs, strict=True)]
+            [_input_gradient(layout, buffers, array, bfloat16) for buffers, array in zip(layers, inputs, strict=True)]
         ),
         "upper_biases": torch.stack([buffers[: layout.gates].sum(dim=1).flatten() for buffers in layers]),
         "upper_bias_n": torch.stack([_bias_n_gradient(layout, buffers) for buffers in layers]),
         "upper_recurrent": torch.stack(
-            [_recurrent_gradient(layout, *pair, bfloat16) for pair in zip(layers, states, strict=True)]
+            [
+                _recurrent_gradient(layout, buffers, before, bfloat16)
+                for buffers, before in zip(layers, states, strict=True)
+            ]
         ),
     }
 

@@ -845,11 +845,10 @@ def check_attention(
     if not ATTENTION_REQUIREMENT.is_met(attention_class):
         raise ATTENTION_REQUIREMENT.argument_error("attention_class", attention_class)
     config = AttentionConfig(size=6) if config is None else convert_argument("config", config, AttentionConfig)
-    sizes = [
-        convert_argument(name, size, Count) for name, size in (("query_size", query_size), ("memory_size", memory_size))
-    ]
-    attention = _build_checked(attention_class, config, *sizes)
-    for name in unused_parameters(cast(CheckedAttention, attention), *sizes):
+    query_size = convert_argument("query_size", query_size, Count)
+    memory_size = convert_argument("memory_size", memory_size, Count)
+    attention = _build_checked(attention_class, config, query_size, memory_size)
+    for name in unused_parameters(cast(CheckedAttention, attention), query_size, memory_size):
         warnings.warn(unused_parameter_note(attention_class.__name__, name), stacklevel=2)
 
 

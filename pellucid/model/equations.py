@@ -708,7 +708,7 @@ def _with_cells(
     kinds = dict.fromkeys((part.cell, _cell_normalization(part.layer_normalization)) for part in configs)
     if any(isinstance(part, EncoderConfig) and part.characters == "gru" for part in configs):
         kinds["gru", "none"] = None
-    return [*parts, *(cell_equations(*kind) for kind in kinds)]
+    return [*parts, *(cell_equations(cell, normalization) for cell, normalization in kinds)]
 
 
 def _cell_normalization(normalization: LayerNormalization) -> LayerNormalization:

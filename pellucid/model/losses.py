@@ -34,8 +34,9 @@ def cross_entropy(
     if use_kernel(request_of("cross_entropy", logits)):
         from pellucid.kernels.tensor_functions import CrossEntropyFunction  # Numba takes a second to import
 
-        flat = (logits.flatten(0, 1), target.flatten(), PAD, label_smoothing)
-        loss: Tensor = CrossEntropyFunction.apply(*flat)  # type: ignore[no-untyped-call]
+        loss: Tensor = CrossEntropyFunction.apply(  # type: ignore[no-untyped-call]
+            logits.flatten(0, 1), target.flatten(), PAD, label_smoothing
+        )
         return loss
     return functional.cross_entropy(
         logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=label_smoothing

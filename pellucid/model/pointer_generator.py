@@ -83,8 +83,12 @@ class PointerGenerator(nn.Module):
         """
         gate: Tensor = self.gate(gate_inputs)
         sources = len(copy_ids)
-        rows = (logits.reshape(sources, -1, logits.shape[-1]), weights.reshape(sources, -1, weights.shape[-1]))
-        mixed = mix_distributions(*rows, gate.reshape(sources, -1, 1), copy_ids)
+        mixed = mix_distributions(
+            logits=logits.reshape(sources, -1, logits.shape[-1]),
+            weights=weights.reshape(sources, -1, weights.shape[-1]),
+            gate=gate.reshape(sources, -1, 1),
+            copy_ids=copy_ids,
+        )
         return mixed.view(*logits.shape[:-1], -1)
 
 

@@ -161,11 +161,13 @@ def _drop_examples(
     if not marks.any():
         return pairs
     kept = np.diff(np.concatenate([[0], np.cumsum(marks)])[offsets]) == 0
-    columns = list[Int[np.ndarray, " n"]]()
-    for ids, offsets in ((pairs.source, pairs.source_offsets), (pairs.target, pairs.target_offsets)):
-        lengths = np.diff(offsets)
-        columns += [ids[np.repeat(kept, lengths)], np.concatenate([[0], np.cumsum(lengths[kept])])]
-    return SymbolPairs(*columns)
+    source_lengths, target_lengths = np.diff(pairs.source_offsets), np.diff(pairs.target_offsets)
+    return SymbolPairs(
+        source=pairs.source[np.repeat(kept, source_lengths)],
+        source_offsets=np.concatenate([[0], np.cumsum(source_lengths[kept])]),
+        target=pairs.target[np.repeat(kept, target_lengths)],
+        target_offsets=np.concatenate([[0], np.cumsum(target_lengths[kept])]),
+    )
 
 
 def _find_features(sources: Ragged, num_symbols: int) -> tuple[Bool[np.ndarray, " ids"], Int[np.ndarray, " N"]]:

@@ -38,6 +38,11 @@ from pellucid.viewer.report_schema import ReportFigure, ReportPart, ReportTable
 from pellucid.viewer.reports import NUM_LISTED_ERRORS, Report, write_report
 from pellucid.worker_pool import ProgressCallback
 
+INTERVAL_NOTE = (
+    "95 % intervals in parentheses: Wilson's for shares of the examples; for shares of their tags and for F1, a "
+    "bootstrap over the examples."
+)
+
 
 class LabelScore(NamedTuple):
     """A score: a percentage or a correlation."""
@@ -204,9 +209,9 @@ def run_experiments(suite: LabelSuite, request: RecipeRequest) -> Iterator[Label
     Raises:
         InputError: As in `plan_trainings` and `run_jobs`.
     """
-    options = suite.scoring, suite.extra_results, suite.has_text_sources
     jobs_by_seed = [
-        [LabelJob(training, *options) for training in group] for group in plan_trainings(suite.experiments, request)
+        [LabelJob(training, suite.scoring, suite.extra_results, suite.has_text_sources) for training in group]
+        for group in plan_trainings(suite.experiments, request)
     ]
     yield from run_jobs(train_and_score, [(job.training.name, job) for jobs in jobs_by_seed for job in jobs], request)
     if request.seeds > 1:
@@ -404,7 +409,7 @@ def _report_page(suite: LabelSuite, runs: Sequence[LabelRun], additional_parts: 
     published = [
         [name, system, f"{value:.2f}"] for name, systems in suite.published.items() for system, value in systems.items()
     ]
-    parts = [ReportTable("All runs", "95 % intervals in parentheses.", heads, rows)]
+    parts = [ReportTable("All runs", INTERVAL_NOTE, heads, rows)]
     if published:
         parts.append(
             ReportTable("Published", "Published scores on the same test set.", ["score", "system", "value"], published)

@@ -200,6 +200,14 @@ class SettingComparison(NamedTuple):
         return {**values, "dev": self.dev.to_dict(), "test": self.test.to_dict() if self.test else None}
 
 
+class _ComparedSettings(NamedTuple):
+    """Names of a setting and of its baseline, and the seed, as text."""
+
+    setting: str
+    baseline: str
+    label: str
+
+
 def compare_settings(suite: ExperimentSuite, runs: Sequence[TransductionRun]) -> list[SettingComparison]:
     """Return the paired comparison of every setting with its baseline, by seed; all data sets have equal weight.
 
@@ -208,14 +216,15 @@ def compare_settings(suite: ExperimentSuite, runs: Sequence[TransductionRun]) ->
         runs: Scored runs; a run without a baseline, or without the run of its baseline with the same seed, is left out.
     """
     runs_by_key = {(run.experiment, run.label): run for run in runs}
-    groups = dict[tuple[str, str, str], list[tuple[TransductionRun, TransductionRun]]]()
+    groups = dict[_ComparedSettings, list[tuple[TransductionRun, TransductionRun]]]()
     for run in runs:
         experiment = suite.experiment(run.experiment)
         baseline_run = runs_by_key.get((experiment.baseline, run.label))
         if baseline_run is not None:
-            settings = experiment.setting, suite.experiment(baseline_run.experiment).setting
-            groups.setdefault((*settings, run.label), []).append((run, baseline_run))
-    return [_compare_runs(names, pairs) for names, pairs in groups.items()]
+            baseline = suite.experiment(baseline_run.experiment).setting
+            settings = _ComparedSettings(experiment.setting, baseline, run.label)
+            groups.setdefault(settings, []).append((run, baseline_run))
+    return [_compare_runs(settings, pairs) for settings, pairs in groups.items()]
 
 
 def format_comparisons(suite: ExperimentSuite, comparisons: Sequence[SettingComparison]) -> Iterator[str]:
@@ -263,7 +272,7 @@ def comparison_table(suite: ExperimentSuite, comparisons: Sequence[SettingCompar
 
 
 def _compare_runs(
-    names: tuple[str, str, str], pairs: Sequence[tuple[TransductionRun, TransductionRun]]
+    settings: _ComparedSettings, pairs: Sequence[tuple[TransductionRun, TransductionRun]]
 ) -> SettingComparison:
     """Return the comparison over pairs of runs."""
     dev = [(run.scores.dev, baseline.scores.dev) for run, baseline in pairs]
@@ -273,7 +282,12 @@ def _compare_runs(
         if run.scores.test is not None and baseline.scores.test is not None
     ]
     return SettingComparison(
-        *names, len(pairs), _compare_scores(dev), _compare_scores(test) if len(test) == len(pairs) else None
+        setting=settings.setting,
+        baseline=settings.baseline,
+        label=settings.label,
+        num_sets=len(pairs),
+        dev=_compare_scores(dev),
+        test=_compare_scores(test) if len(test) == len(pairs) else None,
     )
 
 
@@ -466,6 +480,12 @@ def _format_interval(metric: MetricName, scores: Evaluation | MeanRates) -> str:
     return f"{interval.low:.2f} to {interval.high:.2f}"
 
 
+def _interval_note(has_means: bool) -> str:
+    """Return the methods of the intervals in the report."""
+    means = "; those of means are by a bootstrap over the examples of each set (percentiles)" if has_means else ""
+    return f"Intervals of a set are Wilson's{means}. They do not include the variance between seeds."
+
+
 def _metric_label(suite: ExperimentSuite) -> str:
     """Return the displayed name of the main score."""
     return METRIC_LABELS[suite.metric]
@@ -572,6 +592,7 @@ def _report_page(
         "symbol error rate",
     ]
     lines = [f"{_macro_line(suite, macro)}." for macro in means if macro.is_reported]
+    lines.append(_interval_note(has_means=bool(lines)))
     comparison_tables = [comparison_table(suite, comparisons)] if comparisons else []
     first = runs[0]
     introduction = f"{suite.introduction}\n\nExamples below: {first.experiment}, {first.label}."
@@ -762,6 +783,7 @@ def score_pair_ngram(predictor: Predictor, job: TransductionJob) -> BaselineScor
 def _score_outputs(model: PairNgramPredictor, references: References, num_candidates: int) -> TransductionScores:
     """Return the scores of a pair n-gram model."""
     source, target = model.tokenizers.source, model.tokenizers.target
+    nbest = model.nbest(references.examples, num_candidates)
     lists = [
         [
             ScoredExample(
@@ -769,7 +791,7 @@ def _score_outputs(model: PairNgramPredictor, references: References, num_candid
             )
             for output in outputs
         ]
-        for example, targets, outputs in zip(*references, model.nbest(references.examples, num_candidates), strict=True)
+        for example, targets, outputs in zip(references.examples, references.targets, nbest, strict=True)
     ]
     scored = [outputs[0] for outputs in lists]
     return TransductionScores(evaluate_examples(scored), outcome_table(scored), oracle_accuracy(lists, num_candidates))

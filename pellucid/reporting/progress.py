@@ -64,12 +64,16 @@ POLL_SECONDS = 1.0
 
 
 @contextmanager
-def training_progress(stream: TextIO | None = None, has_default_size: bool = False) -> Iterator["ProgressReporter"]:
+def training_progress(
+    stream: TextIO | None = None, has_default_size: bool = False, started_at: float | None = None
+) -> Iterator["ProgressReporter"]:
     """Yield a reporter that prints the events of one training, with a progress bar if the stream is a terminal.
 
     Args:
         stream: Output stream; None for standard error.
         has_default_size: Whether the number of training pairs has determined the size, as a line then says.
+        started_at: Start of the command whose time the last line gives, as time of `time.monotonic`; None for no
+            command.
 
     Yields:
         The reporter; the bar is removed at the end of the block. Without a terminal, a thread prints a line at least
@@ -81,7 +85,7 @@ def training_progress(stream: TextIO | None = None, has_default_size: bool = Fal
     _check_stream(stream)
     console = PipeSafeConsole(stream)
     bar = build_progress_bars(console)
-    reporter = ProgressReporter(console, bar, has_default_size)
+    reporter = ProgressReporter(console, bar, has_default_size, started_at)
     with bar, _regular_lines(console, reporter.print_due_line):
         yield reporter
 
@@ -278,16 +282,24 @@ def format_duration(seconds: float) -> str:
 class ProgressReporter:
     """Prints the events of one training as lines, and shows its updates in a progress bar."""
 
-    def __init__(self, console: PipeSafeConsole, bar: Progress, has_default_size: bool = False) -> None:
+    def __init__(
+        self,
+        console: PipeSafeConsole,
+        bar: Progress,
+        has_default_size: bool = False,
+        started_at: float | None = None,
+    ) -> None:
         """Initialize without a row; the row appears when the training starts.
 
         Args:
             console: Console for the lines.
             bar: Display of progress bars on the same console.
             has_default_size: Whether the number of training pairs has determined the size.
+            started_at: Start of the command, as time of the console's clock; None for no command.
         """
         self.console = console
         self.bar = bar
+        self.started_at = started_at
         self.has_default_size = has_default_size
         self.task: TaskID | None = None
         self.phase = "reading the data"
@@ -340,7 +352,8 @@ class ProgressReporter:
                 self.is_finished = False  # a run without its last files was not finished
                 self._print_line(other_line(event))
             case TrainingStopped():
-                self._print_line(stop_line(event, self.is_finished, self.size))
+                seconds = None if self.started_at is None else self.console.clock() - self.started_at
+                self._print_line(stop_line(event, self.is_finished, self.size, seconds))
 
     def _print_line(self, text: str) -> None:
         """Print one line."""
@@ -501,13 +514,17 @@ def default_size_line(event: ModelBuilt) -> str:
     return f"size {event.size}, the default for {pairs}{rule}{held_out}, with batches of {event.batch_size}{cheaper}"
 
 
-def stop_line(event: TrainingStopped, was_finished: bool, size: Size | None = None) -> str:
-    """Return the reason of the end of a training, its best update and its seconds.
+def stop_line(
+    event: TrainingStopped, was_finished: bool, size: Size | None = None, seconds: float | None = None
+) -> str:
+    """Return the reason of the end of a training, its best update, and the seconds of its updates and validations.
 
     Args:
         event: End of the training.
         was_finished: Whether an earlier training had reached this end, so that nothing was to be done.
         size: Size of the network. A smaller one is advised after few updates only if there is one of use.
+        seconds: Wall-clock time of the command that has trained, which also reads data, fits and writes; None for no
+            command.
     """
     progress = event.progress
     start = "nothing to do, the training has stopped before" if was_finished else "stopped"
@@ -524,7 +541,10 @@ def stop_line(event: TrainingStopped, was_finished: bool, size: Size | None = No
         if is_short
         else ""
     )
-    return f"{start}: {event.reason}; best at update {progress.best_update:,}{kept}, {progress.seconds:,.0f} s{short}"
+    times = f"{progress.seconds:,.0f} s of updates and validations"
+    if seconds is not None and not was_finished:
+        times += f", {seconds:,.0f} s for this command"
+    return f"{start}: {event.reason}; best at update {progress.best_update:,}{kept}; {times}{short}"
 
 
 def validation_line(event: ValidationCompleted, pace: TrainingPace | None, now: float, short: bool = False) -> str:

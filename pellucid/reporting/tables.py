@@ -11,6 +11,7 @@ from rich.text import Text
 
 from pellucid.errors import count_noun
 from pellucid.evaluation.assessment import Assessment, ComparedAssessment, GroupComparison, RateStatistics, SeedRates
+from pellucid.evaluation.calibration import CoveragePoint
 from pellucid.evaluation.custom_metrics import MetricScore
 from pellucid.evaluation.label_metrics import TOP_K, LabelMetrics
 from pellucid.evaluation.metrics import ConfidenceInterval, Evaluation, GroupAccuracy, wilson_interval
@@ -23,6 +24,8 @@ MAX_NAME_LENGTH = 20
 """Maximum length of a name in a table, in characters."""
 MAX_RUN_COLUMNS = 3
 """Maximum number of runs that have a column each; of more, each has a row."""
+NO_VALIDATION = "no validation of the network yet"
+"""Reason why outputs have no probability."""
 WORD_ENDS = re.compile(r"[-_./ ]")
 
 
@@ -187,7 +190,8 @@ def assessment_tables(
             yield _accuracy_table(title, accuracies)
     if assessment.confusions.errors:
         yield _confusion_table(assessment)
-    yield _coverage_table(assessment)
+    if assessment.best_calibration is not None:
+        yield _coverage_table(assessment, assessment.best_calibration.coverage_points)
     if assessment.accepted:
         yield _acceptance_table(assessment.accepted)
     rows = assessment.worst_examples(worst)
@@ -273,7 +277,7 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
     Args:
         assessment: The assessment of the run.
     """
-    evaluation, calibration, texts = assessment.evaluation, assessment.calibration, assessment.text_scores
+    evaluation, texts = assessment.evaluation, assessment.text_scores
     if assessment.label_metrics is not None:
         rows = label_metric_rows(assessment.label_metrics, evaluation)
     else:
@@ -314,13 +318,7 @@ def score_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
         rows.append((f"oracle accuracy, k = {oracle.k}", f"{oracle.accuracy:.2f} %", _format_ci(oracle.ci95)))
     if assessment.oracle:
         rows.append(("mean reciprocal rank", f"{assessment.mean_reciprocal_rank:.4f}", "MRR"))
-    of = " of a tag" if assessment.unit == "tags" else ""
-    explanation = (
-        f"mean probability{of} {100 * calibration.mean_probability:.1f} %, accuracy {100 * calibration.accuracy:.1f} %"
-    )
-    rows.append((f"calibration error{of}", f"{100 * calibration.expected_calibration_error:.2f} %", explanation))
-    rows.append((f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"))
-    return [*rows, *_confidence_rows(assessment)]
+    return [*rows, *_probability_rows(assessment), *_confidence_rows(assessment)]
 
 
 def _pair_ngram_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
@@ -370,6 +368,20 @@ def _format_metric_interval(score: MetricScore) -> str:
         return direction
     low, high = (format_metric_value(score._replace(value=end)) for end in score.interval)
     return f"95 % interval {low} to {high}; {direction}"
+
+
+def _probability_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
+    """Return the calibration of the probabilities; without any, the reason."""
+    calibration, of = assessment.calibration, " of a tag" if assessment.unit == "tags" else ""
+    if calibration is None:
+        return [(f"calibration error{of}", "–", NO_VALIDATION), (f"Brier score{of}", "–", "")]
+    explanation = (
+        f"mean probability{of} {100 * calibration.mean_probability:.1f} %, accuracy {100 * calibration.accuracy:.1f} %"
+    )
+    return [
+        (f"calibration error{of}", f"{100 * calibration.expected_calibration_error:.2f} %", explanation),
+        (f"Brier score{of}", f"{calibration.brier:.4f}", "0 is best"),
+    ]
 
 
 def _confidence_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
@@ -446,7 +458,7 @@ def format_symbol(symbol: str | None) -> str:
     return "–" if symbol is None else visible_symbol(symbol)
 
 
-def _coverage_table(assessment: Assessment) -> Table:
+def _coverage_table(assessment: Assessment, points: Sequence[CoveragePoint]) -> Table:
     """Return the table of selective accuracy by coverage, in the order of the confidences if there are any."""
     by_confidence = assessment.ranks_by_confidence
     unit = "outputs" if by_confidence else assessment.unit
@@ -457,7 +469,6 @@ def _coverage_table(assessment: Assessment) -> Table:
         "errors in the remainder",
         f"{'confidence' if by_confidence else 'probability'} threshold",
     )
-    points = assessment.best_calibration.coverage_points
     has_errors = any(point.accuracy < 1 or point.error_recall < 1 for point in points)
     for point in points:
         if point.coverage in REVIEW_COVERAGES:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import CONTROL_CHARACTERS, DataError, RunError, quote
@@ -22,7 +22,7 @@ MAX_LIST_SIZE = MAX_FILES * 1024
 """Maximum size of a list of checksums, in bytes."""
 MAX_DEPTH = 3
 """Maximum number of folders within each other: an ensemble, a member and its snapshots."""
-LIST_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^\r]+)")
+LIST_LINE = re.compile(r"[ \t]*([0-9a-fA-F]{64}) [ *]([^\r]+)")
 
 
 @check_arguments
@@ -83,7 +83,8 @@ def format_checksums(checksums: Mapping[str, str]) -> str:
     Args:
         checksums: Checksum of each file, by its path.
     """
-    return "".join(f"{checksum}  {name}\n" for name, checksum in checksums.items())
+    # `sha256sum` reads standard input for the path "-".
+    return "".join(f"{checksum}  {'./-' if name == '-' else name}\n" for name, checksum in checksums.items())
 
 
 def checksum_of_folder(checksums: Mapping[str, str]) -> str:
@@ -99,26 +100,43 @@ def checksum_of_folder(checksums: Mapping[str, str]) -> str:
 def read_checksums(path: str | Path) -> dict[str, str]:
     """Read a list of checksums, as `format_checksums` or `sha256sum` write it.
 
+    As `sha256sum --check` does, it skips empty lines and lines that begin with #, and accepts upper-case digits and
+    repeated lines. It also accepts a byte order mark and lines of white space.
+
     Args:
         path: The list, which may be a pipe.
 
     Raises:
-        DataError: The file cannot be read, has more than `MAX_LIST_SIZE` bytes, or a line that is none of such a list.
+        DataError: The file cannot be read, has more than `MAX_LIST_SIZE` bytes, or a line that is none of such a list;
+            a path is none within the folder; or two lines have different checksums of a path.
     """
     path = Path(path)
     content = read_bytes(path, DataError, MAX_LIST_SIZE, regular=False)
-    checksums = dict[str, str]()
+    checksums, lines = dict[str, str](), dict[str, int]()
     # Not splitlines: a name may contain U+2028, which is no end of a line.
-    for number, line in enumerate(content.decode("utf-8", "replace").removesuffix("\n").split("\n"), 1):
-        match = LIST_LINE.fullmatch(line.removesuffix("\r"))
-        if match is None:
-            raise DataError(
-                f"{path}:{number}: expected a SHA-256, two spaces and the path of a file, got {quote(line)}"
-            )
-        checksums[match[2].removeprefix("./")] = match[1]
+    for number, line in enumerate(content.decode("utf-8-sig", "replace").split("\n"), 1):
+        if line.isspace() or line[:1] in ("", "#"):
+            continue
+        name, checksum = _parse_line(line.removesuffix("\r"), f"{path}:{number}")
+        if checksums.setdefault(name, checksum) != checksum:
+            raise DataError(f"{path}:{number}: the checksum of {quote(name)} differs from that in line {lines[name]:,}")
+        lines.setdefault(name, number)
     if not checksums:
-        raise DataError(f"{path} is empty: expected a list of checksums")
+        state = "has no line with a checksum" if content else "is empty"
+        raise DataError(f"{path} {state}: expected a list of checksums")
     return checksums
+
+
+def _parse_line(line: str, location: str) -> tuple[str, str]:
+    """Return the path, without ".", and the checksum of a line of a list; error messages begin with its location."""
+    match = LIST_LINE.fullmatch(line)
+    if match is None:
+        raise DataError(f"{location}: expected a SHA-256, two spaces and the path of a file, got {quote(line)}")
+    path = PurePosixPath(match[2])
+    if match[2] == "-" or not path.parts or path.is_absolute() or ".." in path.parts:
+        reason = ', which stands for standard input (a file of this name is "./-")' if match[2] == "-" else ""
+        raise DataError(f"{location}: expected the path of a file in the run folder, got {quote(match[2])}{reason}")
+    return str(path), match[1].lower()
 
 
 def check_checksums(folder: Path, found: Mapping[str, str], expected: Mapping[str, str]) -> None:

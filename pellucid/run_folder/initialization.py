@@ -1,6 +1,7 @@
 """Checks of a run folder before a training writes to it, and the first files of a new run."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from pellucid.config.presets import PRESETS
@@ -18,6 +19,7 @@ from pellucid.files import (
     write_text,
 )
 from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
+from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import (
     CARD,
     CHECKPOINT,
@@ -35,13 +37,14 @@ from pellucid.run_folder.run_files import (
     has_run,
     load_run_config,
 )
+from pellucid.run_folder.unfinished_training import has_unfinished
 
 LENGTH_SETTINGS = ("training.epochs:", "training.time_limit:")
 """Beginnings of the differences between configurations that train for another time."""
-LENGTH_ADVICE = (
+LENGTH_REASON = (
     "a run cannot be made longer or shorter, because its learning rate depends on the length from the first update on; "
-    "name another run folder, in which the training begins anew"
 )
+"""Reason why a run is not trained for another time."""
 CALLBACKS = "training.callbacks: "
 """Beginning of the difference between configurations whose callbacks differ, which no parameter depends on."""
 TIME_LIMIT = "training.time_limit: "
@@ -211,15 +214,37 @@ def check_same_config(folder: Path, config: Config) -> None:
     ]
     if differences:
         listed = (f"  {difference}" for difference in differences)
-        has_other_length = all(difference.startswith(LENGTH_SETTINGS) for difference in differences)
-        advice = LENGTH_ADVICE if has_other_length else "name another run folder"
-        if _has_other_time_only(differences):
-            limit = load_run_config(folder, config).training.time_limit
-            flag = f"with --time {limit}, of which only the rest is spent" if limit else "without --time"
-            advice = f"resume it {flag}{': ' if has_other_length else ', or '}{advice}"
+        advice = _advice_on_differences(folder, config, differences)
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, advice)
     if not file_exists(folder / CHECKPOINT) and missing_settings(folder / CONFIG, config):
         raise RunError(f"{folder / CONFIG} is a file of settings that no training has written; name a new folder")
+
+
+def _advice_on_differences(folder: Path, config: Config, differences: Sequence[str]) -> str:
+    """Return what to do about a run whose configuration differs from that of the training."""
+    has_other_length = all(difference.startswith(LENGTH_SETTINGS) for difference in differences)
+    has_other_time_only = _has_other_time_only(differences)
+    if not has_other_length and not has_other_time_only:
+        return "name another run folder"
+    reason = LENGTH_REASON if has_other_length else ""
+    new_run = "name another run folder, in which the training begins anew"
+    if _has_ended(folder):
+        return (
+            f"the training of this run has ended, so that nothing is left to resume: {reason}{new_run}, or with "
+            "--from RUN from the parameters of this run"
+        )
+    if not has_other_time_only:
+        return f"{reason}{new_run}"
+    limit = load_run_config(folder, config).training.time_limit
+    flag = f"with --time {limit}, of which only the rest is spent" if limit else "without --time"
+    return f"resume it {flag}{f': {reason}' if reason else ', or '}{new_run}"
+
+
+def _has_ended(folder: Path) -> bool:
+    """Return whether the training of a run has ended; False if its checkpoint cannot be read."""
+    with suppress(RunError):  # the resumed training reports it
+        return read_progress(folder / CHECKPOINT).is_finished and not has_unfinished(folder)
+    return False
 
 
 def _has_other_time_only(differences: Sequence[str]) -> bool:

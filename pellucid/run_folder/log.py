@@ -3,7 +3,8 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pellucid.limits import check_module_limits, read_module_limit
 from pellucid.run_folder.advice import RESTORE_OR_REMOVE_LOG, add_advice
 from pellucid.run_folder.log_records import parse_record
 from pellucid.run_folder.progress import Progress
-from pellucid.run_folder.run_files import LOG
+from pellucid.run_folder.run_files import LOG, member_folders
 
 MAX_LOG_SIZE = read_module_limit("PELLUCID_MAX_LOG_MIB", 128)
 """Maximum bytes of a log: about a million lines, and a training logs one line for 50 updates."""
@@ -175,6 +176,31 @@ def read_log(folder: str | Path) -> list[dict[str, Any]]:
     return [record for _, record in _read_lines(Path(folder) / LOG) if record is not None]
 
 
+@check_arguments
+def read_training_checksums(folder: str | Path) -> tuple[str, ...]:
+    """Return the SHA-256 of the training file of a run, or of each member of an ensemble, in hexadecimal.
+
+    Of parallel files, the checksum of the targets follows that of the sources. A checksum is empty if it is unknown, as
+    of a run without a log, or one that was trained on pairs in memory.
+
+    Args:
+        folder: Run folder, or folder of an ensemble.
+
+    Raises:
+        RunError: The list of members cannot be read.
+    """
+    return tuple(_training_checksum(run) for run in member_folders(folder))
+
+
+def _training_checksum(run: Path) -> str:
+    """Return the checksum of the training file of one run, which its log names first."""
+    with suppress(RunError), closing(_read_lines(run / LOG)) as lines:
+        for _, record in lines:
+            if record is not None and record["event"] == "read":
+                return "".join(record.get(name) or "" for name in ("sha256", "target_sha256"))
+    return ""
+
+
 def append_log(folder: Path, *records: dict[str, Any]) -> None:
     """Append records to the log of a run, one JSON object per line; the log is created if it is missing.
 
@@ -256,7 +282,7 @@ def _is_reached(record: dict[str, Any], progress: Progress) -> bool:
     return bool(record.get("update", 0) <= progress.update and record.get("validation", 0) <= progress.validations)
 
 
-def _read_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+def _read_lines(path: Path) -> Generator[tuple[bytes, dict[str, Any] | None]]:
     """Yield each line of a log and its record; None for a damaged one, or for one that is too long.
 
     An empty line has no record and is not damaged; it is yielded with the line after it.

@@ -196,4 +196,4 @@ def score_targets(
         recorder.add(StepRecord(rows, target, scores, output.weights, top_symbols(log_probabilities), output.heads))
         current, symbols = output.after, target
     sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
-    return [hypothesis_of(recorder.output(row, *size)) for row, size in enumerate(sizes)]
+    return [hypothesis_of(recorder.output(row, num_steps, length)) for row, (num_steps, length) in enumerate(sizes)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_json, finite_log_probability
 from pellucid.errors import DataError, InputError, RunError
 from pellucid.serving.schema import (
+    OPERATIONS,
     AlignmentResult,
     AlignRequest,
     ClassResult,
@@ -72,6 +73,14 @@ class LoadJob:
     max_symbols: int
 
 
+class LoadedModel(NamedTuple):
+    """A model that a worker has loaded."""
+
+    task: str
+    operations: list[OperationName]
+    """Operations that it answers; before the first validation of its network, those of its pair n-gram model."""
+
+
 @dataclass(frozen=True)
 class BatchJob:
     """Job that decodes rows of one operation with one set of options."""
@@ -92,7 +101,7 @@ class ModelRunner:
     max_symbols: int = 0
 
     def __call__(self, job: LoadJob | BatchJob, channel: WorkerChannel) -> Any:  # noqa: ANN401 (differs by job)
-        """Run a job: return the task of a loaded model, or the results of a batch as JSON.
+        """Run a job: return the description of a loaded model, or the results of a batch as JSON.
 
         Args:
             job: Job.
@@ -106,8 +115,8 @@ class ModelRunner:
             return self._load(job)
         return self._run_batch(job)
 
-    def _load(self, job: LoadJob) -> str:
-        """Load a run folder and the kernels, and return the task. Signals that end the server do not end the worker."""
+    def _load(self, job: LoadJob) -> LoadedModel:
+        """Load a run folder and the kernels. Signals that end the server do not end the worker."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         from pellucid.kernels.dispatch import load_enabled_kernels, will_compile
         from pellucid.model.device import use_threads
@@ -118,7 +127,7 @@ class ModelRunner:
         if not will_compile():
             load_enabled_kernels()
         self._warm_up()
-        return self.predictor.config.task
+        return LoadedModel(self.predictor.config.task, supported_operations(self.predictor))
 
     def _warm_up(self) -> None:
         """Decode one symbol of the vocabulary, so that the first request does not wait for compiled functions."""
@@ -197,6 +206,28 @@ def _name_row(match: re.Match[str]) -> str:
     return f"the {match[1]}"
 
 
+def supported_operations(predictor: "Predictor") -> list[OperationName]:
+    """Return the operations that a model answers.
+
+    Args:
+        predictor: Model.
+    """
+    names: list[OperationName] = [
+        name for name, operation in OPERATIONS.items() if operation.task in (None, predictor.config.task)
+    ]
+    return [name for name in names if _network_error(predictor, name) is None]
+
+
+def _network_error(predictor: "Predictor", operation: OperationName) -> RunError | None:
+    """Return why an operation that needs a trained network has no result yet; None if it has."""
+    if operation in NETWORK_OPERATIONS and isinstance(predictor, BaseTransducer):
+        try:
+            predictor.require_trained_network()
+        except RunError as error:
+            return error
+    return None
+
+
 def apply_options(predictor: "Predictor", operation: OperationName, options: DecodingRequest) -> "Predictor":
     """Return the predictor with the options of a request.
 
@@ -210,11 +241,8 @@ def apply_options(predictor: "Predictor", operation: OperationName, options: Dec
         OperationError: The operation needs a network whose training has not reached its first validation.
     """
     name: str = operation
-    if operation in NETWORK_OPERATIONS and isinstance(predictor, BaseTransducer):
-        try:
-            predictor.require_trained_network()
-        except RunError as error:
-            raise OperationError(f"{operation}: {error}") from error
+    if (reason := _network_error(predictor, operation)) is not None:
+        raise OperationError(f"{operation}: {reason}") from reason
     try:
         if isinstance(options, PredictRequest | NBestRequest) and options.beam_size is not None:
             name = "beam_size"

@@ -17,7 +17,7 @@ from pellucid.serving.decoding_worker import BatchJob, OptionsError, Row
 from pellucid.serving.metrics import ServiceMetrics
 from pellucid.serving.model_worker import ModelWorker, abort_workers, describe_worker_error, start_workers
 from pellucid.serving.options import ServiceOptions
-from pellucid.serving.schema import OPERATIONS, DecodingRequest, ModelInfo, OperationName, PairRow
+from pellucid.serving.schema import DecodingRequest, ModelInfo, OperationName, PairRow
 from pellucid.worker_pool import WorkerDiedError
 
 LOGGER = logging.getLogger("pellucid.serving")
@@ -158,12 +158,10 @@ class ModelService:
     @property
     def info(self) -> ModelInfo:
         """Description of the model."""
-        task = self.task
-        operations = [name for name, operation in OPERATIONS.items() if operation.task in (None, task)]
         return ModelInfo(
             name=self.name,
-            task=task,
-            operations=operations,
+            task=self.task,
+            operations=next((worker.operations for worker in self.workers if worker.task), []),
             ready=self.num_ready > 0,
             loaded_at=self.loaded_at,
             reload_error=self.reload_error,

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import InputError
-from pellucid.serving.decoding_worker import BatchJob, LoadJob, ModelRunner
+from pellucid.serving.decoding_worker import BatchJob, LoadedModel, LoadJob, ModelRunner
 from pellucid.serving.options import ServiceOptions
+from pellucid.serving.schema import OperationName
 from pellucid.worker_pool import JobFailure, JobResult, Worker, WorkerDiedError
 
 LOAD_SECONDS = 300.0
@@ -28,6 +29,7 @@ class ModelWorker:
         self.folder = folder
         self.options = options
         self.task = ""
+        self.operations: list[OperationName] = []
         self._executor = ThreadPoolExecutor(1, "pellucid-worker")
         self._worker: Worker | None = None
         self._job_lock = asyncio.Lock()
@@ -55,7 +57,8 @@ class ModelWorker:
         """
         await self._in_thread(self._start_process)
         job = LoadJob(self.folder, self.options.threads, self.options.max_symbols)
-        self.task = await self.run(job, LOAD_SECONDS)
+        loaded: LoadedModel = await self.run(job, LOAD_SECONDS)
+        self.task, self.operations = loaded
 
     def _start_process(self) -> None:
         """Start the process. `close` ends it even if nobody waits for the start any more."""

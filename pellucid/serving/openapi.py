@@ -22,7 +22,7 @@ ERRORS = {
     "401": "The service needs a token",
     "403": "The Host or the Origin is refused",
     "404": "There is no such model",
-    "409": "The task of the model does not support the operation",
+    "409": "The model does not support the operation: its task has none, or its network has no validation yet",
     "413": "Too many bytes or rows",
     "415": "The content type is not application/json",
     "500": "The worker process failed on the request",

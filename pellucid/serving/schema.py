@@ -184,6 +184,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     task: str
     operations: list[OperationName]
+    """Operations that the model answers; more of them after the first validation of its network."""
     ready: bool
     """Whether a worker process answers now."""
     loaded_at: str

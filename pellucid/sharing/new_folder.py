@@ -7,18 +7,30 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pellucid.errors import RunError
-from pellucid.files import file_exists, is_writable, sync_folder, temporary_path, wrap_os_errors
+from pellucid.files import (
+    file_exists,
+    follow_all_links,
+    is_same_file,
+    is_writable,
+    sync_folder,
+    temporary_path,
+    wrap_os_errors,
+)
 
 
-def check_new_folder(folder: Path) -> None:
+def check_new_folder(folder: Path, source: Path | None = None) -> None:
     """Check that a folder is missing, or empty and writable.
 
     Args:
         folder: The folder.
+        source: Run folder whose files are copied, which must not contain the new folder; None for none.
 
     Raises:
-        RunError: The folder is not empty, or no file can be created in it.
+        RunError: The folder is not empty, or no file can be created in it; or it is in `source`.
     """
+    target = follow_all_links(folder)
+    if source is not None and any(is_same_file(path, source) for path in (target, *target.parents)):
+        raise RunError(f"{folder} is in the run folder {source}: name a folder outside of it")
     if not file_exists(folder):
         return
     if not folder.is_dir() or any(folder.iterdir()):
@@ -30,20 +42,21 @@ def check_new_folder(folder: Path) -> None:
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
+def new_folder(folder: Path, source: Path | None = None) -> Iterator[Path]:
     """Yield a temporary folder that gets its name at the end of the block; an error in the block removes it.
 
     Args:
         folder: The final folder, which must be missing, or empty and writable.
+        source: Run folder whose files are copied, which must not contain the new folder; None for none.
 
     Yields:
         The temporary folder, beside the final one.
 
     Raises:
-        RunError: The folder is not empty, or cannot be written.
+        RunError: The folder is not empty, is in `source`, or cannot be written.
     """
     with wrap_os_errors("write", folder):
-        check_new_folder(folder)
+        check_new_folder(folder, source)
         target = folder.resolve()
         staging = temporary_path(target)
         staging.mkdir(parents=True)

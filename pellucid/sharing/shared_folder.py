@@ -67,13 +67,13 @@ def write_shared_folder(request: ShareRequest, folder: Path) -> Manifest:
 
     Args:
         request: The run, and options of its card.
-        folder: The folder, which must be missing or empty.
+        folder: The folder, which must be missing or empty, and not in the folder of the run.
 
     Raises:
         ArgumentError: The model in memory is not that of the run folder.
-        RunError: The run cannot be loaded, or the folder is not empty or cannot be written.
+        RunError: The run cannot be loaded, or the folder is not empty, is in that of the run, or cannot be written.
     """
-    with new_folder(folder) as staging:
+    with new_folder(folder, request.run) as staging:
         return _write_files(request, staging)
 
 

@@ -97,7 +97,7 @@ def hallucinate_pairs(
         Anastasopoulos & Neubig 2019, "Pushing the Limits of Low-Resource Morphological Inflection", section 3.2.
     """
     pairs = [tokenizers.split_pair(example.source, example.target) for example in examples]
-    stems = [_stems(*pair) for pair in pairs]
+    stems = [_stems(source, target) for source, target in pairs]
     rows = [row for row, shared in enumerate(stems) if shared]
     if not rows:
         raise DataError(
@@ -110,8 +110,8 @@ def hallucinate_pairs(
         for stem in stems[row]:
             drawn = [alphabet[index] for index in generator.integers(len(alphabet), size=stem.size).tolist()]
             source[stem.a : stem.a + stem.size] = target[stem.b : stem.b + stem.size] = drawn
-        texts = tokenizers.source.join(source), tokenizers.target.join(target)
-        synthetic.append(Example(*texts, examples[row].features))
+        texts = Example(tokenizers.source.join(source), tokenizers.target.join(target), examples[row].features)
+        synthetic.append(texts)
     return synthetic
 
 

@@ -9,7 +9,7 @@ from pellucid.data.validation_split import normalize_sources
 from pellucid.errors import DataError
 from pellucid.files import digest_file
 from pellucid.training.events import PairsMixedIn
-from pellucid.training.training_data import TrainingData
+from pellucid.training.training_data import TrainingData, check_reading
 from pellucid.training.training_length import num_drawn
 
 
@@ -27,10 +27,11 @@ def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> 
 
     Raises:
         DataError: The file cannot be read or holds no example besides validation pairs, or a line is bad (unless bad
-            lines are skipped).
+            lines are skipped), or most lines are.
     """
     path = Path(config.training.mix_in)
     read, new = read_examples(path, unresolved), data.training_examples
+    check_reading(read, path)
     validation_keys = set(_mixing_keys(data.validation_examples, config.data))
     keys = _mixing_keys(read.examples, config.data)
     earlier = [example for example, key in zip(read.examples, keys, strict=True) if key not in validation_keys]

@@ -33,7 +33,9 @@ def scheduled_learning_rate(config: TrainingConfig, progress_fraction: float, pl
         constant              r
         cosine                r · (1 + cos πx) / 2           one cycle
         inverse-square-root   r · √(w / p)                   w and p at least 0.001
-        plateau               r · plateau_factor             the factor falls without improvement (`loop.lowers_rate`)
+        plateau               r · plateau_factor             the factor falls without improvement
+
+    `schedule.lowers_rate` says when the factor falls.
 
     Args:
         config: Learning rate r, its schedule and the warmup ratio w.

@@ -74,7 +74,7 @@ from pellucid.run_folder.run_files import LOCK
 from pellucid.tasks.registry import get_task
 from pellucid.training.training_data import (
     TrainingFiles,
-    check_bad_share,
+    check_bad_lines_fraction,
     first_line_note,
     read_validation_file,
     resolve_auto_settings,
@@ -403,7 +403,7 @@ class Preparation(NamedTuple):
         for block in read_example_blocks(self.files.train, self.config.data, BLOCK_EXAMPLES, self.files.train_target):
             num_bad, num_examples = num_bad + len(block.bad_lines), num_examples + len(block.examples)
             if block.bad_lines:
-                check_bad_share(num_bad, num_bad + num_examples, self.files.train, block.bad_lines[0])
+                check_bad_lines_fraction(num_bad, num_bad + num_examples, self.files.train, block.bad_lines[0])
             yield block
 
     def _stored_count(self) -> _CountedData | None:

@@ -22,7 +22,7 @@ from pellucid.config.settings import Feedback
 from pellucid.data.vocabulary import NUM_SPECIAL, Vocabulary
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
-from pellucid.decoding.trace_schema import DECIMALS, TraceRecord, encode_json
+from pellucid.decoding.trace_schema import DECIMALS, encode_json
 from pellucid.errors import RunError, abbreviate_reason, quote
 from pellucid.files import (
     check_folder,
@@ -70,7 +70,8 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     """Hash of the settings and the data of the training; empty in files of earlier versions."""
 
 
-Traces = Annotated[tuple[TraceRecord, ...], Meta(max_length=PROBES)]
+Traces = Annotated[tuple[msgspec.Raw, ...], Meta(max_length=PROBES)]
+"""Traces in JSON."""
 
 
 class TrainingSnapshot(NamedTuple):
@@ -224,8 +225,11 @@ class TableSizes(NamedTuple):
 def _table_sizes(folder: Path) -> TableSizes:
     """Return the maximum sizes of the tables of a run, by its settings."""
     config = load_run_config(folder)
-    columns = (0 if side.embedding == "one-hot" else side.embedding_size for side in (config.encoder, config.decoder))
-    return TableSizes(*((SYMBOLS, number) for number in columns))
+    source, target = (
+        (SYMBOLS, 0 if side.embedding == "one-hot" else side.embedding_size)
+        for side in (config.encoder, config.decoder)
+    )
+    return TableSizes(source=source, target=target)
 
 
 @check_arguments
@@ -326,7 +330,7 @@ def _read(path: Path, fingerprint: str, sizes: TableSizes) -> TrainingSnapshot:
     with open_tensors(path) as stored:
         with _refuse_invalid(path):
             notes = decode_json(stored.metadata["snapshot"].encode(), SnapshotMetadata)
-            traces = [Trace.from_record(record) for record in msgspec.json.decode(notes.traces, type=Traces)]
+            traces = [Trace.from_json(bytes(text)) for text in msgspec.json.decode(notes.traces, type=Traces)]
         sizes.check(stored, [len(trace.target) for trace in traces])
         content = stored.content()
     with _refuse_invalid(path):

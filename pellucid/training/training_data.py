@@ -148,19 +148,27 @@ def read_training_examples(files: TrainingInputs, config: DataConfig) -> tuple[E
         reading, groups = read_grouped_examples(files.train, config, config.group_column)
     else:
         reading, groups = read_examples(files.train, config, files.train_target), []
-    _check_bad_share(reading, files.train)
+    check_reading(reading, files.train)
     return reading, groups
 
 
-def _check_bad_share(reading: ExampleFile, data: Path | InMemoryTable) -> None:
-    """Raise `DataError` if most lines of a file are bad."""
+def check_reading(reading: ExampleFile, data: Path | InMemoryTable) -> None:
+    """Check that at most half of the lines of a file are bad (`check_bad_lines_fraction`).
+
+    Args:
+        reading: The content of the file.
+        data: The file, or a table.
+
+    Raises:
+        DataError: More than half of the lines are bad.
+    """
     num_bad = len(reading.bad_lines)
     if num_bad:
-        check_bad_share(num_bad, num_bad + len(reading.examples), path_or_name(data), reading.bad_lines[0])
+        check_bad_lines_fraction(num_bad, num_bad + len(reading.examples), path_or_name(data), reading.bad_lines[0])
 
 
-def check_bad_share(num_bad: int, num_lines: int, data: Path | str, first: BadLine) -> None:
-    """Check that at most half of the lines are bad; else a file is read in a wrong way, and skipping does not help.
+def check_bad_lines_fraction(num_bad: int, num_lines: int, data: Path | str, first: BadLine) -> None:
+    """Check that at most half of the lines are bad; else the columns are probably wrong, and skipping does not help.
 
     Args:
         num_bad: Number of bad lines.
@@ -210,8 +218,8 @@ def prepared_folder(files: TrainingInputs) -> Path | None:
         return None
     if any((files.valid, files.train_target, files.valid_target)):
         raise ConfigError(
-            f"{files.train} is prepared data, which has a validation set: leave out --valid, --train-target and "
-            "--valid-target, or prepare the data with them"
+            f"{files.train} is prepared data, which has a validation set: give no valid, train_target or valid_target "
+            "(--valid, --train-target, --valid-target), or prepare the data with them"
         )
     return files.train
 
@@ -448,7 +456,7 @@ def read_validation_file(files: TrainingInputs, config: DataConfig) -> ExampleFi
             valid_file, _ = read_table_examples(files.valid, config)
         else:
             valid_file = read_examples(files.valid, pair_file_config(files.valid, config), files.valid_target)
-        _check_bad_share(valid_file, files.valid)
+        check_reading(valid_file, files.valid)
     except HeaderError as error:
         raise HeaderError(f"{error}; {files.train}, which is read in the same way, seems to have none") from error
     return valid_file

@@ -22,7 +22,7 @@ from pellucid.inspection.state_space import CorpusStates, collect_states, neares
 from pellucid.inspection.states import trace_states
 from pellucid.viewer.examples import SourceMetadata, page_examples, page_trace, step_entropies
 from pellucid.viewer.inputs import select_run
-from pellucid.viewer.page_contents import PageData, keep_first_lattice
+from pellucid.viewer.page_contents import PageData, keep_first_search_tree
 from pellucid.viewer.schema import (
     DecodeRequest,
     ExportResponse,
@@ -237,13 +237,13 @@ def _has_same_states(one: Trace, other: Trace, side: str) -> bool:
 
 
 def _decode_request(page_data: PageData, request: DecodeRequest, steps: int = 0) -> tuple[PageExample, Trace]:
-    """Return the example of a request and its first output; `steps` as in `_check_overrides`."""
+    """Return the example of a request and its first output; `steps` as in `_check_forced_attention`."""
     model = select_run(page_data.runs, request.run)
     predictor = _configure_predictor(model.loaded_predictor, request)
     if (request.states or request.gates) and not model.supports_states:
         raise InputError("no decoder states: the model is an ensemble, or not autoregressive")
-    outputs = keep_first_lattice(_decode_outputs(predictor, request))
-    _check_overrides(model.loaded_predictor, request, max(steps, *(len(trace.target) for trace in outputs)))
+    outputs = keep_first_search_tree(_decode_outputs(predictor, request))
+    _check_forced_attention(model.loaded_predictor, request, max(steps, *(len(trace.target) for trace in outputs)))
     (example,) = page_examples(predictor, [SourceMetadata()], [outputs])
     projections = page_data.projections if request.run == 0 else None
     trace_with_details = add_requested_details(example.traces[0], outputs[0], predictor, projections, request)
@@ -278,21 +278,19 @@ def _check_length(name: str, symbols: Sequence[str], longest: int) -> None:
         raise InputError(f"{name}: expected at most {longest} symbols, got {len(symbols)}")
 
 
-def _check_overrides(model: Predictor, request: DecodeRequest, steps: int) -> None:
-    """Raise `InputError` if all attention overrides are beyond the outputs with and without the overrides.
+def _check_forced_attention(model: Predictor, request: DecodeRequest, steps: int) -> None:
+    """Raise `InputError` if all forced attention is beyond the outputs with and without it.
 
-    Overrides beyond the output may take effect: one override may lengthen the output, and another may shorten it. All
-    are kept, and the trace lists the steps at which they took effect.
+    A row beyond the output may take effect: one row may lengthen the output, and another may shorten it. All are kept,
+    and the trace lists the steps at which they took effect.
     """
-    first = min((override.step for override in request.attention_overrides), default=-1)
+    first = min((row.step for row in request.forced_attention), default=-1)
     if first < steps:
         return
-    without_overrides = msgspec.structs.replace(request, attention_overrides=[], num_outputs=1, lattice=False)
-    steps = max(
-        steps, len(_decode_outputs(_configure_predictor(model, without_overrides), without_overrides)[0].target)
-    )
+    unforced = msgspec.structs.replace(request, forced_attention=[], num_outputs=1, search_tree=False)
+    steps = max(steps, len(_decode_outputs(_configure_predictor(model, unforced), unforced)[0].target))
     if first >= steps:
-        raise InputError(f"attention_overrides: no step {quote(first)}: the output has 0 to {steps - 1}")
+        raise InputError(f"forced_attention: no step {quote(first)}: the output has 0 to {steps - 1}")
 
 
 def _requested_example(request: DecodeRequest, predictor: Predictor) -> Example:
@@ -305,11 +303,9 @@ def _configure_predictor(model: Predictor, request: DecodeRequest) -> Predictor:
     for name, value in (("beam_size", request.beam_size), ("num_outputs", request.num_outputs)):
         if not 1 <= value <= MAX_BEAM_SIZE:
             raise InputError(f"{name}: expected 1 to {MAX_BEAM_SIZE}, got {quote(value)}")
-    overrides = tuple(
-        ForcedAttention(override.step, tuple(override.weights)) for override in request.attention_overrides
-    )
+    forced_attention = tuple(ForcedAttention(row.step, tuple(row.weights)) for row in request.forced_attention)
     options = DecodingOptions(
-        lattice=request.lattice, forced_attention=overrides, masked=tuple(request.masked_positions)
+        search_tree=request.search_tree, forced_attention=forced_attention, masked=tuple(request.masked_positions)
     )
     # Labels have no beam: a request with beam size 1 leaves their settings as they are.
     searched = model.with_beam(request.beam_size) if model.autoregressive or request.beam_size > 1 else model

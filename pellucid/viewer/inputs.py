@@ -80,33 +80,40 @@ def select_examples(
     shown_wrong = wrong[: max(remaining - len(right), min(len(wrong), remaining // 2))]
     shown_right = sample_with_ends(right, remaining - len(shown_wrong))
     selected = sorted([*selected_differing, *shown_wrong, *shown_right])
-    shares = _Shares((len(shown_wrong), len(wrong)), (len(shown_right), len(right)))
+    shares = _SelectedExamples(_ShownCount(len(shown_wrong), len(wrong)), _ShownCount(len(shown_right), len(right)))
     count = f"{len(selected):,} of {len(scored):,} examples"
     if others:
-        differing = len(selected_differing), len(differing_indices)
+        differing = _ShownCount(len(selected_differing), len(differing_indices))
         return selected, f"{count}: {_describe_shares(shares, differing, len(others))}"
     if not wrong:
         return selected, f"{count}, sampled evenly from the file, in which none is wrong"
     return selected, f"{count}: {_describe_shares_of_one_run(shares)}"
 
 
-class _Shares(NamedTuple):
-    """Numbers of shown examples, and of all, that every run has wrong, and that every run has correct."""
+class _ShownCount(NamedTuple):
+    """Number of shown examples of a group, and of all its examples."""
 
-    wrong: tuple[int, int]
-    right: tuple[int, int]
+    shown: int
+    total: int
 
 
-def _describe_shares_of_one_run(shares: _Shares) -> str:
+class _SelectedExamples(NamedTuple):
+    """Numbers of the examples that every run has wrong, and that every run has correct."""
+
+    wrong: _ShownCount
+    right: _ShownCount
+
+
+def _describe_shares_of_one_run(shares: _SelectedExamples) -> str:
     """Describe the shown examples of one run, some of which are wrong."""
-    (shown_wrong, num_wrong), (shown_right, num_right) = shares
-    wrong_text = _share_text(shown_wrong, num_wrong, f"the {shown_wrong:,} worst of {num_wrong:,}")
-    right_text = _share_text(shown_right, num_right, f"{shown_right:,} of {num_right:,}")
-    sampling_note = ", sampled evenly from the file" if 0 < shown_right < num_right else ""
+    wrong, right = shares.wrong, shares.right
+    wrong_text = _share_text(wrong, f"the {wrong.shown:,} worst of {wrong.total:,}")
+    right_text = _share_text(right, f"{right.shown:,} of {right.total:,}")
+    sampling_note = ", sampled evenly from the file" if 0 < right.shown < right.total else ""
     return f"{wrong_text} wrong, and {right_text} correct{sampling_note}"
 
 
-def _describe_shares(shares: _Shares, differing: tuple[int, int], num_others: int) -> str:
+def _describe_shares(shares: _SelectedExamples, differing: _ShownCount, num_others: int) -> str:
     """Describe the shown examples of several runs."""
     is_pair = num_others == 1
     first = "only one run is correct" if is_pair else "some runs are correct and others wrong"
@@ -116,11 +123,12 @@ def _describe_shares(shares: _Shares, differing: tuple[int, int], num_others: in
         (f"{every} are wrong", shares.wrong, "the {} worst"),
         (f"{every} are correct", shares.right, "{}, sampled evenly"),
     )
-    return "; ".join(f"{name} on {_shown_text(*share, sampled)}" for name, share, sampled in groups)
+    return "; ".join(f"{name} on {_shown_text(count, sampled)}" for name, count, sampled in groups)
 
 
-def _shown_text(shown: int, total: int, sampled: str) -> str:
+def _shown_text(count: _ShownCount, sampled: str) -> str:
     """Return the size of a group, and how many of its examples are shown."""
+    shown, total = count.shown, count.total
     if total == 0:
         return "none"
     if shown == total == 1:
@@ -138,8 +146,9 @@ def _select_differing(
     return [*sample_with_ends(first, num_first), *sample_with_ends(other, max_examples - min(num_first, len(first)))]
 
 
-def _share_text(shown: int, total: int, partial_text: str) -> str:
+def _share_text(count: _ShownCount, partial_text: str) -> str:
     """Return the description of a share: no example, one, all, none, or `partial_text`."""
+    shown, total = count.shown, count.total
     if total == 0:
         return "no example"
     if shown == total == 1:

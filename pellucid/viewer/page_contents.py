@@ -259,15 +259,15 @@ def _decode_outputs(predictor: Predictor, examples: Sequence[Example]) -> list[l
     beam_size = predictor.config.search.beam_size if predictor.autoregressive else 1
     if beam_size == 1:
         return [[trace] for trace in predictor.predict_examples(examples)]
-    outputs_per_example = predictor.with_options(DecodingOptions(lattice=True)).nbest_examples(examples, beam_size)
-    return [keep_first_lattice(outputs) for outputs in outputs_per_example]
+    outputs_per_example = predictor.with_options(DecodingOptions(search_tree=True)).nbest_examples(examples, beam_size)
+    return [keep_first_search_tree(outputs) for outputs in outputs_per_example]
 
 
-def keep_first_lattice(outputs: Sequence[Trace]) -> list[Trace]:
-    """Return the outputs of one source, of which only the first keeps the search tree (lattice) that they share.
+def keep_first_search_tree(outputs: Sequence[Trace]) -> list[Trace]:
+    """Return the outputs of one source, of which only the first keeps the search tree that they share.
 
     Args:
         outputs: Outputs of one source, best first; at least one.
     """
     first, *others = outputs
-    return [first, *(replace(trace, lattice=None) for trace in others)]
+    return [first, *(replace(trace, search_tree=None) for trace in others)]

@@ -30,6 +30,11 @@ from pellucid.viewer.report_schema import (
 )
 from pellucid.viewer.schema import EditOperation, PageExample
 
+NO_NETWORK = (
+    "A network has no validation yet: outputs are those of its pair n-gram model, without attention weights and "
+    "probabilities."
+)
+"""Caption of outputs that are listed as a table."""
 MAX_POINTS = 200
 """Maximum number of points of a training loss; more are averaged over intervals of equal length."""
 
@@ -111,16 +116,21 @@ def compared_accuracy_charts(runs: Sequence[Assessment]) -> ReportCharts:
     return ReportCharts("Accuracy", "Share of correct symbols or outputs.", charts)
 
 
-def calibration_charts(runs: Sequence[Assessment]) -> ReportCharts:
-    """Return three charts of calibration, with a line for each run.
+def calibration_charts(runs: Sequence[Assessment]) -> list[ReportCharts]:
+    """Return three charts of calibration, with a line for each run whose network has a validation.
 
     They are reliability (share correct over mean probability, in bins), selective accuracy (share correct among the
     most confident), and the share of errors found by a review of the least confident.
 
     Args:
         runs: Assessments of one run or several on the same examples; reliability has intervals for one run only.
+
+    Returns:
+        A list of one group of charts; empty if no network has a validation.
     """
     shown = _shown_calibrations(runs)
+    if not shown.calibrations:
+        return []
     unit, number = shown.unit, shown.number
     name = {"confidence": "confidence"}.get(
         number, "probability exp(score)" if unit == "outputs" else "own probability"
@@ -129,7 +139,9 @@ def calibration_charts(runs: Sequence[Assessment]) -> ReportCharts:
         f"Reliability: {unit} grouped by their {name} in ten bins; the calibration error is the mean "
         f"distance from the diagonal. The other charts order {unit} by {number}."
     )
-    return ReportCharts("Calibration", caption, [_reliability(shown), _most_confident(shown), _review(shown)])
+    if missing := [run.name for run in runs if run.name not in shown.calibrations]:
+        caption += f" Without a validation of the network, so that they have no line: {', '.join(missing)}."
+    return [ReportCharts("Calibration", caption, [_reliability(shown), _most_confident(shown), _review(shown)])]
 
 
 class _ShownCalibrations(NamedTuple):
@@ -145,9 +157,12 @@ class _ShownCalibrations(NamedTuple):
 
 def _shown_calibrations(runs: Sequence[Assessment]) -> _ShownCalibrations:
     """Return the calibrations of the confidences if all outputs of all runs have one, else of the probabilities."""
-    if all(run.ranks_by_confidence for run in runs):
-        return _ShownCalibrations({run.name: run.best_calibration for run in runs}, "outputs", "confidence")
-    return _ShownCalibrations({run.name: run.calibration for run in runs}, runs[0].unit, "probability")
+    by_confidence = all(run.ranks_by_confidence for run in runs if run.calibration is not None)
+    calibrations = {run.name: run.best_calibration if by_confidence else run.calibration for run in runs}
+    shown = {name: calibration for name, calibration in calibrations.items() if calibration is not None}
+    if by_confidence:
+        return _ShownCalibrations(shown, "outputs", "confidence")
+    return _ShownCalibrations(shown, runs[0].unit, "probability")
 
 
 def _averaged(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -313,6 +328,11 @@ class ExampleOutput:
     """Tag at positions that are not scored."""
 
     @property
+    def has_trained_network(self) -> bool:
+        """False if the pair n-gram model has chosen the output before the first validation of the network."""
+        return self.trace.origin != "pair_ngram"
+
+    @property
     def correct(self) -> bool:
         """True if the output has no errors, or, if it is not scored, equals one of the references."""
         if self.scored is not None:
@@ -337,8 +357,9 @@ def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportEx
     return [ReportExamples(title, caption, [_example(output) for output in outputs], listed=False)]
 
 
-def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples]:
-    """Return a section of a report that lists wrong outputs, collapsed.
+def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples | ReportTable]:
+    """Return a section of a report that lists wrong outputs: collapsed, or as a table if they have no attention weights
+    of a trained network.
 
     Args:
         outputs: Wrong outputs in order, worst first.
@@ -351,13 +372,18 @@ def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[Repo
         return []
     total = len(outputs) + omitted
     caption = f"The {len(outputs):,} worst of {total:,} (--worst)." if omitted else ""
+    if not all(output.has_trained_network for output in outputs):
+        rows = [(output.trace.text, output.trace.output, " | ".join(output.references)) for output in outputs]
+        return [ReportTable("Errors", f"{NO_NETWORK} {caption}".strip(), ("source", "output", "expected"), rows)]
     return [ReportExamples("Errors", caption, [_example(output) for output in outputs], listed=True)]
 
 
 def disagreement_parts(
     correct: Assessment, wrong: Assessment, indices: Sequence[int], omitted: int
-) -> list[ReportExamples]:
+) -> list[ReportExamples | ReportTable]:
     """Return a section of a report that lists examples which are correct in one run and wrong in another.
+
+    It is a table if outputs have no attention weights of a trained network.
 
     Args:
         correct: Assessment of the run that is correct.
@@ -370,9 +396,15 @@ def disagreement_parts(
     """
     if not indices:
         return []
+    caption = f"The first {len(indices):,} of {len(indices) + omitted:,}." if omitted else ""
+    title = f"{correct.name} correct, {wrong.name} wrong"
+    pairs = [(example_output(correct, index), example_output(wrong, index)) for index in indices]
+    if not all(output.has_trained_network for pair in pairs for output in pair):
+        rows = [(one.trace.text, one.trace.output, other.trace.output) for one, other in pairs]
+        return [ReportTable(title, f"{NO_NETWORK} {caption}".strip(), ("source", correct.name, wrong.name), rows)]
     examples = []
-    for index in indices:
-        first, second = example_output(correct, index), _example(example_output(wrong, index))
+    for first, second_output in pairs:
+        second = _example(second_output)
         examples.append(
             ReportExample(
                 outputs=[_item(first), *second.outputs],
@@ -383,8 +415,6 @@ def disagreement_parts(
                 group=second.group,
             )
         )
-    caption = f"The first {len(indices):,} of {len(indices) + omitted:,}." if omitted else ""
-    title = f"{correct.name} correct, {wrong.name} wrong"
     return [ReportExamples(title, caption, examples, True, (correct.name, wrong.name))]
 
 

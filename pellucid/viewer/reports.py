@@ -31,7 +31,6 @@ from pellucid.reporting.tables import (
     count_label,
     format_p_value,
     format_symbol,
-    named_differences,
     rate_cells,
     run_permutation_note,
     score_columns,
@@ -272,7 +271,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
             *_group_tables([assessment]),
             *accuracy_charts(evaluation.positions, evaluation.lengths),
             *_confusion_parts(assessment.confusions),
-            calibration_charts([assessment]),
+            *calibration_charts([assessment]),
             *error_parts(errors, assessment.counts.best.num_wrong - len(errors)),
         ],
     )
@@ -310,7 +309,7 @@ def comparison_report(
             *_group_tables(runs),
             compared_accuracy_charts(runs),
             *_compared_confusions(runs),
-            calibration_charts(runs),
+            *calibration_charts(runs),
             *(part for correct, wrong in pairs for part in _disagreements(correct, wrong, max_examples)),
         ],
     )
@@ -448,7 +447,8 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[Compar
     """Yield the differences with their significance tests, and the counts of paired outcomes."""
     first, title, rows, sentences = runs[0], "Significance", [], []
     for run, comparison in comparisons:
-        for name, difference in named_differences(comparison):
+        for key, name in comparison.metrics.compared_rates:
+            difference = comparison.differences[key]
             interval = f"{difference.ci95.low:+z.2f} to {difference.ci95.high:+z.2f}"
             cells = (
                 f"{difference.difference:+z.2f}",
@@ -457,7 +457,8 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[Compar
                 f"{100 * difference.a_better:.1f} %",
             )
             rows.append([f"{name}, {first.name} − {run.name}", *cells])
-            sentences.append(_verdict(name, difference, first.name, run.name))
+            is_error_rate = key == "symbol_error_rate"
+            sentences.append(_verdict(name, difference, is_error_rate, first.name, run.name))
     scope = "Rates are means over groups" if first.mean else "Rates are over all examples"
     several = " The p-values are not corrected for multiple comparisons." if len(runs) > 2 else ""
     caption = (
@@ -477,11 +478,11 @@ def _significance_parts(runs: Sequence[Assessment], comparisons: Sequence[Compar
     yield ReportTable(title, "", ("correct", "both", f"only {first.name}", "only this run", "neither"), counts)
 
 
-def _verdict(name: str, difference: RateDifference, first: str, other: str) -> str:
+def _verdict(name: str, difference: RateDifference, is_error_rate: bool, first: str, other: str) -> str:
     """Return a sentence that reports whether a difference is significant."""
     if difference.p >= SIGNIFICANCE_LEVEL:
         return f"In {name}, {first} and {other} do not differ significantly (p {_p_relation(difference.p)})."
-    better = (difference.difference > 0) == (name != "symbol error rate")
+    better = (difference.difference > 0) != is_error_rate
     comparison = "better" if better else "worse"
     return f"In {name}, {first} is significantly {comparison} than {other} (p {_p_relation(difference.p)})."
 

@@ -366,7 +366,7 @@ class PageContents(PageStruct, frozen=True, kw_only=True):
     awaiting_model: bool = False  # whether the run has no model yet; `selection_note` then says so
 
 
-class AttentionOverride(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForcedAttentionRow(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Attention weights of one step, set by the user."""
 
     step: int
@@ -384,7 +384,7 @@ class DecodeRequest(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields
     """Feature symbols of the source."""
     prefix: list[str] = field(default_factory=list)
     """First symbols of the output; one that ends with the end symbol is the whole output, which is then scored."""
-    attention_overrides: list[AttentionOverride] = field(default_factory=list)
+    forced_attention: list[ForcedAttentionRow] = field(default_factory=list)
     """Attention weights of some steps, in place of the model's own."""
     masked_positions: list[int] = field(default_factory=list)
     """Source positions masked in attention, from 0."""
@@ -392,7 +392,7 @@ class DecodeRequest(PageStruct, frozen=True, kw_only=True, forbid_unknown_fields
     """Beam size, 1 to 64; 1 is greedy search."""
     num_outputs: int = 1
     """Number of outputs, 1 to 64."""
-    lattice: bool = False
+    search_tree: bool = False
     """Whether the first output holds the search tree."""
     attribution: bool = False
     """Whether the first output has attribution scores."""

@@ -13,7 +13,7 @@ from pellucid.viewer.server import background_server, create_app
 @pytest.mark.slow
 def test_beam_is_requested_when_opened_and_for_another_example(open_page: OpenPage) -> None:
     page_data = digits_page_data()
-    assert all(trace.lattice is None for item in page_data.contents.examples for trace in item.traces)
+    assert all(trace.search_tree is None for item in page_data.contents.examples for trace in item.traces)
     with background_server(create_app(page_data)) as address:
         page = open_page(f"{address}#example=0")
         open_tab(page, "Beam")
@@ -51,13 +51,13 @@ def test_available_beam_is_not_requested(open_page: OpenPage, server_url: str) -
 
 
 def test_nodes_have_the_total_of_their_hypothesis(open_page: OpenPage, server_url: str) -> None:
-    lattice = digits_page_data(beam_size=3).contents.examples[0].traces[0].lattice
-    assert lattice is not None
+    search_tree = digits_page_data(beam_size=3).contents.examples[0].traces[0].search_tree
+    assert search_tree is not None
     page = open_page(f"{server_url}#example=0")
     open_tab(page, "Beam")
     tree = find_panel(page, "Beam search tree")
     for node, (total, log_probability) in enumerate(
-        zip(decode_array(lattice.scores), decode_array(lattice.log_probabilities), strict=True)
+        zip(decode_array(search_tree.scores), decode_array(search_tree.log_probabilities), strict=True)
     ):
         numbers = [f"{value:.2f}".replace("-", "−") for value in (total, log_probability)]
         shown = tree.locator(f"g[data-node='{node}']")

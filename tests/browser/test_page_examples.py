@@ -239,7 +239,7 @@ def test_every_hypothesis_has_its_attention(open_page: OpenPage, server_url: str
 
 @pytest.mark.slow
 def test_beam_node_shows_its_attention(open_page: OpenPage, server_url: str) -> None:
-    page, beam = open_page(server_url), page_examples()[0].traces[0].lattice
+    page, beam = open_page(server_url), page_examples()[0].traces[0].search_tree
     assert beam is not None
     open_tab(page, "Beam")
     nodes = find_panel(page, "Beam search tree").locator("g[data-node]")
@@ -272,7 +272,7 @@ def test_beam_node_shows_its_attention(open_page: OpenPage, server_url: str) -> 
 def test_beam_describes_the_path_of_the_reference(open_page: OpenPage, server_url: str) -> None:
     index, wrong_example = first_wrong_example()
     beam, expected_symbols = (
-        wrong_example.traces[0].lattice,
+        wrong_example.traces[0].search_tree,
         [edit.expected for edit in wrong_example.edits if edit.expected is not None],
     )
     assert beam is not None
@@ -304,7 +304,9 @@ def test_beam_describes_the_path_of_the_reference(open_page: OpenPage, server_ur
         find_panel(page, "Beam search tree").locator(f"g[data-node='{longest_shared_path[0]}'] path.expected")
     ).to_have_count(1)
     correct_index = next(
-        example_address for example_address, item in enumerate(page_examples()) if item.exact and item.traces[0].lattice
+        example_address
+        for example_address, item in enumerate(page_examples())
+        if item.exact and item.traces[0].search_tree
     )
     page = open_page(f"{example_address(server_url, correct_index)}&tab=beam")
     expect(find_panel(page, "Beam search tree").locator("g[data-node]").first).to_be_visible()

@@ -60,7 +60,7 @@ def test_quickly_passed_examples_are_one_history_entry(open_page: OpenPage, serv
 
 
 def change_example(page: Page) -> str:
-    """Mask a position, force a prefix and override the attention of a step. Return the sentence that describes it."""
+    """Mask a position, force a prefix and the attention of a step. Return the sentence that describes it."""
     open_tab(page, "What if")
     page.get_by_role("group", name="Source symbols").get_by_role("button").nth(1).click()
     page.get_by_role("button", name="Mask in attention").click()
@@ -110,7 +110,7 @@ def test_address_contains_the_typed_and_changed_source(open_page: OpenPage, serv
         "{",
         "[]",
         '{"masked_positions": "x"}',
-        '{"attention_overrides": [{}]}',
+        '{"forced_attention": [{}]}',
         '{"prefix": [1]}',
         "%7B%22text%22%3A1%7D",
     ],

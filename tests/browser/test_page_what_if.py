@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 from chromium import OpenPage
-from page_data import find_override_chain
+from page_data import find_forced_chain
 from page_navigation import find_panel, open_tab
 from page_runs import pronunciation_page_data
 from playwright.sync_api import Page, expect
 
 from pellucid.decoding.trace_schema import decode_array
 from pellucid.viewer.handlers import decode_source
-from pellucid.viewer.schema import AttentionOverride, DecodeRequest, PageExample
+from pellucid.viewer.schema import DecodeRequest, ForcedAttentionRow, PageExample
 from pellucid.viewer.server import background_server, create_app
 
 SENTENCE = ".sentence"
@@ -99,7 +99,7 @@ def test_symbol_is_forced_by_a_click_and_marked(open_page: OpenPage, phoneme_add
 
 
 @pytest.mark.slow
-def test_attention_is_overridden_and_its_effect_described(open_page: OpenPage, phoneme_address: str) -> None:
+def test_attention_is_forced_and_its_effect_described(open_page: OpenPage, phoneme_address: str) -> None:
     page = open_page(phoneme_address)
     open_what_if(page)
     error_steps = [edit.step for edit in first_example().edits if edit.kind in ("substitution", "insertion")]
@@ -116,7 +116,7 @@ def test_attention_is_overridden_and_its_effect_described(open_page: OpenPage, p
     page.mouse.move(box["x"] + 5, box["y"] + 8, steps=4)
     page.mouse.up()
     expect(page.locator(SENTENCE)).to_contain_text("Forcing step 1 to attend to position 1")
-    # “Argmax only” uses the attention of the model, not the current override.
+    # “Argmax only” uses the attention of the model, not the forced weights.
     page.get_by_role("button", name="Uniform").click()
     page.get_by_role("button", name="Argmax only").click()
     argmax_position = int(decode_array(first_example().traces[0].attention)[0].argmax()) + 1
@@ -149,10 +149,10 @@ def test_dragged_weights_apply_to_every_step_until_all_changes_are_reset(
     page.mouse.move(box["x"] + 5, box["y"] + 8)
     page.mouse.down()
     page.mouse.up()
-    overridden_steps = page.get_by_role("group", name="Steps with overridden attention").get_by_role("button")
-    expect(overridden_steps).to_have_count(count)
+    forced_steps = page.get_by_role("group", name="Steps with forced attention").get_by_role("button")
+    expect(forced_steps).to_have_count(count)
     page.get_by_role("button", name="Reset all changes").click()
-    expect(overridden_steps).to_have_count(0)
+    expect(forced_steps).to_have_count(0)
     expect(every_step).not_to_be_checked()
 
 
@@ -178,61 +178,61 @@ def test_a_substituted_symbol_has_its_probabilities_before_and_after(open_page: 
 
 
 @pytest.mark.slow
-def test_overrides_of_several_steps_are_reset_one_by_one(open_page: OpenPage, server_url: str) -> None:
-    index, overrides = find_override_chain()
+def test_forced_attention_of_several_steps_is_reset_step_by_step(open_page: OpenPage, server_url: str) -> None:
+    index, forced_rows = find_forced_chain()
     page = open_page(f"{server_url}#example={index}")
     open_what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
-    overridden_steps = page.get_by_role("group", name="Steps with overridden attention").get_by_role("button")
+    forced_steps = page.get_by_role("group", name="Steps with forced attention").get_by_role("button")
     lengths = [steps.count()]
-    for count, override in enumerate(overrides, start=1):
-        page.get_by_role("button", name=re.compile(f"^step {override.step + 1}(, attention overridden)?$")).click()
-        bars = page.get_by_role("slider", name=f"Attention of step {override.step + 1}:")
+    for count, row in enumerate(forced_rows, start=1):
+        page.get_by_role("button", name=re.compile(f"^step {row.step + 1}(, attention forced)?$")).click()
+        bars = page.get_by_role("slider", name=f"Attention of step {row.step + 1}:")
         cells = bars.locator(".ground")
-        box = cells.nth(override.weights.index(1)).bounding_box()
+        box = cells.nth(row.weights.index(1)).bounding_box()
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 1, steps=4)
         page.mouse.up()
-        expect(overridden_steps).to_have_count(count)
+        expect(forced_steps).to_have_count(count)
         expect(page.locator("[aria-busy=true], .outdated")).to_have_count(0)
         expect(page.locator(f"{SENTENCE} .wrong")).to_have_count(0)
         lengths.append(steps.count())
-    assert lengths[0] < lengths[1] > overrides[1].step >= lengths[3]
+    assert lengths[0] < lengths[1] > forced_rows[1].step >= lengths[3]
     labels = [
-        f"step {override.step + 1}{', not reached' if override is overrides[1] else ''} ✕"
-        for override in sorted(overrides, key=override_step)
+        f"step {row.step + 1}{', not reached' if row is forced_rows[1] else ''} ✕"
+        for row in sorted(forced_rows, key=forced_step)
     ]
-    expect(overridden_steps).to_have_text(labels)
+    expect(forced_steps).to_have_text(labels)
     undo = page.get_by_role("button", name="Undo")
     for count in (2, 1):
         undo.click()
-        expect(overridden_steps).to_have_count(count)
+        expect(forced_steps).to_have_count(count)
         expect(steps).to_have_count(lengths[count])
     undo.click()
-    expect(overridden_steps).to_have_count(0)
+    expect(forced_steps).to_have_count(0)
     expect(undo).to_be_disabled()
-    for _ in overrides:
+    for _ in forced_rows:
         page.get_by_role("button", name="Redo").click()
-    expect(overridden_steps).to_have_text(labels)
-    overridden_steps.nth(0).click()
-    expect(overridden_steps).to_have_count(2)
+    expect(forced_steps).to_have_text(labels)
+    forced_steps.nth(0).click()
+    expect(forced_steps).to_have_count(2)
 
 
 @pytest.mark.slow
 def test_table_ends_with_the_new_output_and_the_probability_of_its_end(open_page: OpenPage, server_url: str) -> None:
-    index, overrides = find_override_chain()
+    index, forced_rows = find_forced_chain()
     page = open_page(f"{server_url}#example={index}")
     open_what_if(page)
     steps = page.get_by_role("group", name="Steps of the output").get_by_role("button")
     rows = find_panel(page, "Probabilities before and after").locator("tbody tr")
     num_steps_before = steps.count()
     end_with_probability = re.compile(r"p\(⟨end⟩\)(–|(< )?[\d.e-]+)→[\d.e-]+")
-    for override in overrides:
-        steps.nth(override.step).click()
-        bars = page.get_by_role("slider", name=f"Attention of step {override.step + 1}:")
-        box = bars.locator(".ground").nth(override.weights.index(1)).bounding_box()
+    for row in forced_rows:
+        steps.nth(row.step).click()
+        bars = page.get_by_role("slider", name=f"Attention of step {row.step + 1}:")
+        box = bars.locator(".ground").nth(row.weights.index(1)).bounding_box()
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
         page.mouse.down()
@@ -247,9 +247,9 @@ def test_table_ends_with_the_new_output_and_the_probability_of_its_end(open_page
             expect(rows.last).to_contain_text("p(⟨end⟩)–→")
 
 
-def override_step(override: AttentionOverride) -> int:
-    """Return the step of an override."""
-    return override.step
+def forced_step(row: ForcedAttentionRow) -> int:
+    """Return the step of forced attention."""
+    return row.step
 
 
 def test_occlusion_and_gradient_are_shown(open_page: OpenPage, phoneme_address: str) -> None:

@@ -25,7 +25,7 @@ const hasExamples = (contents: PageContents): boolean => contents.examples.lengt
 const hasRun = (contents: PageContents): boolean => contents.served || (contents.card !== null && contents.examples.length > 0);
 /** Only autoregressive models have a beam and decoder states. */
 const isAutoregressive = (contents: PageContents): boolean => pageView(contents).autoregressive;
-const hasBeam = (contents: PageContents): boolean => isAutoregressive(contents) && (hasRun(contents) || contents.examples.some((example) => example.traces.some((trace) => trace.lattice)));
+const hasBeam = (contents: PageContents): boolean => isAutoregressive(contents) && (hasRun(contents) || contents.examples.some((example) => example.traces.some((trace) => trace.search_tree)));
 
 const hasStates = (contents: PageContents): boolean =>
   isAutoregressive(contents) && (contents.state_space !== null || contents.served || contents.examples.some((example) => example.traces.some((trace) => trace.states)));

@@ -2,7 +2,7 @@
 
 import { encodeGrid, gridFromRows } from "../src/data/arrays";
 import views from "./views.json" with { type: "json" };
-import type { Lattice, EditOperation, PageExample, TaskView, Trace } from "../src/data/contents";
+import type { SearchTree, EditOperation, PageExample, TaskView, Trace } from "../src/data/contents";
 
 export function trace(target: string, source: string, weights?: number[][]): Trace {
   const symbols = [...target];
@@ -12,7 +12,7 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     version: 2,
     text: source,
     source: [...source],
-    features: 0,
+    num_features: 0,
     unknown: [],
     target: symbols,
     output: target,
@@ -31,9 +31,9 @@ export function trace(target: string, source: string, weights?: number[][]): Tra
     unknown_target: [],
     forced: [],
     forced_attention: [],
-    lattice: null,
+    search_tree: null,
     heads: null,
-    added: [],
+    summed_features: [],
     alignment: [],
     attribution: null,
     states: null,
@@ -61,7 +61,7 @@ export function example(text: string, output: string, reference: string | null, 
 
 const vector = (values: number[]) => ({ ...encodeGrid(gridFromRows([values])), shape: [values.length] });
 /** Beam whose best hypothesis is “ac”; “b” is finished, too. */
-export const beam: Lattice = {
+export const beam: SearchTree = {
   symbols: ["a", "b", "c", "⟨end⟩", "d"],
   parents: [-1, -1, 0, 1, 0],
   log_probabilities: vector([-0.5, -1, -0.25, -0.5, -3]),

@@ -24,8 +24,8 @@ function expectClose(actual: NumberArray, expected: NumberArray): void {
 }
 
 function expectSameTrace(actual: Trace, expected: Trace): void {
-  const same = ({ text, source, features, unknown, target, output, finished, rank, origin, task, added, unknown_target, forced, forced_attention }: Trace) => ({
-    text, source, features, unknown, target, output, finished, rank, origin, task, added, unknown_target, forced, forced_attention,
+  const same = ({ text, source, num_features, unknown, target, output, finished, rank, origin, task, summed_features, unknown_target, forced, forced_attention }: Trace) => ({
+    text, source, num_features, unknown, target, output, finished, rank, origin, task, summed_features, unknown_target, forced, forced_attention,
   });
   expect(same(actual)).toEqual(same(expected));
   expect(actual.score).toBeCloseTo(expected.score, DIGITS);
@@ -43,13 +43,13 @@ function expectSameTrace(actual: Trace, expected: Trace): void {
 function expectSameExample(actual: PageExample, expected: PageExample): void {
   expect(actual.traces.length).toBe(expected.traces.length);
   expected.traces.forEach((trace, index) => expectSameTrace(actual.traces[index]!, trace));
-  const [lattice, expectedLattice] = [actual.traces[0]!.lattice, expected.traces[0]!.lattice];
-  expect(lattice === null).toBe(expectedLattice === null);
-  if (!lattice || !expectedLattice) return;
-  expect([lattice.symbols, lattice.parents, lattice.statuses, lattice.leaf]).toEqual([expectedLattice.symbols, expectedLattice.parents, expectedLattice.statuses, expectedLattice.leaf]);
-  expectClose(lattice.scores, expectedLattice.scores);
-  const weights = ({ attention, attention_rows: rows }: typeof lattice) => rows.map((row) => [...toGrid(attention).values.subarray(row * toGrid(attention).columns, (row + 1) * toGrid(attention).columns)]);
-  expectClose(weights(lattice), weights(expectedLattice));
+  const [tree, expectedTree] = [actual.traces[0]!.search_tree, expected.traces[0]!.search_tree];
+  expect(tree === null).toBe(expectedTree === null);
+  if (!tree || !expectedTree) return;
+  expect([tree.symbols, tree.parents, tree.statuses, tree.leaf]).toEqual([expectedTree.symbols, expectedTree.parents, expectedTree.statuses, expectedTree.leaf]);
+  expectClose(tree.scores, expectedTree.scores);
+  const weights = ({ attention, attention_rows: rows }: typeof tree) => rows.map((row) => [...toGrid(attention).values.subarray(row * toGrid(attention).columns, (row + 1) * toGrid(attention).columns)]);
+  expectClose(weights(tree), weights(expectedTree));
 }
 
 describe("mergeCopies", () => {
@@ -77,7 +77,7 @@ describe.each(["WebAssembly", "JavaScript"])("in %s", (kernelName) => {
       predictor = await loadPredictor(kernel, model);
     });
 
-    it.each(decoded.map(({ request, answer }) => [JSON.stringify([request.text, request.prefix, request.attention_overrides]), request, answer] as const))("decodes %s", (_name, request, answer) => {
+    it.each(decoded.map(({ request, answer }) => [JSON.stringify([request.text, request.prefix, request.forced_attention]), request, answer] as const))("decodes %s", (_name, request, answer) => {
       expectSameExample(predictor.decode(request), answer);
     });
 

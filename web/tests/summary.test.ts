@@ -46,7 +46,7 @@ describe("description of a what-if change", () => {
     expect(describeWhatIf(requested, requested, equal)).toBe("No change.");
     expect(describeWhatIf(requested, toggleMask(requested, 0), equal)).toBe("Masking position 1 (“a”) has almost no effect: the output stays “789”.");
   });
-  it("omits attention overrides of steps that no output reached", () => {
+  it("omits forced attention of steps that no output reached", () => {
     const both = setAttention(setAttention(requested, 1, [0, 0, 1]), 7, [1, 0, 0]);
     expect(describeWhatIf(requested, both, lower)).toBe(describeWhatIf(requested, setAttention(requested, 1, [0, 0, 1]), lower));
   });

@@ -486,9 +486,14 @@ def train_and_test_lengths(job: DigitsJob, on_progress: ProgressCallback = disca
     for digits in TEST_LENGTHS:
         scored_run = score_run(predictor, spelled_digits(PAIRS_PER_LENGTH, digits, digits, 1_000 + digits))
         evaluation = scored_run.evaluation
-        agreement = trace_agreement(scored_run.traces, [target for (target,) in scored_run.references])
-        accuracies = evaluation.symbol_accuracy / 100, evaluation.exact_match / 100
-        lengths.append(LengthAccuracy(digits, *accuracies, agreement, stationary_fraction(scored_run.traces)))
+        accuracy = LengthAccuracy(
+            digits=digits,
+            symbol_accuracy=evaluation.symbol_accuracy / 100,
+            exact_match=evaluation.exact_match / 100,
+            agreement=trace_agreement(scored_run.traces, [target for (target,) in scored_run.references]),
+            stationary=stationary_fraction(scored_run.traces),
+        )
+        lengths.append(accuracy)
     return ExtrapolationResult(run.result, lengths)
 
 

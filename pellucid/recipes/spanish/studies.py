@@ -365,14 +365,18 @@ def cut_batch(data: SentenceIds, rows: Int[np.ndarray, " B"], widths: tuple[int,
         widths: Source and target length of the batch.
     """
     S, T = widths
-    columns = (data.source[rows, :S], data.lengths[rows], data.inputs[rows, :T], data.targets[rows, :T])
-    padded = (_pad_columns(column, width) for column, width in zip(columns, (S, 0, T, T), strict=True))
-    return to_tensors(SentenceIds(*padded))
+    padded = SentenceIds(
+        source=_pad_columns(data.source[rows, :S], S),
+        lengths=data.lengths[rows],
+        inputs=_pad_columns(data.inputs[rows, :T], T),
+        targets=_pad_columns(data.targets[rows, :T], T),
+    )
+    return to_tensors(padded)
 
 
 def _pad_columns(column: np.ndarray, width: int) -> np.ndarray:
     """Pad a column to the length of its bucket."""
-    if column.ndim == 1 or column.shape[1] >= width:
+    if column.shape[1] >= width:
         return column
     return np.pad(column, ((0, 0), (0, width - column.shape[1])), constant_values=PAD)
 
@@ -499,7 +503,8 @@ def run_spanish_studies(request: RecipeRequest) -> Iterator[str]:
     for result in parallel_map(partial(ignore_progress, train_softmax), softmax_experiments):
         results.append(result)
         yield _softmax_line(result)
-    yield compare_softmax(*results)
+    full, sampled = results
+    yield compare_softmax(full, sampled)
     pairs, num_rejected = _draw_pairs(request.data, request.samples or NUM_SENTENCES)
     jobs = [BatchingJob(pairs, scheme, padding) for padding in PADDING_MODES for scheme in BATCHING_SCHEMES]
     comparisons = compare_batching(list(parallel_map(partial(ignore_progress, measure_batching), jobs)))
@@ -593,7 +598,8 @@ def _report_parts(
     title = "Sampled softmax"
     caption = "Validation loss by the full softmax over seconds of training: full softmax, and 512 sampled words."
     yield ReportFigure(title, caption, to_svg(sampled_figure(results)))
-    yield ReportText(title, compare_softmax(*results))
+    full, sampled = results
+    yield ReportText(title, compare_softmax(full, sampled))
     rows = [
         [
             result.experiment.loss,

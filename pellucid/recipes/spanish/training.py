@@ -150,12 +150,16 @@ def train_network(experiment: SpanishExperiment) -> tuple[SpanishNetwork, Spanis
         ]
         curve.append(EpochLosses(sum(losses) / len(losses), validation_loss(network, validation)))
     seconds = time.process_time() - started
-    accuracies = measure_accuracy(network, training), measure_accuracy(network, validation)
-    padding = attention_on_padding(network, training) if network.attention is not None else None
-    traces = [translate(network, corpus, sentence) for sentence in TRANSLATED_SENTENCES]
-    num_parameters = parameter_count(network)
     return network, SpanishResult(
-        experiment.name, experiment.seed, num_parameters, seconds, curve, *accuracies, padding, traces
+        name=experiment.name,
+        seed=experiment.seed,
+        parameters=parameter_count(network),
+        seconds=seconds,
+        curve=curve,
+        training=measure_accuracy(network, training),
+        validation=measure_accuracy(network, validation),
+        padding=attention_on_padding(network, training) if network.attention is not None else None,
+        traces=[translate(network, corpus, sentence) for sentence in TRANSLATED_SENTENCES],
     )
 
 

@@ -528,7 +528,8 @@ def _post_parts(typo_runs: TypoRuns) -> Iterator[ReportPart]:
     columns = [("the post's figure", post_highlights(typo_runs.candidates))]
     for run in typo_runs.runs[:3]:
         words = zip(POST_WORDS, run.post_probabilities, typo_runs.candidates, strict=True)
-        columns.append((f"seed {run.seed}", [HighlightedWord(*word) for word in words]))
+        highlighted = [HighlightedWord(word, probabilities, candidates) for word, probabilities, candidates in words]
+        columns.append((f"seed {run.seed}", highlighted))
     yield ReportFigure(
         title,
         "Yellow is the probability that a letter is wrong. In the post's figure only the values of the black letters "

@@ -1,12 +1,12 @@
 // Path of the reference in the beam: scored lower by the model, or lost by the search.
 import { decodeArray } from "../data/arrays";
-import type { Lattice } from "../data/contents";
+import type { SearchTree } from "../data/contents";
 import { END } from "../data/steps";
 import { formatDecimal } from "../drawing/scales";
 import { quoteSymbol } from "../drawing/symbols";
 
 /** Nodes of the reference in the beam, and the first symbol that is missing; null if all are there. */
-export function followReference({ symbols, parents, statuses }: Lattice, expected: readonly string[]): { path: number[]; lacks: string | null } {
+export function followReference({ symbols, parents, statuses }: SearchTree, expected: readonly string[]): { path: number[]; lacks: string | null } {
   const path: number[] = [];
   let last = -1;
   for (const symbol of [...expected, END]) {
@@ -19,7 +19,7 @@ export function followReference({ symbols, parents, statuses }: Lattice, expecte
 }
 
 /** Description in a sentence. */
-export function describeReference({ symbols, parents, statuses, leaf, scores }: Lattice, { path, lacks }: ReturnType<typeof followReference>): string {
+export function describeReference({ symbols, parents, statuses, leaf, scores }: SearchTree, { path, lacks }: ReturnType<typeof followReference>): string {
   const last = path.at(-1) ?? -1;
   const reached = (node: number): string => formatDecimal(decodeArray(scores)[node] ?? 0);
   const marked = last < 0 ? "" : " (underlined)";

@@ -11,7 +11,7 @@ export interface EncodedArray {
 }
 
 /** JSON form of a search tree, with the fields of `SearchTree` (decoding/search_tree.py). */
-export interface Lattice {
+export interface SearchTree {
   symbols: string[];
   parents: number[];
   log_probabilities: number[] | EncodedArray;
@@ -73,7 +73,7 @@ export interface Trace {
   score: number;
   finished: boolean;
   source: string[];
-  features: number;
+  num_features: number;
   unknown: number[];
   target: string[];
   log_probabilities: number[] | EncodedArray;
@@ -88,11 +88,11 @@ export interface Trace {
   task: string;
   heads: number[][][] | EncodedArray | null;
   hop_weights: number[][] | EncodedArray | null;
-  added: string[];
+  summed_features: string[];
   unknown_target: number[];
   forced: number[];
   forced_attention: number[];
-  lattice: Lattice | null;
+  search_tree: SearchTree | null;
   entropy: EncodedArray;
   entropy_is_lower_bound: boolean;
   alignment: [number, number, number, number][];
@@ -269,7 +269,7 @@ export interface PageContents {
 }
 
 /** Attention weights of one step, set by the user. */
-export interface AttentionOverride {
+export interface ForcedAttentionRow {
   step: number;
   weights: number[];
 }
@@ -279,11 +279,11 @@ export interface DecodeRequest {
   text: string;
   features: string[];
   prefix: string[];
-  attention_overrides: AttentionOverride[];
+  forced_attention: ForcedAttentionRow[];
   masked_positions: number[];
   beam_size: number;
   num_outputs: number;
-  lattice: boolean;
+  search_tree: boolean;
   attribution: boolean;
   states: boolean;
   gates: boolean;

@@ -17,7 +17,7 @@ export const pageView = ({ tasks, card, examples }: PageContents): TaskView => t
 
 /** Source index of a predicted or expected position; null if it is invalid. */
 export function sourcePosition(trace: Trace, position: string | null | undefined): number | null {
-  const index = Number(position) - 1 + trace.features;
+  const index = Number(position) - 1 + trace.num_features;
   return /^[1-9][0-9]*$/.test(position ?? "") && index < trace.source.length ? index : null;
 }
 

@@ -22,7 +22,7 @@ export function weightFiles(name: string, trace: Trace, weights: Grid, picture: 
 
 /** Files of output steps with their candidates. */
 export function stepFiles(name: string, all: readonly OutputStep[], picture: string): PanelFiles {
-  const header = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "attention overridden", "most probable"];
+  const header = ["step", "symbol", "probability", "entropy in bits", "expected", "forced", "attention forced", "most probable"];
   return {
     name,
     picture,
@@ -40,5 +40,5 @@ export function stepFiles(name: string, all: readonly OutputStep[], picture: str
 /** Files of a tagged source; tags that differ from `otherTags` are framed. */
 export function tagFiles(name: string, trace: Trace, edits: readonly EditOperation[], otherTags: readonly string[] | null = null): PanelFiles {
   const all = outputSteps(trace, edits);
-  return { ...stepFiles(`${name} ${trace.output}`, all, tagFigure(name, all, trace.source.slice(trace.features), otherTags)), title: name };
+  return { ...stepFiles(`${name} ${trace.output}`, all, tagFigure(name, all, trace.source.slice(trace.num_features), otherTags)), title: name };
 }

@@ -13,7 +13,7 @@ export interface AttentionOutput {
 export interface SourceAttention {
   attend(queries: Float32Array, numRows: number, previous: Float32Array | null): AttentionOutput;
   /** Contexts of given weights, which are the same for all queries. */
-  override(weights: Float32Array, numRows: number): AttentionOutput;
+  force(weights: Float32Array, numRows: number): AttentionOutput;
 }
 
 export interface Attention {
@@ -45,7 +45,7 @@ function attendWith(memory: Memory, projectQueries: (queries: Float32Array, numR
       const rows = splitRows(projected, numRows).map((query, row) => weigh(query, previous && rowOf(previous, row, memory.numPositions)));
       return { contexts: concatenate(rows.map((weights) => weightedSum(weights, memory.states))), weights: concatenate(rows) };
     },
-    override: (weights, numRows) => repeatOutput(weights, weightedSum(weights, memory.states), numRows),
+    force: (weights, numRows) => repeatOutput(weights, weightedSum(weights, memory.states), numRows),
   };
 }
 
@@ -109,7 +109,7 @@ export function multiHeadAttention(kernel: Kernel, parts: { query: Linear; key: 
           const contexts = concatenate(heads.map((rows) => concatenate(rows.map((weights) => weightedSum(weights, memory.states)))));
           return { contexts: context.apply(contexts, numRows), weights: concatenate(heads.map(meanRow)) };
         },
-        override(weights, numRows) {
+        force(weights, numRows) {
           const contexts = concatenate(headKeys.map(() => weightedSum(weights, memory.states)));
           return repeatOutput(weights, context.apply(contexts, 1), numRows);
         },
@@ -153,7 +153,7 @@ export const noAttention: Attention = {
   initialWeights: () => null,
   prepare: (memory) => ({
     attend: (_, numRows) => repeatOutput(new Float32Array(memory.numPositions), memory.final, numRows),
-    override: (weights, numRows) => repeatOutput(weights, weightedSum(weights, memory.states), numRows),
+    force: (weights, numRows) => repeatOutput(weights, weightedSum(weights, memory.states), numRows),
   }),
 };
 

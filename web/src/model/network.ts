@@ -55,8 +55,8 @@ export interface NetworkParts {
 export interface SourceDecoder {
   readonly memory: Memory;
   readonly initialState: DecoderState;
-  /** Takes one step for each hypothesis. `override` replaces the attention weights of all. */
-  step(symbols: readonly number[], state: DecoderState, override: Float32Array | null): StepOutput;
+  /** Takes one step for each hypothesis. `forcedWeights` replace the attention weights of all. */
+  step(symbols: readonly number[], state: DecoderState, forcedWeights: Float32Array | null): StepOutput;
 }
 
 export class Network {
@@ -80,7 +80,7 @@ export class Network {
     return {
       memory,
       initialState: this.initialState(memory),
-      step: (symbols, state, override) => this.step(symbols, state, memory, attention, override),
+      step: (symbols, state, forcedWeights) => this.step(symbols, state, memory, attention, forcedWeights),
     };
   }
 
@@ -138,11 +138,11 @@ export class Network {
     return { layers, inputFeed: hasFeed ? new Float32Array(size) : null, attention: attention.initialWeights(memory.numPositions) };
   }
 
-  private step(symbols: readonly number[], state: DecoderState, memory: Memory, attention: SourceAttention, override: Float32Array | null): StepOutput {
+  private step(symbols: readonly number[], state: DecoderState, memory: Memory, attention: SourceAttention, forcedWeights: Float32Array | null): StepOutput {
     const numRows = symbols.length;
     // Copied symbols outside the vocabulary have no vectors.
     const known = symbols.map((symbol) => (symbol < this.vocabularySize ? symbol : UNK));
-    const attend = (queries: Float32Array): AttentionOutput => (override ? attention.override(override, numRows) : attention.attend(queries, numRows, state.attention));
+    const attend = (queries: Float32Array): AttentionOutput => (forcedWeights ? attention.force(forcedWeights, numRows) : attention.attend(queries, numRows, state.attention));
     const result = this.parts.settings.decoder.order === "attend-then-step" ? this.attendThenStep(known, state, attend) : this.stepThenAttend(known, state, attend);
     const { attended, layers, output, inputFeed } = result;
     const logits = this.outputLogits(known, output, attended, memory);

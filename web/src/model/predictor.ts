@@ -1,6 +1,6 @@
 /** Answers requests to decode with a model in the page, in the schema of the server (data/contents.ts). */
 import { encodeGrid, gridFromRows } from "../data/arrays";
-import type { DecodeRequest, EncodedArray, Lattice, PageExample, Trace } from "../data/contents";
+import type { DecodeRequest, EncodedArray, SearchTree, PageExample, Trace } from "../data/contents";
 import { END } from "../data/steps";
 import { quoteSymbol } from "../drawing/symbols";
 import { buildNetwork } from "./buildNetwork";
@@ -14,13 +14,13 @@ import { encodeSource, joinSymbols, type EncodedSource, type ModelVocabularies }
 import { EOS, UNK, Vocabulary } from "./vocabulary";
 
 /** Version of traces (pellucid/decoding/trace_schema.py). */
-const TRACE_VERSION = 3;
+const TRACE_VERSION = 4;
 
 /** Source with the decoder that attends to it. */
 export interface StartedSource {
   readonly source: EncodedSource;
   readonly decoder: SourceDecoder;
-  readonly overrides: SearchOptions["overrides"];
+  readonly forcedAttention: SearchOptions["forcedAttention"];
 }
 
 /** Model with its vocabularies. Errors are sentences for the user. */
@@ -51,8 +51,8 @@ export class ModelPredictor {
     if (source.symbols.length - source.numFeatures > settings.data.max_sequence_length) throw new Error(`The source has ${source.symbols.length} symbols; the model reads at most ${settings.data.max_sequence_length}.`);
     if (request.masked_positions.length >= source.symbols.length) throw new Error("All positions are masked: unmask at least one.");
     const masked = new Set(request.masked_positions);
-    const overrides = new Map(request.attention_overrides.map(({ step, weights }) => [step, normalizedWeights(weights, masked)]));
-    return { source, decoder: this.network.startDecoder(source, masked), overrides };
+    const forcedAttention = new Map(request.forced_attention.map(({ step, weights }) => [step, normalizedWeights(weights, masked)]));
+    return { source, decoder: this.network.startDecoder(source, masked), forcedAttention };
   }
 
   private outputs(request: DecodeRequest, started: StartedSource): Trace[] {
@@ -66,28 +66,28 @@ export class ModelPredictor {
       forced: prefix.slice(0, symbols.length).map((_, step) => step),
     }));
     const [first, ...others] = traces;
-    return [{ ...first!, lattice: request.lattice ? this.lattice(result, started.source) : null }, ...others];
+    return [{ ...first!, search_tree: request.search_tree ? this.searchTree(result, started.source) : null }, ...others];
   }
 
   /** Scores a given output, as if it had been decoded. */
   score(started: StartedSource, target: readonly string[]): Trace {
     const ids = target.map((symbol) => this.targetId(symbol, started.source) ?? UNK);
-    const trace = this.trace(started, forceTarget(started.decoder, [...ids, EOS], started.overrides));
+    const trace = this.trace(started, forceTarget(started.decoder, [...ids, EOS], started.forcedAttention));
     return { ...trace, origin: "given", search_score: isLogProbability(this.model.settings.search) ? null : trace.score, target: [...target, END], output: joinSymbols(this.model.settings.data.target_symbols, target), unknown_target: ids.flatMap((id, step) => (id === UNK ? [step] : [])) };
   }
 
   /** Distribution of each step of an output. Copies of symbols outside the vocabulary are one more column. */
   distributions(started: StartedSource, target: readonly string[]): Float32Array[] {
     const ids = target.map((symbol) => (symbol === END ? EOS : (this.targetId(symbol, started.source) ?? UNK)));
-    return forceTarget(started.decoder, ids, started.overrides).map(({ distribution }) => mergeCopies(distribution.logProbabilities, this.vocabularies.target.size));
+    return forceTarget(started.decoder, ids, started.forcedAttention).map(({ distribution }) => mergeCopies(distribution.logProbabilities, this.vocabularies.target.size));
   }
 
-  private searchOptions(request: DecodeRequest, { source, overrides }: StartedSource, prefix: readonly number[]): SearchOptions {
+  private searchOptions(request: DecodeRequest, { source, forcedAttention }: StartedSource, prefix: readonly number[]): SearchOptions {
     const { search } = this.model.settings;
     if (prefix.length > search.max_length) throw new Error(`The prefix has ${prefix.length} symbols; outputs have at most ${search.max_length}.`);
     const [minLength, maxLength] = lengthLimits(search, source.symbols.length - source.numFeatures);
     const longest = Math.max(maxLength, prefix.length);
-    return { beamSize: Math.max(request.beam_size, request.num_outputs), numOutputs: request.num_outputs, prefix, minLength: Math.min(minLength, longest), maxLength: longest, overrides, lattice: request.lattice, score: search };
+    return { beamSize: Math.max(request.beam_size, request.num_outputs), numOutputs: request.num_outputs, prefix, minLength: Math.min(minLength, longest), maxLength: longest, forcedAttention, searchTree: request.search_tree, score: search };
   }
 
   /** Ids of a prefix. Throws for a symbol that the model never writes. */
@@ -111,7 +111,7 @@ export class ModelPredictor {
   }
 
   /** Trace of an output. */
-  private trace({ source, overrides }: StartedSource, symbols: readonly OutputSymbol[]): Trace {
+  private trace({ source, forcedAttention }: StartedSource, symbols: readonly OutputSymbol[]): Trace {
     const target = symbols.map(({ id }) => this.symbolName(id, source));
     const isFinished = symbols.at(-1)?.id === EOS;
     const logProbabilities = symbols.map(({ logProbability }) => logProbability);
@@ -125,7 +125,7 @@ export class ModelPredictor {
       attention: encodeGrid(gridFromRows(symbols.map(({ distribution }) => distribution.weights))),
       top: symbols.map(({ distribution }) => distribution.top.map(([id, value]) => [this.symbolName(id, source), value])),
       entropy: encodeVector(symbols.map(({ distribution }) => entropy(mergeCopies(distribution.logProbabilities, this.vocabularies.target.size)))),
-      forced_attention: [...overrides.keys()].filter((step) => step < symbols.length).sort((a, b) => a - b),
+      forced_attention: [...forcedAttention.keys()].filter((step) => step < symbols.length).sort((a, b) => a - b),
     };
   }
 
@@ -133,7 +133,7 @@ export class ModelPredictor {
     return emptyTrace(encodeSource(this.model.settings, this.vocabularies, request.text, []), this.model.task);
   }
 
-  private lattice({ tree, hypotheses }: SearchResult, source: EncodedSource): Lattice {
+  private searchTree({ tree, hypotheses }: SearchResult, source: EncodedSource): SearchTree {
     const distributions = [...new Set(tree.map(({ distribution }) => distribution))];
     return {
       symbols: tree.map(({ id }) => this.symbolName(id, source)),
@@ -157,9 +157,9 @@ export async function loadPredictor(kernel: Kernel, model: StoredModel): Promise
 function emptyTrace(source: EncodedSource, task: string): Trace {
   const none = encodeVector([]);
   return {
-    version: TRACE_VERSION, text: source.text, output: "", score: 0, finished: true, source: [...source.symbols], features: source.numFeatures, unknown: [...source.unknown],
+    version: TRACE_VERSION, text: source.text, output: "", score: 0, finished: true, source: [...source.symbols], num_features: source.numFeatures, unknown: [...source.unknown],
     target: [], log_probabilities: [], attention: encodeGrid(gridFromRows([])), top: [], rank: 1, origin: "search", probability: null, search_score: null, pair_ngram_score: null,
-    confidence: null, task, heads: null, hop_weights: null, added: [...source.added], unknown_target: [], forced: [], forced_attention: [], lattice: null,
+    confidence: null, task, heads: null, hop_weights: null, summed_features: [...source.summedFeatures], unknown_target: [], forced: [], forced_attention: [], search_tree: null,
     entropy: none, entropy_is_lower_bound: false, alignment: [], attribution: null, states: null,
   };
 }

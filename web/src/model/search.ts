@@ -21,9 +21,9 @@ export interface SearchOptions {
   readonly minLength: number;
   readonly maxLength: number;
   /** Attention weights of some steps. */
-  readonly overrides: ReadonlyMap<number, Float32Array>;
+  readonly forcedAttention: ReadonlyMap<number, Float32Array>;
   /** Whether to record the extensions that were pruned. */
-  readonly lattice: boolean;
+  readonly searchTree: boolean;
   readonly score: ScoreSettings;
 }
 
@@ -107,7 +107,7 @@ export function beamSearch(decoder: SourceDecoder, options: SearchOptions): Sear
   let state = decoder.initialState;
   let beam: BeamHypothesis[] = [{ symbol: BOS, cumulative: 0, origin: -1, coverage: new Float32Array(decoder.memory.numPositions) }];
   for (let isActive = true; isActive; ) {
-    const output = decoder.step(beam.map(({ symbol }) => symbol), state, options.overrides.get(steps.length) ?? null);
+    const output = decoder.step(beam.map(({ symbol }) => symbol), state, options.forcedAttention.get(steps.length) ?? null);
     const step = extendBeam(beam, output, options, steps.length, freeSlots);
     steps.push(step);
     beam = beam.map((hypothesis, row) => ({ ...hypothesis, coverage: addCoverage(hypothesis.coverage, step.distributions[row]!.weights) }));
@@ -116,7 +116,7 @@ export function beamSearch(decoder: SourceDecoder, options: SearchOptions): Sear
     if (isActive) [beam, state] = nextBeam(beam, step, output.state);
   }
   const best = ends.sort(compareEnds).slice(0, options.numOutputs);
-  const { nodes, nodeOf } = searchTree(options.lattice ? steps : []);
+  const { nodes, nodeOf } = searchTree(options.searchTree ? steps : []);
   return { hypotheses: best.map((end) => ({ symbols: backtrace(steps, end), score: end.score, leaf: nodeOf(end.step, end.extension) })), tree: nodes };
 }
 
@@ -133,7 +133,7 @@ function compareEnds(a: HypothesisEnd, b: HypothesisEnd): number {
 function extendBeam(beam: readonly BeamHypothesis[], output: StepOutput, options: SearchOptions, length: number, freeSlots: number): BeamStep {
   const distributions = stepDistributions(output, beam.length);
   const numAllowed = isLogProbability(options.score) ? freeSlots : options.beamSize + beam.length;
-  const best = bestExtensions(beam, distributions, options, length, numAllowed + (options.lattice ? options.beamSize : 0));
+  const best = bestExtensions(beam, distributions, options, length, numAllowed + (options.searchTree ? options.beamSize : 0));
   let numKept = 0;
   best.forEach((extension, rank) => {
     const isPossible = rank < numAllowed;
@@ -241,10 +241,10 @@ function searchTree(steps: readonly BeamStep[]): { nodes: TreeNode[]; nodeOf: (s
 }
 
 /** Symbols of a given target, EOS included, as if they had been decoded. */
-export function forceTarget(decoder: SourceDecoder, target: readonly number[], overrides: SearchOptions["overrides"]): OutputSymbol[] {
+export function forceTarget(decoder: SourceDecoder, target: readonly number[], forcedAttention: SearchOptions["forcedAttention"]): OutputSymbol[] {
   let [state, previous] = [decoder.initialState, BOS];
   return target.map((id, step) => {
-    const output = decoder.step([previous], state, overrides.get(step) ?? null);
+    const output = decoder.step([previous], state, forcedAttention.get(step) ?? null);
     const [distribution] = stepDistributions(output, 1, id);
     [state, previous] = [output.state, id];
     return { id, logProbability: distribution!.logProbabilities[id]!, distribution: distribution! };

@@ -10,9 +10,9 @@ export interface EncodedSource {
   /** Number of features at the beginning. */
   readonly numFeatures: number;
   /** Features that are added to all symbols. */
-  readonly added: readonly string[];
+  readonly summedFeatures: readonly string[];
   readonly ids: readonly number[];
-  /** Ids of the added features. */
+  /** Ids of the features. */
   readonly featureIds: readonly number[];
   /** Positions of symbols that the vocabulary lacks. */
   readonly unknown: readonly number[];
@@ -66,7 +66,7 @@ export function encodeSource(settings: StoredModel["settings"], { source, featur
   const ids = [...(summed ? [] : featureIds), ...own.map((symbol) => source.id(symbol) ?? UNK)];
   return {
     text, symbols, numFeatures, ids,
-    added: summed ? used : [],
+    summedFeatures: summed ? used : [],
     featureIds: summed ? featureIds : [],
     unknown: ids.flatMap((id, position) => (id === UNK || id === source.size + UNK ? [position] : [])),
     copyIds: symbols.map((symbol, position) => (position < numFeatures ? -1 : (target.id(symbol) ?? target.size + symbols.indexOf(symbol, numFeatures)))),

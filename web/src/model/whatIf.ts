@@ -10,7 +10,7 @@ export function compareWhatIf(predictor: ModelPredictor, { before, after }: What
   if (!start || !changedStart) throw new Error("Nothing to compare: a source is empty.");
   const [example, changedExample] = [predictor.decode(before), predictor.decode(after)];
   const [trace, changedTrace] = [example.traces[0]!, changedExample.traces[0]!];
-  checkOverrides(predictor, after, Math.max(trace.target.length, changedTrace.target.length));
+  checkForcedAttention(predictor, after, Math.max(trace.target.length, changedTrace.target.length));
   const isPrefixChanged = before.prefix.join("\0") !== after.prefix.join("\0");
   const rescored = predictor.score(changedStart, symbolsOf(isPrefixChanged ? changedTrace : trace));
   return {
@@ -44,10 +44,10 @@ function withForcedScores(example: PageExample, scored: Trace): PageExample {
   return { ...example, traces: [trace, ...example.traces.slice(1)] };
 }
 
-/** Throws if no override is at a step of an output, with or without the overrides. */
-function checkOverrides(predictor: ModelPredictor, request: DecodeRequest, numSteps: number): void {
-  const first = Math.min(...request.attention_overrides.map(({ step }) => step));
-  if (request.attention_overrides.length === 0 || first < numSteps) return;
-  const free = predictor.decode({ ...request, attention_overrides: [], num_outputs: 1, lattice: false }).traces[0]!.target.length;
+/** Throws if no step with forced attention is a step of an output, with or without the forced attention. */
+function checkForcedAttention(predictor: ModelPredictor, request: DecodeRequest, numSteps: number): void {
+  const first = Math.min(...request.forced_attention.map(({ step }) => step));
+  if (request.forced_attention.length === 0 || first < numSteps) return;
+  const free = predictor.decode({ ...request, forced_attention: [], num_outputs: 1, search_tree: false }).traces[0]!.target.length;
   if (first >= Math.max(free, numSteps)) throw new Error(`The attention of step ${first + 1} is set, but the output has ${Math.max(free, numSteps)} steps.`);
 }

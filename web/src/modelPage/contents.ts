@@ -53,7 +53,7 @@ function localModels(predictors: readonly ModelPredictor[], kernel: Kernel): Loc
 /** Contents of the page: the first source with its outputs by all models. */
 function firstContents(data: ModelPage, models: LocalModel): PageContents {
   const examples = data.models.map(({ settings: { search } }, run) => {
-    const request: DecodeRequest = { ...EMPTY_REQUEST, text: data.text, features: data.features, beam_size: search.beam_size, num_outputs: search.beam_size, lattice: true, run };
+    const request: DecodeRequest = { ...EMPTY_REQUEST, text: data.text, features: data.features, beam_size: search.beam_size, num_outputs: search.beam_size, search_tree: true, run };
     return [models.decode(request)];
   });
   const [first, ...others] = data.cards.map((card, index) => ({ card, examples: examples[index]! }));

@@ -73,5 +73,5 @@ export function outputNotes(trace: Trace): string[] {
 }
 
 /** Source and output in one line, with isolated text directions. */
-export const exampleTitle = ({ source, features, output }: Trace, text: string): string =>
-  `${source.slice(0, features).map((feature) => `${visibleText(feature)} `).join("")}\u2068${visibleText(text) || "nothing"}\u2069 → \u2068${visibleText(output) || "nothing"}\u2069`;
+export const exampleTitle = ({ source, num_features: numFeatures, output }: Trace, text: string): string =>
+  `${source.slice(0, numFeatures).map((feature) => `${visibleText(feature)} `).join("")}\u2068${visibleText(text) || "nothing"}\u2069 → \u2068${visibleText(output) || "nothing"}\u2069`;

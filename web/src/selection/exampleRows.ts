@@ -202,7 +202,7 @@ function describeLabelErrors(example: PageExample, trace: Trace): string {
   }
   const words = wrong.slice(0, 3).map((edit) => {
     const step = edit.step ?? 0;
-    return `position ${step + 1}, ${symbolAt(trace, step + trace.features)}: ${quoteSymbol(trace.target[step] ?? "")} instead of ${expected(edit)}`;
+    return `position ${step + 1}, ${symbolAt(trace, step + trace.num_features)}: ${quoteSymbol(trace.target[step] ?? "")} instead of ${expected(edit)}`;
   });
   return `Wrong: ${wrong.length} of ${trace.target.length} ${symbols}: ${words.join("; ")}${wrong.length > 3 ? `; and ${wrong.length - 3} more` : ""}.`;
 }

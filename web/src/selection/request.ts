@@ -1,17 +1,17 @@
 // What-if requests and their changes. Requests are immutable.
 
 import { clamp } from "../drawing/layout";
-import type { DecodeRequest, PageExample, AttentionOverride, Trace } from "../data/contents";
+import type { DecodeRequest, PageExample, ForcedAttentionRow, Trace } from "../data/contents";
 
 export const EMPTY_REQUEST: DecodeRequest = {
   text: "",
   features: [],
   prefix: [],
-  attention_overrides: [],
+  forced_attention: [],
   masked_positions: [],
   beam_size: 1,
   num_outputs: 1,
-  lattice: false,
+  search_tree: false,
   attribution: false,
   states: false,
   gates: false,
@@ -30,7 +30,7 @@ export function findSeparator(text: string, symbols: string[]): string | null {
 
 /** Source symbols without features. */
 export function sourceSymbols(trace: Trace): string[] {
-  return trace.source.slice(trace.features);
+  return trace.source.slice(trace.num_features);
 }
 
 /** Edit of the source symbols, at an index without features. */
@@ -38,7 +38,7 @@ export type SourceEdit =
   | { kind: "replace" | "insert"; at: number; symbol: string }
   | { kind: "delete" | "swap"; at: number };
 
-/** Edits the source; masks and overrides move with their symbols. */
+/** Edits the source; masks and forced attention move with their symbols. */
 export function editSource(request: DecodeRequest, symbols: string[], separator: string, edit: SourceEdit): DecodeRequest {
   const order = symbols.map((_, index) => index as number | null);
   const next = [...symbols];
@@ -56,23 +56,23 @@ export function editSource(request: DecodeRequest, symbols: string[], separator:
   }
   const features = request.features.length;
   const oldPositions = [...request.features.map((_, index) => index), ...order.map((old) => (old === null ? null : old + features))];
-  return { ...request, text: next.join(separator), ...moveOverrides(request, oldPositions) };
+  return { ...request, text: next.join(separator), ...moveAttention(request, oldPositions) };
 }
 
-/** Masks and overrides of an edited source; `oldPositions` has the previous position of each symbol (null: a new symbol). */
-export function moveOverrides(request: DecodeRequest, oldPositions: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "attention_overrides"> {
+/** Masks and forced attention of an edited source; `oldPositions` has the previous position of each symbol (null: a new symbol). */
+export function moveAttention(request: DecodeRequest, oldPositions: (number | null)[]): Pick<DecodeRequest, "masked_positions" | "forced_attention"> {
   return {
     masked_positions: oldPositions.flatMap((old, now) => (old !== null && request.masked_positions.includes(old) ? [now] : [])),
-    attention_overrides: request.attention_overrides.flatMap(({ step, weights }) => {
+    forced_attention: request.forced_attention.flatMap(({ step, weights }) => {
       const row = oldPositions.map((old) => (old === null ? 0 : (weights[old] ?? 0)));
       return row.some((weight) => weight > 0) ? [{ step, weights: row }] : [];
     }),
   };
 }
 
-/** Replaces the text; masks and overrides are removed. */
+/** Replaces the text; masks and forced attention are removed. */
 export function replaceText(request: DecodeRequest, text: string): DecodeRequest {
-  return text === request.text ? request : { ...request, text, masked_positions: [], attention_overrides: [] };
+  return text === request.text ? request : { ...request, text, masked_positions: [], forced_attention: [] };
 }
 
 /** Masks or unmasks a position. */
@@ -81,11 +81,11 @@ export function toggleMask(request: DecodeRequest, position: number): DecodeRequ
   return { ...request, masked_positions: others.length < request.masked_positions.length ? others : [...others, position].sort((a, b) => a - b) };
 }
 
-/** Sets or removes (null) the attention override of a step. */
+/** Sets or removes (null) the forced attention of a step. */
 export function setAttention(request: DecodeRequest, step: number, weights: ArrayLike<number> | null): DecodeRequest {
-  const others = request.attention_overrides.filter((row) => row.step !== step);
-  const rows: AttentionOverride[] = weights ? [...others, { step, weights: Array.from(weights) }] : others;
-  return { ...request, attention_overrides: rows.sort((a, b) => a.step - b.step) };
+  const others = request.forced_attention.filter((row) => row.step !== step);
+  const rows: ForcedAttentionRow[] = weights ? [...others, { step, weights: Array.from(weights) }] : others;
+  return { ...request, forced_attention: rows.sort((a, b) => a.step - b.step) };
 }
 
 /** Forces another symbol at a step, after the same prefix. */
@@ -100,7 +100,7 @@ export function sameRequest(left: DecodeRequest, right: DecodeRequest): boolean 
 
 /** Maximum length of a change in the address: many programs truncate longer addresses. */
 const MAX_ENCODED_LENGTH = 2000;
-const CHANGE_FIELDS = ["text", "features", "prefix", "masked_positions", "attention_overrides"] as const;
+const CHANGE_FIELDS = ["text", "features", "prefix", "masked_positions", "forced_attention"] as const;
 
 /** Run-length encoding of numbers with five digits: `0*57_1_0*42`. */
 function encodeRuns(values: readonly number[]): string {
@@ -113,8 +113,8 @@ function encodeRuns(values: readonly number[]): string {
   return runs.map(([value, times]) => (times > 1 ? `${value}*${times}` : `${value}`)).join("_");
 }
 
-/** Encodes overrides; equal rows of consecutive steps are merged, as `3*14`. */
-function encodeOverrides(rows: readonly AttentionOverride[]): string {
+/** Encodes forced attention; equal rows of consecutive steps are merged, as `3*14`. */
+function encodeForcedAttention(rows: readonly ForcedAttentionRow[]): string {
   const groups: { first: number; times: number; row: string }[] = [];
   for (const { step, weights } of rows) {
     const [row, last] = [encodeRuns(weights), groups.at(-1)];
@@ -127,10 +127,10 @@ function encodeOverrides(rows: readonly AttentionOverride[]): string {
 /** Maximum number of weights in an address, which is untrusted. */
 const MAX_WEIGHTS = 1e7;
 
-/** Decodes overrides; null if they are invalid. */
-function decodeOverrides(text: string): AttentionOverride[] | null {
+/** Decodes forced attention; null if it is invalid. */
+function decodeForcedAttention(text: string): ForcedAttentionRow[] | null {
   let size = 0;
-  const rows: AttentionOverride[] = [];
+  const rows: ForcedAttentionRow[] = [];
   for (const part of text ? text.split("__") : []) {
     const [steps, ...values] = part.split("_").map((run) => run.split("*").map(parseFloat)).map(([value, times = 1]) => ({ value: value!, times }));
     const all = [steps!, ...values];
@@ -144,7 +144,7 @@ function decodeOverrides(text: string): AttentionOverride[] | null {
 
 /** Encodes a change for the address; "" without change, null if it is too long. */
 export function encodeChange(before: DecodeRequest, request: DecodeRequest): string | null {
-  const changes = CHANGE_FIELDS.filter((name) => JSON.stringify(request[name]) !== JSON.stringify(before[name])).map((name) => [name, name === "attention_overrides" ? encodeOverrides(request.attention_overrides) : request[name]]);
+  const changes = CHANGE_FIELDS.filter((name) => JSON.stringify(request[name]) !== JSON.stringify(before[name])).map((name) => [name, name === "forced_attention" ? encodeForcedAttention(request.forced_attention) : request[name]]);
   if (changes.length === 0) return "";
   const text = JSON.stringify(Object.fromEntries(changes));
   return encodeURIComponent(text).length > MAX_ENCODED_LENGTH ? null : text;
@@ -155,10 +155,10 @@ export function decodeChange(before: DecodeRequest, edit: string): DecodeRequest
   const isValidPart = (name: string, value: unknown): boolean =>
     name === "text"
       ? typeof value === "string"
-      : Array.isArray(value) && value.every((each) => (name === "attention_overrides" ? Array.isArray(each?.weights) && each.step >= 0 : typeof each === (name === "masked_positions" ? "number" : "string")));
+      : Array.isArray(value) && value.every((each) => (name === "forced_attention" ? Array.isArray(each?.weights) && each.step >= 0 : typeof each === (name === "masked_positions" ? "number" : "string")));
   try {
     const changes = JSON.parse(edit);
-    if (typeof changes.attention_overrides === "string") changes.attention_overrides = decodeOverrides(changes.attention_overrides);
+    if (typeof changes.forced_attention === "string") changes.forced_attention = decodeForcedAttention(changes.forced_attention);
     return { ...before, ...Object.fromEntries(CHANGE_FIELDS.filter((name) => isValidPart(name, changes[name])).map((name) => [name, changes[name]])) };
   } catch {
     return before;

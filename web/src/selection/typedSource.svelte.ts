@@ -24,10 +24,10 @@ class TypedSource {
         this.errorText = "";
         return;
       }
-      const [outputs, lattice] = untrack(() => [this.numOutputs, page.examples.some((example) => example.traces[0]?.lattice)]);
+      const [outputs, hasTree] = untrack(() => [this.numOutputs, page.examples.some((example) => example.traces[0]?.search_tree)]);
       return debounceRequest(
         120,
-        (signal) => requestDecode({ ...EMPTY_REQUEST, text: typed, features, beam_size: outputs, num_outputs: outputs, lattice }, signal),
+        (signal) => requestDecode({ ...EMPTY_REQUEST, text: typed, features, beam_size: outputs, num_outputs: outputs, search_tree: hasTree }, signal),
         (example) => {
           page.typedExample = example;
           if (this.restoredText !== typed) selection.choose(selection.example, 0);

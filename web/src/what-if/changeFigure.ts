@@ -16,14 +16,14 @@ function pick({ symbols, oldSymbol, newSymbol }: StepChange, output: "before" | 
 const OUTPUTS = ["before", "after"] as const;
 const COLUMNS = OUTPUTS.flatMap((output) => OUTPUTS.map((time) => [output, time] as const));
 
-/** Table of the steps, with forced symbols and attention overrides. */
+/** Table of the steps, with forced symbols and forced attention. */
 export function changeTable(newTrace: Trace, all: readonly StepChange[]): (string | number)[][] {
-  const overriddenKinds = ({ step }: StepChange): string => [newTrace.forced.includes(step) ? "symbol" : [], newTrace.forced_attention.includes(step) ? "attention" : []].flat().join(" and ");
+  const forcedKinds = ({ step }: StepChange): string => [newTrace.forced.includes(step) ? "symbol" : [], newTrace.forced_attention.includes(step) ? "attention" : []].flat().join(" and ");
   const cellOf = (value: CandidateProbability | null): string | number => (value === null ? "" : value.isBound ? formatCandidate(value) : value.probability);
   const { autoregressive } = taskViewOf(newTrace);
   return [
     ["step", "before", "after", ...COLUMNS.map(([output, time]) => `p(symbol ${output}), ${time} the change${autoregressive && time === "after" ? ", along the output after" : ""}`), "KL in bits", "forced after"],
-    ...all.map((each) => [each.step + 1, each.oldSymbol ?? "", each.newSymbol ?? "", ...COLUMNS.map((column) => cellOf(pick(each, ...column))), each.divergence ?? "", overriddenKinds(each)]),
+    ...all.map((each) => [each.step + 1, each.oldSymbol ?? "", each.newSymbol ?? "", ...COLUMNS.map((column) => cellOf(pick(each, ...column))), each.divergence ?? "", forcedKinds(each)]),
   ];
 }
 

@@ -2,7 +2,7 @@
 
 import { taskViewOf } from "../data/taskView";
 import { decodeArray } from "../data/arrays";
-import type { DecodeRequest, WhatIfResponse, AttentionOverride, Trace } from "../data/contents";
+import type { DecodeRequest, WhatIfResponse, ForcedAttentionRow, Trace } from "../data/contents";
 import { formatProbability } from "../drawing/scales";
 import { isolate, quote, quoteSymbol, quoteText, visibleSymbol } from "../drawing/symbols";
 
@@ -108,16 +108,16 @@ export function describeCause(before: DecodeRequest, after: DecodeRequest, trace
   if (before.prefix.join("\0") !== after.prefix.join("\0")) {
     parts.push(after.prefix.length > 0 ? `forcing the prefix ${quote(after.prefix.map(visibleSymbol).join(" "))}` : "removing the forced prefix");
   }
-  const oldOverrides = new Map(before.attention_overrides.map((row) => [row.step, JSON.stringify(row.weights)]));
-  const rows = after.attention_overrides.filter((row) => oldOverrides.get(row.step) !== JSON.stringify(row.weights));
+  const oldRows = new Map(before.forced_attention.map((row) => [row.step, JSON.stringify(row.weights)]));
+  const rows = after.forced_attention.filter((row) => oldRows.get(row.step) !== JSON.stringify(row.weights));
   if (rows.length > 3) parts.push(`setting the attention of ${rows.length} steps`);
-  else parts.push(...rows.map((row) => describeOverride(row, name)));
-  const reset = before.attention_overrides.filter((row) => after.attention_overrides.every((other) => other.step !== row.step));
+  else parts.push(...rows.map((row) => describeForcedRow(row, name)));
+  const reset = before.forced_attention.filter((row) => after.forced_attention.every((other) => other.step !== row.step));
   if (reset.length > 0) parts.push(`resetting the attention of ${reset.length} ${reset.length > 1 ? "steps" : "step"}`);
   return joinWords(parts);
 }
 
-function describeOverride({ step, weights }: AttentionOverride, name: (position: number) => string): string {
+function describeForcedRow({ step, weights }: ForcedAttentionRow, name: (position: number) => string): string {
   const total = weights.reduce((sum, weight) => sum + weight, 0) || 1;
   const top = weights.indexOf(Math.max(...weights));
   if (weights[top]! / total > 0.999) return `forcing step ${step + 1} to attend to ${name(top)}`;
@@ -132,9 +132,9 @@ function joinWords(parts: string[]): string {
 /** Complete sentence. */
 export function describeWhatIf(before: DecodeRequest, after: DecodeRequest, difference: WhatIfResponse): string {
   const trace = difference.before.traces[0];
-  // Overrides beyond both outputs have no effect.
+  // Forced attention beyond both outputs has no effect.
   const reached = [difference.after.traces[0], difference.rescored].flatMap((each) => each?.forced_attention ?? []);
-  const subject = describeCause(before, { ...after, attention_overrides: after.attention_overrides.filter(({ step }) => reached.includes(step)) }, trace);
+  const subject = describeCause(before, { ...after, forced_attention: after.forced_attention.filter(({ step }) => reached.includes(step)) }, trace);
   if (subject === "") return "No change.";
   const all = stepChanges(difference);
   const maximum = largestChange(all);

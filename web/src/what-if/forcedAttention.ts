@@ -1,5 +1,5 @@
 import { clamp } from "../drawing/layout";
-// Attention weights that override those of a step: S weights that sum to one.
+// Attention weights that replace those of a step: S weights that sum to one.
 
 export type AttentionWeights = Float32Array;
 

@@ -1,6 +1,6 @@
 /** Search tree of a beam: one column per step, best hypotheses first. */
 import { toGrid, decodeArray, row, gridFromRows, type Grid } from "./arrays";
-import type { Lattice, Trace } from "./contents";
+import type { SearchTree, Trace } from "./contents";
 
 export interface TreeNode {
   readonly index: number;
@@ -10,7 +10,7 @@ export interface TreeNode {
   readonly depth: number;
   /** Rank in its column, from 0. */
   readonly rank: number;
-  readonly status: Lattice["statuses"][number];
+  readonly status: SearchTree["statuses"][number];
   /** Log-probability of the symbol, given the previous symbols. */
   readonly logProbability: number;
   /** Log-probability of the hypothesis. */
@@ -22,14 +22,14 @@ export interface TreeNode {
 const STATUS_ORDER = { kept: 0, ended: 0, pruned: 1 } as const;
 
 /** Nodes from the root to this node. */
-export function pathToNode(beam: Pick<Lattice, "parents">, node: number): number[] {
+export function pathToNode(beam: Pick<SearchTree, "parents">, node: number): number[] {
   const path: number[] = [];
   for (let at = node; at >= 0 && at < beam.parents.length; at = beam.parents[at] ?? -1) path.push(at);
   return path.reverse();
 }
 
 /** Nodes with their positions; without `pruned`, only kept and finished ones. */
-export function treeNodes(beam: Lattice, pruned = true): TreeNode[] {
+export function treeNodes(beam: SearchTree, pruned = true): TreeNode[] {
   const [logProbabilities, scores] = [decodeArray(beam.log_probabilities), decodeArray(beam.scores)];
   const selected = new Set(pathToNode(beam, beam.leaf));
   const depths: number[] = [];
@@ -61,7 +61,7 @@ export function normalizedScore(node: TreeNode): number {
 }
 
 /** Output up to a node, with the attention weights of each symbol; the trace's own output if the beam does not contain it. */
-export function attentionAlongPath(trace: Trace, beam: Lattice, node: number): { target: string[]; weights: Grid } {
+export function attentionAlongPath(trace: Trace, beam: SearchTree, node: number): { target: string[]; weights: Grid } {
   if (node < 0) return { target: trace.target, weights: toGrid(trace.attention) };
   const attention = toGrid(beam.attention);
   const path = pathToNode(beam, node);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Trace } from "../src/data/contents";
-import { attentionAlongPath, adjacentNode, treeNodes, normalizedScore, pathToNode } from "../src/data/lattice";
+import { attentionAlongPath, adjacentNode, treeNodes, normalizedScore, pathToNode } from "../src/data/searchTree";
 import { beam } from "./fixtures";
 
 test("nodes are in columns, best first, pruned last", () => {
