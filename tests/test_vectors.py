@@ -1,6 +1,7 @@
 """Pretrained vectors are read from a text file, and a training starts from them."""
 
 import gzip
+import time
 from pathlib import Path
 
 import numpy as np
@@ -135,3 +136,13 @@ def test_an_invalid_file_leaves_no_run(tmp_path: Path) -> None:
 def test_one_hot_tables_refuse_vectors(side: str) -> None:
     with pytest.raises(ConfigError, match=rf"{side}\.pretrained = .* needs {side}\.embedding = 'learned' or 'frozen'"):
         build_config({side: {"pretrained": "v.txt", "embedding": "one-hot"}}, "test")
+
+
+def test_the_time_of_a_number_is_no_square_of_its_length(tmp_path: Path) -> None:
+    times = []
+    for digits in (2_000, 16_000):
+        start = time.process_time()
+        with pytest.raises(DataError, match="expected a number"):
+            read_vector_text(tmp_path, f"a 1 2\né 3 {'1' * digits}x\n")
+        times.append(time.process_time() - start)
+    assert times[1] < 30 * max(times[0], 0.005)  # eight times the digits: a square grows by 64

@@ -16,8 +16,13 @@ from pellucid.data.vocabulary import MAX_SYMBOL_LENGTH, Vocabulary
 from pellucid.errors import DataError, parse_whole_number, quote
 from pellucid.shapes import Float
 
-NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
-"""A number as C and Python write it. `float` also accepts underscores, white space and the digits of all scripts."""
+NUMBER = re.compile(
+    r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE
+)
+"""A number as C and Python write it. `float` also accepts underscores, white space and the digits of all scripts.
+
+No two parts match the same digits in a row: otherwise the time of a match would grow with the square of their number.
+"""
 MAX_NUMBER = float(np.finfo(np.float32).max)
 """Largest number of a vector; a larger one would become infinite in float32."""
 

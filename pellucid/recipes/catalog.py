@@ -66,7 +66,7 @@ RECIPES: Mapping[str, RecipeEntry] = {
         "grapheme-to-phoneme conversion, SIGMORPHON 2020: 15 languages, one configuration", "transduction", "run_g2p"
     ),
     "g2p-cmudict": RecipeEntry(
-        "pronunciations of English words, from 1,000 to 100,000 pairs", "pronunciations", "run_cmudict"
+        "pronunciations of English words, from 100 to 100,000 pairs", "pronunciations", "run_cmudict"
     ),
     "g2p-sigmorphon2021": RecipeEntry(
         "pronunciations of 15 languages, SIGMORPHON 2021: 800 to 33,000 pairs", "pronunciations", "run_sigmorphon2021"

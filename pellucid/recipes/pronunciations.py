@@ -13,7 +13,7 @@ from pellucid.recipes.experiments import SPLITS, DataSplits, Experiment, Experim
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
 from pellucid.recipes.transduction_experiments import run_suite
 
-CMUDICT_SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
+CMUDICT_SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 """Numbers of training pairs; a smaller set is the beginning of a larger one."""
 CMUDICT_TEST, CMUDICT_DEV = 12_000, 2_000
 """Numbers of words of the test and the validation set."""
@@ -25,8 +25,8 @@ STRESS = re.compile(r"\d")
 CMUDICT_INTRODUCTION = """\
 Words of the CMU Pronouncing Dictionary (the package cmudict) with their phones, without stress. The words are
 shuffled: 12,000 are the test set, 2,000 the validation set, and the pairs of the others are training pairs, of which
-the first 1,000, 3,000, 10,000, 30,000 and 100,000 are used. A word may have several pronunciations; each is a training
-pair, and an output is correct if it equals one of them. All sizes have the default settings.
+the first 100, 300, 1,000, 3,000, 10,000, 30,000 and 100,000 are used. A word may have several pronunciations; each is
+a training pair, and an output is correct if it equals one of them. All sizes have the default settings.
 
 Other systems use other splits of the dictionary. Their scores are comparable only through a system that is trained
 on both splits: Phonetisaurus 0.3.0 (a pair 8-gram model) has a word error rate of 27.1 % on the 100,000 pairs of

@@ -67,8 +67,8 @@ def derived_eval_interval(
     """Return the default number of epochs between validations.
 
     For n training and m validation examples it is ⌈20 m / n⌉, at least 1 and at most an eighth of all epochs. To decode
-    an example and compute its loss takes about two thirds of the time of training on it. So the validations take at
-    most about 3.3 % of the time, except with a large validation set for a short training (docs/guides/training.md).
+    an example and compute its loss takes about half of the time of training on it. So the validations take less than
+    3 % of the time, except with a large validation set for a short training (docs/guides/training.md).
 
     Args:
         examples: n, the number of training examples of an epoch, at least 1.
