@@ -297,7 +297,11 @@ def comparison_report(
         max_examples: Maximum number of examples in each list.
     """
     first = runs[0]
-    pairs = [pair for other, _ in comparisons for pair in ((first, other), (other, first))]
+    pairs = [
+        pair
+        for other, comparison in comparisons
+        for pair in ((first, other, comparison.only_a), (other, first, comparison.only_b))
+    ]
     return Report(
         title=" and ".join(run.name for run in runs),
         introduction=f"{first.evaluation.examples:,} examples of {file}, decoded and scored with each run.",
@@ -311,7 +315,7 @@ def comparison_report(
             compared_accuracy_charts(runs),
             *_compared_confusions(runs),
             calibration_charts(runs),
-            *(part for correct, wrong in pairs for part in _disagreements(correct, wrong, max_examples)),
+            *(part for pair in pairs for part in _disagreements(*pair, max_examples)),
         ],
     )
 
@@ -502,7 +506,7 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
         yield ReportTable("Confusions", "– is no symbol: an insertion or a deletion.", headings, rows)
 
 
-def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
-    """Return the examples that are correct in one run only."""
-    indices = correct.exclusively_right(wrong)
-    return disagreement_parts(correct, wrong, indices[:max_examples], max(0, len(indices) - max_examples))
+def _disagreements(correct: Assessment, wrong: Assessment, total: int, max_examples: int) -> Sequence[ReportPart]:
+    """Return the first of all examples that are correct in one run only."""
+    indices = correct.exclusively_right(wrong, max_examples)
+    return disagreement_parts(correct, wrong, indices, total - len(indices))
