@@ -2,7 +2,8 @@
 
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 import msgspec
@@ -48,11 +49,23 @@ class RecordFile(Generic[RecordT]):
         Raises:
             RunError: The file cannot be written.
         """
-        content = msgspec.msgpack.encode(record)
+        self.extend([record])
+
+    def extend(self, records: Iterable[RecordT]) -> None:
+        """Append records, which are written together.
+
+        Args:
+            records: The records.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        contents = list(map(msgspec.msgpack.encode, records))
         with wrap_temporary_errors("write"):
-            self._file.write(content)
-        self._num_bytes += len(content)
-        self._ends.extend((self._num_bytes,))
+            self._file.write(b"".join(contents))
+        ends = list(accumulate(map(len, contents), initial=self._num_bytes))
+        self._num_bytes = ends[-1]
+        self._ends.extend(ends[1:])
 
     def __getitem__(self, index: int) -> RecordT:
         """Return a record.

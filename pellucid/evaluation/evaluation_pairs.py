@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, starmap
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -106,8 +106,9 @@ class EvaluationPairs:
             RunError: A temporary file cannot be written.
         """
         self.has_ids, first = ids is not None, len(self)
-        for example, line in zip(reading.examples, reading.line_numbers, strict=True):
-            self._pairs.append(StoredPair(example, line, "" if ids is None else ids.find(line)))
+        lines = reading.line_numbers
+        cells = [""] * len(lines) if ids is None else map(ids.find, lines)
+        self._pairs.extend(starmap(StoredPair, zip(reading.examples, lines, cells, strict=True)))
         numbers = [self._group_numbers.setdefault(group, len(self._group_numbers)) for group in groups]
         self._groups.extend(numbers)
         sources = [(example.source, example.features) for example in reading.examples]
