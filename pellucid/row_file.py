@@ -51,7 +51,7 @@ class RowFile:
         """Append rows.
 
         Args:
-            columns: Numbers of each field of the rows, in their order; rows as one array if they have no fields.
+            *columns: Numbers of each field of the rows, in their order; rows as one array if they have no fields.
 
         Raises:
             RunError: A temporary file cannot be written.
