@@ -233,7 +233,8 @@ def merge_rows(rows: Int[np.ndarray, "n c"], counts: Int[np.ndarray, " n"]) -> R
     """
     if not len(rows):
         return RowCounts(rows, counts)
-    order = np.lexsort(rows.T[::-1])
+    columns = rows.T[::-1]
+    order = np.lexsort(columns) if len(columns) else np.arange(len(rows))
     rows = rows[order]
     starts = np.flatnonzero(np.append([True], (rows[1:] != rows[:-1]).any(axis=1)))
     return RowCounts(rows[starts], np.add.reduceat(counts[order], starts))
