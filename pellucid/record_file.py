@@ -2,15 +2,15 @@
 
 import tempfile
 import weakref
-from array import array
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 import msgspec
+import numpy as np
 
-from pellucid.files import wrap_os_errors
+from pellucid.row_file import RowFile, wrap_temporary_errors
+from pellucid.shapes import Int
 
 MAX_BYTES_IN_MEMORY = 2**24
 """Number of bytes up to which no file is written."""
@@ -19,7 +19,7 @@ RecordT = TypeVar("RecordT")
 
 
 class RecordFile(Generic[RecordT]):
-    """List of records, each encoded as MessagePack; memory holds 8 bytes of each. The file ends with the list.
+    """List of records, each encoded as MessagePack. The file ends with the list.
 
     All records are appended before the first one is read.
     """
@@ -31,13 +31,14 @@ class RecordFile(Generic[RecordT]):
             kind: Type of the records.
         """
         self._decoder = msgspec.msgpack.Decoder(kind)
-        self._ends = array("q", [0])
+        self._num_bytes, self._ends = 0, RowFile(np.int64)
+        self._read_ends: Int[np.ndarray, " n"] | None = None
         self._file = tempfile.SpooledTemporaryFile(MAX_BYTES_IN_MEMORY)  # noqa: SIM115 (it is closed with this object)
         weakref.finalize(self, self._file.close)
 
     def __len__(self) -> int:
         """Return the number of records."""
-        return len(self._ends) - 1
+        return len(self._ends)
 
     def append(self, record: RecordT) -> None:
         """Append a record.
@@ -48,10 +49,23 @@ class RecordFile(Generic[RecordT]):
         Raises:
             RunError: The file cannot be written.
         """
-        content = msgspec.msgpack.encode(record)
-        with _wrap_temporary_errors("write"):
-            self._file.write(content)
-        self._ends.append(self._ends[-1] + len(content))
+        self.extend([record])
+
+    def extend(self, records: Iterable[RecordT]) -> None:
+        """Append records, which are written together.
+
+        Args:
+            records: The records.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        contents = list(map(msgspec.msgpack.encode, records))
+        with wrap_temporary_errors("write"):
+            self._file.write(b"".join(contents))
+        ends = list(accumulate(map(len, contents), initial=self._num_bytes))
+        self._num_bytes = ends[-1]
+        self._ends.extend(ends[1:])
 
     def __getitem__(self, index: int) -> RecordT:
         """Return a record.
@@ -62,8 +76,10 @@ class RecordFile(Generic[RecordT]):
         Raises:
             RunError: The file cannot be read.
         """
-        start, end = self._ends[index], self._ends[index + 1]
-        with _wrap_temporary_errors("read"):
+        if self._read_ends is None or len(self._read_ends) != len(self):
+            self._read_ends = self._ends.rows
+        start, end = int(self._read_ends[index - 1]) if index else 0, int(self._read_ends[index])
+        with wrap_temporary_errors("read"):
             self._file.seek(start)
             content = self._file.read(end - start)
         return self._decoder.decode(content)
@@ -75,8 +91,3 @@ class RecordFile(Generic[RecordT]):
             RunError: The file cannot be read.
         """
         return map(self.__getitem__, range(len(self)))
-
-
-def _wrap_temporary_errors(verb: str) -> AbstractContextManager[None]:
-    """Convert an `OSError` inside the block to "cannot write a temporary file in /tmp: ..."."""
-    return wrap_os_errors(f"{verb} a temporary file in", Path(tempfile.gettempdir()))

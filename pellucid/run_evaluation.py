@@ -47,7 +47,7 @@ from pellucid.evaluation.assessment import (
 from pellucid.evaluation.custom_metrics import build_metric
 from pellucid.evaluation.evaluation_pairs import EvaluationPairs, OptionName, ReportNote
 from pellucid.evaluation.output_counts import AssessedOutput
-from pellucid.evaluation.risk_control import MAX_ERRORS, accepted_outputs
+from pellucid.evaluation.risk_control import MAX_ERRORS, accepted_outputs, join_accepted_outputs
 from pellucid.files import digest_file
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
@@ -229,7 +229,7 @@ class RunComparisons(NamedTuple):
                 ("a_right_b_wrong", first.assessment, other),
                 ("b_right_a_wrong", other, first.assessment),
             ):
-                rows = one.exclusively_right(opponent)[:max_errors]
+                rows = one.exclusively_right(opponent, max_errors)
                 record[key] = [
                     {**opponent.error_record(index), "right_output": one.outputs[index].trace.output} for index in rows
                 ]
@@ -630,6 +630,9 @@ def _with_acceptance(assessment: Assessment, predictor: Predictor, nbest: int) -
     obstacle = predictor.no_confidence_reason(nbest) if nbest else "samples have no confidence"
     if obstacle or predictor.confidence is None or not assessment.num_with_confidence:
         return replace(assessment, no_confidence_reason=obstacle)
-    confidences, right = assessment.counts.confidences, assessment.counts.correct_with_confidence
-    accepted = [accepted_outputs(predictor.confidence, confidences, right, max_error) for max_error in MAX_ERRORS]
+    model, blocks = predictor.confidence, assessment.counts.confidences
+    accepted = [
+        join_accepted_outputs([accepted_outputs(model, *block, max_error) for block in blocks()])
+        for max_error in MAX_ERRORS
+    ]
     return replace(assessment, accepted=tuple(accepted))

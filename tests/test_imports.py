@@ -28,6 +28,7 @@ ORDER = (
         "file_lock",
         "files",
         "folder_lock",
+        "row_file",
         "record_file",
         "limits",
         "process_limits",

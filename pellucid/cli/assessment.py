@@ -183,9 +183,8 @@ def _assess_group(inputs: AssessmentInputs, options: AssessmentOptions, lexicons
         _report_outputs(name, predictor, num_from_lexicon, options)
 
     def store_errors(run: int, outputs: Sequence[AssessedOutput]) -> None:
-        for output in outputs if options.errors else ():
-            if not output.scored.exact:
-                options.errors[run].append(output.record())
+        if options.errors:
+            options.errors[run].extend(output.record() for output in outputs if not output.scored.exact)
 
     nbest = 0 if options.sampling is not None else options.search.nbest or 1
     evaluations = evaluate_predictors(

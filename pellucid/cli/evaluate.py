@@ -350,7 +350,7 @@ def _write_errors(
 def _errors_by_rate(run: "RunEvaluation", records: ErrorRecords) -> Iterator[Mapping[str, Any]]:
     """Yield the wrong outputs of a run in the order of the table of the worst."""
     for place in run.assessment.counts.best.wrong_by_rate():
-        yield records[int(place)]
+        yield records[place]
 
 
 def _error_cell(row: Mapping[str, Any], name: str) -> str:

@@ -1,5 +1,5 @@
 """Metrics, confidence intervals, significance, calibration, alignment.
 
-Imports: argument_checks, config, data, decoding, error_messages, errors, record_file, shapes.
+Imports: argument_checks, config, data, decoding, error_messages, errors, record_file, row_file, shapes.
 Start with: assessment.py.
 """

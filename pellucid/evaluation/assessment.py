@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -26,19 +26,27 @@ from pellucid.evaluation.metrics import (
     Count,
     Evaluation,
     OutcomeCounts,
+    RowCounts,
     ScoredExample,
     TextScores,
     exclusively_right,
+    first_exclusively_right,
+    merge_rows,
     ratio_interval,
     score_texts,
     student_quantile,
     wilson_interval,
     worst_errors,
 )
-from pellucid.evaluation.outcomes import MeanRates, OutcomeTable, macro_average, rates_from_sums
+from pellucid.evaluation.outcomes import MeanRates, average_groups, rates_from_sums
 from pellucid.evaluation.output_counts import AssessedOutput, OutputCounts, first_right_rank
 from pellucid.evaluation.risk_control import AcceptedOutputs, join_accepted_outputs
-from pellucid.evaluation.significance import MeanDifference, RunComparison, compare_means, compare_outcomes
+from pellucid.evaluation.significance import (
+    MeanDifference,
+    RunComparison,
+    compare_groups_of_pairs,
+    compare_groups_of_runs,
+)
 from pellucid.evaluation.task_metrics import GroupScores, TaskMetrics
 from pellucid.shapes import Int
 
@@ -114,12 +122,15 @@ def oracle_accuracy(candidates: Sequence[Sequence[ScoredExample]], count: Output
         ArgumentError: There is no example, or an argument has the wrong type.
     """
     check_not_empty("candidates", candidates, "example")
-    return _oracle_accuracy(_first_right_ranks(candidates), count)
+    return _oracle_accuracy([_first_right_ranks(candidates)], count)
 
 
-def _oracle_accuracy(ranks: Int[np.ndarray, " n"], count: int) -> list[OracleAccuracy]:
+def _oracle_accuracy(ranks: Iterable[Int[np.ndarray, " _"]], count: int) -> list[OracleAccuracy]:
     """Return the oracle accuracy for k from 1 to `count`; the rank of the first correct output is 0 for none."""
-    total, num_correct = len(ranks), [int(((ranks > 0) & (ranks <= k)).sum()) for k in range(1, count + 1)]
+    num_by_rank = np.zeros(count + 2, np.int64)
+    for block in ranks:
+        num_by_rank += np.bincount(np.minimum(block, count + 1), minlength=count + 2)
+    total, num_correct = int(num_by_rank.sum()), np.cumsum(num_by_rank[1:-1]).tolist()
     return [
         OracleAccuracy(k, 100 * correct / total, wilson_interval(correct, total).percent)
         for k, correct in enumerate(num_correct, start=1)
@@ -140,13 +151,13 @@ def mean_reciprocal_rank(candidates: Sequence[Sequence[ScoredExample]]) -> float
         Voorhees (1999), "The TREC-8 question answering track report"; a metric of the NEWS transliteration tasks.
     """
     check_not_empty("candidates", candidates, "example")
-    return _mean_reciprocal_rank(_first_right_ranks(candidates))
+    return _mean_reciprocal_rank([_first_right_ranks(candidates)], len(candidates))
 
 
-def _mean_reciprocal_rank(ranks: Int[np.ndarray, " n"]) -> float:
-    """Return the mean of 1 / rank, 0 for the rank 0."""
-    ranked: list[int] = ranks.tolist()
-    return sum(1 / rank for rank in ranked if rank) / len(ranked)
+def _mean_reciprocal_rank(ranks: Iterable[Int[np.ndarray, " _"]], total: int) -> float:
+    """Return the mean of 1 / rank, 0 for the rank 0, of `total` examples."""
+    correct: Iterator[int] = (rank for block in ranks for rank in block[block > 0].tolist())
+    return sum(1 / rank for rank in correct) / total
 
 
 def _first_right_ranks(candidates: Sequence[Sequence[ScoredExample]]) -> Int[np.ndarray, " n"]:
@@ -242,9 +253,9 @@ class Assessment:
     @cached_property
     def pair_ngram_mean(self) -> MeanRates | None:
         """Macro average of the pair n-gram model alone; None without its outputs, and if there is one group only."""
-        if self.baseline is None or len(self.tables) < 2:
+        if self.baseline is None or len(self.outcomes) < 2:
             return None
-        return macro_average(list(self.counts.tables(self.baseline).values()))
+        return average_groups(list(self.counts.count_outcomes([self.baseline]).values()))
 
     @cached_property
     def label_metrics(self) -> LabelMetrics | None:
@@ -279,15 +290,17 @@ class Assessment:
     @cached_property
     def num_with_confidence(self) -> int:
         """Number of examples whose best output has a confidence."""
-        return len(self.counts.confidences)
+        return sum(len(confidences) for confidences, _ in self.counts.confidences())
 
     @cached_property
     def confidence_calibration(self) -> Calibration | None:
         """Calibration of the confidences of the best outputs, also of whole taggings; None if none has one."""
         if not self.num_with_confidence:
             return None
-        logarithms = np.fromiter(map(math.log, self.counts.confidences), np.float64, self.num_with_confidence)
-        return compute_calibration(logarithms, self.counts.correct_with_confidence)
+        return compute_calibration(
+            (np.fromiter(map(math.log, confidences), np.float64, len(confidences)), hits)
+            for confidences, hits in self.counts.confidences()
+        )
 
     @property
     def best_calibration(self) -> Calibration | None:
@@ -305,7 +318,9 @@ class Assessment:
     @cached_property
     def calibration_error_by_chance(self) -> float:
         """Expected calibration error that perfectly calibrated confidences have by chance; 0 without confidences."""
-        return compute_error_by_chance(self.counts.confidences) if self.num_with_confidence else 0.0
+        if not self.num_with_confidence:
+            return 0.0
+        return compute_error_by_chance(confidences for confidences, _ in self.counts.confidences())
 
     @cached_property
     def text_scores(self) -> TextScores | None:
@@ -316,27 +331,29 @@ class Assessment:
     def oracle(self) -> list[OracleAccuracy]:
         """Oracle accuracy for each k up to the longest n-best list; empty if each example has one output."""
         count = self.counts.max_outputs
-        return _oracle_accuracy(self.counts.ranks, count) if count > 1 else []
+        return _oracle_accuracy(self.counts.ranks(), count) if count > 1 else []
 
     @property
     def mean_reciprocal_rank(self) -> float:
         """Mean of 1 / (rank of the first correct output), 0 if none is correct; a fraction of 1."""
-        return _mean_reciprocal_rank(self.counts.ranks)
+        return _mean_reciprocal_rank(self.counts.ranks(), len(self.counts))
 
     @cached_property
-    def tables(self) -> dict[str, OutcomeTable]:
-        """Outcome table (`outcome_table`) of each group by its name, in the order of first occurrence."""
-        return self.counts.tables(self.counts.best)
+    def outcomes(self) -> dict[str, RowCounts]:
+        """Distinct rows of the outcome table (`outcome_table`) of each group by its name, in the order of first
+        occurrence."""
+        return self.counts.count_outcomes([self.counts.best])
 
     @cached_property
     def groups(self) -> list[GroupScores]:
         """Scores of each group; empty if there is one group only."""
-        return [_group_scores(name, table) for name, table in self.tables.items()] if len(self.tables) > 1 else []
+        several = len(self.outcomes) > 1
+        return [_group_scores(name, outcomes) for name, outcomes in self.outcomes.items()] if several else []
 
     @cached_property
     def mean(self) -> MeanRates | None:
         """Macro average over groups; None if there is one group only."""
-        return macro_average(list(self.tables.values())) if len(self.tables) > 1 else None
+        return average_groups(list(self.outcomes.values())) if len(self.outcomes) > 1 else None
 
     @check_arguments
     def worst_examples(self, count: Count) -> list[int]:
@@ -347,14 +364,14 @@ class Assessment:
         """
         return self.counts.best.worst(count)
 
-    def exclusively_right(self, other: "Assessment") -> list[int]:
+    def exclusively_right(self, other: "Assessment", count: int) -> list[int]:
         """Return the indices of examples that are correct in this run and wrong in another, most errors first.
 
         Args:
             other: Assessment of the other run, on the same examples.
+            count: Maximum number of examples.
         """
-        indices: list[int] = exclusively_right(self.counts.best.errors, other.counts.best.errors).tolist()
-        return indices
+        return first_exclusively_right(self.counts.best, other.counts.best, count)
 
     def error_record(self, index: int) -> dict[str, Any]:
         """Return an output as plain values for JSON: its place in the file, source, output, references, errors, score.
@@ -535,11 +552,11 @@ def keep_listed(runs: Sequence[AssessmentBuilder], count: int) -> None:
         count: Maximum length of each list.
     """
     indices = np.array(sorted(runs[0].outputs))
-    errors = [run.counts.best.errors[indices] for run in runs]
+    outcomes = [run.counts.best.take(indices) for run in runs]
+    errors = [run_outcomes["errors"] for run_outcomes in outcomes]
     places = set[int]()
-    for run, run_errors in zip(runs, errors, strict=True):
-        lengths = run.counts.best.reference_lengths[indices]
-        places.update(worst_errors(run_errors, lengths)[:count].tolist())
+    for run_outcomes in outcomes:
+        places.update(worst_errors(run_outcomes["errors"], run_outcomes["length"])[:count].tolist())
     for other_errors in errors[1:]:
         places.update(exclusively_right(errors[0], other_errors)[:count].tolist())
         places.update(exclusively_right(other_errors, errors[0])[:count].tolist())
@@ -630,7 +647,8 @@ def compare_runs(a: Assessment, b: Assessment) -> RunComparison:
     """
     if not a.counts.groups_equal(b.counts):
         raise InputError("runs can be compared on the same examples only, but their groups of examples differ")
-    return compare_outcomes(list(a.tables.values()), list(b.tables.values()))._replace(metrics=a.metrics)
+    pairs = a.counts.count_outcomes([a.counts.best, b.counts.best])
+    return compare_groups_of_pairs(list(pairs.values()))._replace(metrics=a.metrics)
 
 
 class ComparedAssessment(NamedTuple):
@@ -674,8 +692,8 @@ def compare_groups(a: Sequence[Assessment], b: Sequence[Assessment]) -> GroupCom
         raise ArgumentError("a, b: expected an assessment or more in each group")
     if not all(run.counts.groups_equal(a[0].counts) for run in (*a, *b)):
         raise InputError("runs can be compared on the same examples only, but their groups of examples differ")
-    tables_of_a, tables_of_b = ([list(run.tables.values()) for run in runs] for runs in (a, b))
-    exact, errors = compare_means(tables_of_a, tables_of_b)
+    outcomes = a[0].counts.count_outcomes([run.counts.best for run in (*a, *b)])
+    exact, errors = compare_groups_of_runs(list(outcomes.values()), len(a))
     second = errors if a[0].metrics.has_error_rates else errors.complement
     keys = [key for key, _ in a[0].metrics.compared_rates]
     return GroupComparison(
@@ -763,9 +781,9 @@ def rates_over_seeds(runs: Sequence[Assessment]) -> SeedRates:
     return SeedRates([run.name for run in runs], statistics_of_rates, runs[0].mean is not None)
 
 
-def _group_scores(name: str, table: OutcomeTable) -> GroupScores:
+def _group_scores(name: str, outcomes: RowCounts) -> GroupScores:
     """Return the scores of one group."""
-    exact, errors = rates_from_sums(table.sum(axis=0), len(table)).tolist()
-    interval = ratio_interval(table[:, 1:]).percent
-    num_correct = len(table) - int(table[:, 0].sum())
-    return GroupScores(name, len(table), exact, wilson_interval(num_correct, len(table)).percent, errors, interval)
+    total, sums = outcomes.total, outcomes.sums
+    exact, errors = rates_from_sums(sums, total).tolist()
+    interval = ratio_interval(merge_rows(outcomes.rows[:, 1:], outcomes.counts)).percent
+    return GroupScores(name, total, exact, wilson_interval(total - int(sums[0]), total).percent, errors, interval)

@@ -1,9 +1,9 @@
 """Pairs of an evaluation in the order in which they are decoded; their texts are on disk."""
 
 import hashlib
-from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import groupby, starmap
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
@@ -14,16 +14,19 @@ from pellucid.data.readers import BadLine
 from pellucid.decoding.streaming import chunked, count_characters
 from pellucid.evaluation.assessment import DecodedExamples
 from pellucid.record_file import RecordFile
-from pellucid.shapes import Int
+from pellucid.row_file import RowFile
 
 ReportNote = Callable[[str], None]
 """Function that receives notes for the user."""
 OptionName = Callable[[str], str]
 """Function that returns the name of an option as the user writes it: "texts", or "--texts" on the command line."""
 KEY_BYTES = 16
-"""Bytes of the hash of a source with its features, by which pairs are merged; so long that it identifies them."""
-KEY_TYPE = np.dtype([("high", ">u8"), ("low", ">u8")])
-"""Type of such a hash in an array."""
+"""Bytes of the hash of a source with its features and group, by which pairs are merged; so long that it identifies
+them."""
+KEY_TYPE = np.dtype([("key", f"S{KEY_BYTES}"), ("number", ">u8")])
+"""Type of such a hash, with the number of the pair; it is sorted by its bytes."""
+ORDER_TYPE = np.dtype([("group", ">u4"), ("first", ">u8"), ("number", ">u8")])
+"""Type of the place of a pair: its group, the first pair of its example, and its own number; sorted by its bytes."""
 
 
 class StoredPair(NamedTuple):
@@ -62,8 +65,8 @@ class RowIds:
 class EvaluationPairs:
     """Pairs with their references and groups, which are read in blocks, and then yielded in chunks.
 
-    Examples of one group follow each other; groups have the order of their first examples. Memory holds 28 bytes for
-    each pair, and further 8 if there are groups or merged references.
+    Examples of one group follow each other; groups have the order of their first examples. Pairs, hashes and orders of
+    many pairs are in temporary files, which are sorted there, so that memory does not grow with the pairs.
     """
 
     def __init__(self, multi_reference: bool, description: str) -> None:
@@ -77,11 +80,9 @@ class EvaluationPairs:
         self.multi_reference, self.description = multi_reference, description
         self.bad_lines, self.num_blank_lines, self.has_ids = list[BadLine](), 0, False
         self._pairs = RecordFile(StoredPair)
-        self._groups, self._group_numbers = array("i"), dict[str, int]()
-        self._keys = bytearray()
-        self._source_hashes, self._pair_hashes = array("q"), array("q")
-        self._order: Int[np.ndarray, " n"] | None = None
-        self._starts: Int[np.ndarray, " m"] | None = None
+        self._groups, self._group_numbers = RowFile(np.int32), dict[str, int]()
+        self._keys, self._source_hashes, self._pair_hashes = RowFile(KEY_TYPE), RowFile(np.int64), RowFile(np.int64)
+        self._order: RowFile | None = None
 
     def __len__(self) -> int:
         """Return the number of pairs."""
@@ -104,17 +105,20 @@ class EvaluationPairs:
             DataError: Too many lines are bad.
             RunError: A temporary file cannot be written.
         """
-        self.has_ids = ids is not None
-        for example, line, group in zip(reading.examples, reading.line_numbers, groups, strict=True):
-            self._pairs.append(StoredPair(example, line, "" if ids is None else ids.find(line)))
-            self._groups.append(self._group_numbers.setdefault(group, len(self._group_numbers)))
-            source = (example.source, example.features)
-            if self.multi_reference:
-                content = msgspec.msgpack.encode(source)
-                self._keys += hashlib.blake2b(content, digest_size=KEY_BYTES).digest()
-            else:
-                self._source_hashes.append(hash(source))
-                self._pair_hashes.append(hash((*source, example.target)))
+        self.has_ids, first = ids is not None, len(self)
+        lines = reading.line_numbers
+        cells = [""] * len(lines) if ids is None else map(ids.find, lines)
+        self._pairs.extend(starmap(StoredPair, zip(reading.examples, lines, cells, strict=True)))
+        numbers = [self._group_numbers.setdefault(group, len(self._group_numbers)) for group in groups]
+        self._groups.extend(numbers)
+        sources = [(example.source, example.features) for example in reading.examples]
+        if self.multi_reference:
+            keys = [_hash_source(number, *source) for number, source in zip(numbers, sources, strict=True)]
+            self._keys.extend(keys, np.arange(first, len(self)))
+        else:
+            self._source_hashes.extend([hash(source) for source in sources])
+            targets = (example.target for example in reading.examples)
+            self._pair_hashes.extend([hash((*pair[0], pair[1])) for pair in zip(sources, targets, strict=True)])
         self.bad_lines += reading.bad_lines
         self.num_blank_lines += reading.num_blank_lines
         check_bad_lines(self.bad_lines, len(self), self.description)
@@ -125,17 +129,25 @@ class EvaluationPairs:
         Args:
             report: Function that receives a note about sources with several targets.
             option: Function that returns the name of an option in the note.
+
+        Raises:
+            RunError: A temporary file cannot be written or read.
         """
-        groups = np.asarray(self._groups)
         if self.multi_reference:
-            self._merge(groups, np.frombuffer(self._keys, KEY_TYPE))
-            self._keys = bytearray()
+            self._order = self._merge()
+            self._keys = RowFile(KEY_TYPE)
             return
         if len(self._group_numbers) > 1:
-            self._order = np.argsort(groups, kind="stable")
-        num_sources, num_pairs = (len(np.unique(hashes)) for hashes in (self._source_hashes, self._pair_hashes))
-        self._source_hashes, self._pair_hashes = array("q"), array("q")
-        if several := num_pairs - num_sources:
+            self._order = RowFile(ORDER_TYPE)
+            first = 0
+            for groups in self._groups.blocks():
+                numbers = np.arange(first, first + len(groups))
+                self._order.extend(groups, numbers, numbers)
+                first += len(groups)
+            self._order.sort()
+        several = _count_distinct(self._pair_hashes) - _count_distinct(self._source_hashes)
+        self._source_hashes, self._pair_hashes = RowFile(np.int64), RowFile(np.int64)
+        if several:
             report(
                 f"note: {several:,} further targets repeat the source of an earlier pair; each pair is scored against "
                 f"its own target ({option('multi_reference')} accepts any of them), and intervals and p-values treat "
@@ -161,23 +173,51 @@ class EvaluationPairs:
         for chunk in self.chunks():
             yield chunk.examples
 
-    def _merge(self, groups: Int[np.ndarray, " n"], keys: np.ndarray) -> None:
-        """Order the pairs so that those of each example follow each other, in the order of the first of each."""
-        by_key = np.lexsort((keys["low"], keys["high"], groups))
-        columns = [column[by_key] for column in (keys["low"], keys["high"], groups)]
-        is_new = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-        starts = np.flatnonzero(np.concatenate([[True], is_new]))
-        first = np.empty_like(by_key)
-        first[by_key] = np.repeat(by_key[starts], np.diff(starts, append=len(by_key)))
-        self._order = np.lexsort((first, groups))
-        self._starts = np.flatnonzero(self._order == first[self._order])
+    def _merge(self) -> RowFile:
+        """Return the order in which the pairs of each example follow each other, in the order of the first of each."""
+        self._keys.sort()
+        order, groups = RowFile(ORDER_TYPE), self._groups.rows
+        last_key, last_first = b"", 0
+        for block in self._keys.blocks():
+            if not len(block):
+                continue
+            keys, numbers = block["key"], block["number"].astype(np.int64)
+            is_new = np.append([keys[0] != last_key or not len(order)], keys[1:] != keys[:-1])
+            # Of equal keys, the first pair is first; the last example of a block may continue in the next one.
+            firsts = np.append([last_first], numbers[is_new])[np.cumsum(is_new)]
+            order.extend(groups[numbers], firsts, numbers)
+            last_key, last_first = keys[-1], firsts[-1]
+        order.sort()
+        return order
+
+    def _numbers(self) -> Iterator[tuple[int, int]]:
+        """Yield, in the order of the examples, the number of the first pair of each example, and that of each pair."""
+        if self._order is None:
+            yield from zip(range(len(self)), range(len(self)), strict=True)
+            return
+        for block in self._order.blocks():
+            yield from zip(block["first"].tolist(), block["number"].tolist(), strict=True)
 
     def _rows(self) -> Iterator[tuple[Example, tuple[str, ...], str, int, str]]:
         """Yield each example with its references, its group, its line and its id."""
-        names, order = list(self._group_numbers), range(len(self)) if self._order is None else self._order
-        starts = range(len(self)) if self._starts is None else self._starts
-        for start, end in pairwise(chain(starts, [len(self)])):
-            numbers = [int(order[place]) for place in range(start, end)]
-            pairs = [self._pairs[number] for number in numbers]
+        names, groups = list(self._group_numbers), self._groups.rows
+        for number, places in groupby(self._numbers(), itemgetter(0)):
+            pairs = [self._pairs[place] for _, place in places]
             first, references = pairs[0], tuple(dict.fromkeys(pair.example.target for pair in pairs))
-            yield first.example, references, names[self._groups[numbers[0]]], first.line, first.id
+            yield first.example, references, names[groups[number]], first.line, first.id
+
+
+def _hash_source(group: int, source: str, features: str) -> bytes:
+    """Return the hash of a source with its features and the number of its group."""
+    return hashlib.blake2b(msgspec.msgpack.encode((group, source, features)), digest_size=KEY_BYTES).digest()
+
+
+def _count_distinct(values: RowFile) -> int:
+    """Return the number of distinct numbers; they are sorted in place."""
+    values.sort()
+    count, last = 0, None
+    for block in values.blocks():
+        if len(block):
+            count += int(np.count_nonzero(block[1:] != block[:-1])) + (last is None or block[0] != last)
+            last = block[-1]
+    return count

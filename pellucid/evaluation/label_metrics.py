@@ -5,7 +5,6 @@ C labels. Rates are percentages; correlations range from −1 to 1.
 
 import math
 from abc import ABC, abstractmethod
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +20,19 @@ from pellucid.evaluation.confusion import SymbolPair, pair_symbols
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
     OutcomeCounts,
+    RowCounts,
     ScoredExample,
+    count_distinct_rows,
+    count_rows,
+    merge_rows,
     ratio_interval,
     wilson_interval,
 )
+from pellucid.row_file import RowFile
 from pellucid.shapes import Int
+
+CHUNK_TYPE = np.dtype([("correct", np.int32), ("predicted", np.int32), ("reference", np.int32)])
+"""Type of the numbers of chunks of an example."""
 
 
 class Chunk(NamedTuple):
@@ -126,17 +133,19 @@ def score_chunks(scored: Sequence[ScoredExample]) -> ChunkScores:
         InputError: An example has no reference.
     """
     check_not_empty("scored", scored, "example")
-    return _chunk_scores(np.array(list(map(_count_chunks, scored)), np.int64))
+    return _chunk_scores(count_distinct_rows(np.array(list(map(_count_chunks, scored)), np.int64)))
 
 
-def _chunk_scores(counts: Int[np.ndarray, "n 3"]) -> ChunkScores:
+def _chunk_scores(examples: RowCounts) -> ChunkScores:
     """Return precision, recall and F1 from the chunk counts (`_count_chunks`) of each example."""
-    num_correct, num_predicted, num_reference = counts.sum(axis=0).tolist()
+    num_correct, num_predicted, num_reference = examples.sums.tolist()
+    correct, predicted, reference = examples.rows.T
+    rates = merge_rows(np.column_stack([2 * correct, predicted + reference]), examples.counts)
     return ChunkScores(
         precision=100 * num_correct / max(num_predicted, 1),
         recall=100 * num_correct / max(num_reference, 1),
         f1=100 * 2 * num_correct / max(num_predicted + num_reference, 1),
-        f1_ci95=ratio_interval(np.column_stack([2 * counts[:, 0], counts[:, 1] + counts[:, 2]])).percent,
+        f1_ci95=ratio_interval(rates).percent,
         num_correct=num_correct,
         num_predicted=num_predicted,
         num_reference=num_reference,
@@ -295,7 +304,7 @@ class SymbolLabelCounter(LabelCounter):
         """
         self.task, self.per_position = task, per_position
         self.outcomes, self.pairs = OutcomeCounts(), Counter[SymbolPair]()
-        self._chunks = array("i")
+        self._chunks = RowFile(CHUNK_TYPE)
 
     def add(self, scored: Sequence[ScoredExample], traces: Sequence[Trace]) -> None:
         """Add outputs.
@@ -313,8 +322,8 @@ class SymbolLabelCounter(LabelCounter):
         self.outcomes.add(scored)
         for example in scored:
             self.pairs.update(pair_symbols(example))
-            if self.per_position:
-                self._chunks.extend(_count_chunks(example))
+        if self.per_position and scored:
+            self._chunks.extend(*zip(*map(_count_chunks, scored), strict=True))
 
     def extend(self, other: Any) -> None:  # noqa: ANN401 (of the same class)
         """Add the outputs of other counts.
@@ -326,7 +335,8 @@ class SymbolLabelCounter(LabelCounter):
         self.per_position = other.per_position if self.per_position is None else self.per_position
         self.outcomes.extend(other.outcomes)
         self.pairs.update(other.pairs)
-        self._chunks.extend(other._chunks)
+        for block in other._chunks.blocks():
+            self._chunks.extend_rows(block)
 
     def metrics(self) -> LabelMetrics:
         """Return the metrics of all outputs, of which there is at least one.
@@ -343,7 +353,9 @@ class SymbolLabelCounter(LabelCounter):
             [[self.pairs[reference, predicted] for predicted in labels] for reference in labels], np.int64
         )
         has_spans = per_position and has_chunks(labels)
-        chunks = _chunk_scores(np.asarray(self._chunks).reshape(-1, 3)) if has_spans else None
+        names, blocks = CHUNK_TYPE.names or (), self._chunks.blocks()
+        chunk_counts = (np.column_stack([block[name] for name in names]) for block in blocks)
+        chunks = _chunk_scores(count_rows(chunk_counts)) if has_spans else None
         q3 = accuracy if per_position and set(labels) <= STRUCTURE_TAGS else None
         return LabelMetrics(
             task=self.task,
@@ -567,12 +579,12 @@ def macro_f1(confusion: Counts) -> float:
 def _label_accuracy(outcomes: OutcomeCounts, per_position: bool) -> tuple[float, ConfidenceInterval]:
     """Return the accuracy with its interval; tags of one example are not independent, so examples are resampled."""
     if not per_position:
-        num_correct = int(outcomes.exact.sum())
+        num_correct = len(outcomes) - outcomes.num_wrong
         return 100 * num_correct / len(outcomes), wilson_interval(num_correct, len(outcomes)).percent
-    totals = outcomes.reference_lengths
-    correct = totals - outcomes.errors
-    accuracy = 100 * int(correct.sum()) / max(int(totals.sum()), 1)
-    return accuracy, ratio_interval(np.column_stack([correct, totals])).percent
+    rows, counts = outcomes.error_counts
+    examples = merge_rows(np.column_stack([rows[:, 1] - rows[:, 0], rows[:, 1]]), counts)
+    num_correct, total = examples.sums.tolist()
+    return 100 * num_correct / max(total, 1), ratio_interval(examples).percent
 
 
 def _in_top_k(example: ScoredExample, trace: Trace) -> bool:

@@ -4,8 +4,7 @@ Percentages range from 0 to 100, fractions from 0 to 1; each comes with its 95 %
 """
 
 import math
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -16,16 +15,17 @@ from rapidfuzz.distance import Levenshtein
 from pellucid.argument_checks import LogProbability, argument_error, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError, quote
-from pellucid.shapes import Bool, Float, Int
+from pellucid.row_file import BLOCK_ROWS, RowFile
+from pellucid.shapes import Float, Int
 
 Z95 = 1.959963984540054
 """Quantile 0.975 of the standard normal distribution: 95 % of the mass lies within this many standard deviations."""
 
 RESAMPLES = 1000
-BLOCK_ROWS = 2**18
-"""Number of rows that are sorted at a time."""
 CHUNK_COUNTS = 2**20
 """Maximum number of multiplicities that are drawn at a time; more distinct rows are drawn one resample at a time."""
+OUTCOME_TYPE = np.dtype([("errors", np.int32), ("length", np.int32), ("source_length", np.int32)])
+"""Type of the counts of an output: its errors, the length of its nearest reference, and that of its source."""
 Count = Annotated[int, Meta(ge=0, le=2**31)]
 Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 """A whole number; the bound keeps the sum over all examples within 64 bits."""
@@ -120,17 +120,40 @@ def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count],
     """
     check_lengths({"numerators": numerators, "denominators": denominators})
     check_not_empty("numerators", numerators, "example")
-    return ratio_interval(np.column_stack([numerators, denominators]), seed)
+    return ratio_interval(count_distinct_rows(np.column_stack([numerators, denominators])), seed)
 
 
-def ratio_interval(table: Int[np.ndarray, "n 2"], seed: int = 1) -> ConfidenceInterval:
+class RowCounts(NamedTuple):
+    """The distinct rows of a table in lexicographic order, and how often each occurs.
+
+    Bootstraps draw how often each distinct row occurs, so they need nothing else of the table.
+    """
+
+    rows: Int[np.ndarray, "m c"]
+    """Distinct rows."""
+    counts: Int[np.ndarray, " m"]
+    """Number of rows of the table that are equal to each."""
+
+    @property
+    def total(self) -> int:
+        """Number of rows of the table."""
+        return int(self.counts.sum())
+
+    @property
+    def sums(self) -> Int[np.ndarray, " c"]:
+        """Column sums of the table."""
+        sums: Int[np.ndarray, " c"] = self.counts @ self.rows
+        return sums
+
+
+def ratio_interval(table: RowCounts, seed: int = 1) -> ConfidenceInterval:
     """Return the interval of `bootstrap_ratio` for numerators and denominators in the columns of a table.
 
     Args:
         table: Numerator and denominator of each example; at least one.
         seed: Seed of the bootstrap.
     """
-    sums = resample_sums(table, np.random.default_rng(seed))
+    sums = resample_counts(table, np.random.default_rng(seed))
     valid = sums[sums.any(axis=1)]
     if not len(valid):
         return ConfidenceInterval(0.0, 0.0)
@@ -157,30 +180,71 @@ def resample_sums(
         ArgumentError: There is no row, or an argument has the wrong type.
     """
     check_not_empty("table", table, "row")
-    rows, counts = count_distinct_rows(table)
-    total = int(counts.sum())
+    return resample_counts(count_distinct_rows(table), generator)
+
+
+def resample_counts(table: RowCounts, generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
+    """Return the column sums of `RESAMPLES` bootstrap resamples of the rows of a table (`resample_sums`).
+
+    Args:
+        table: Rows of the table; at least one.
+        generator: Random generator, which advances.
+    """
+    rows, counts = table
+    total = table.total
     # One call draws many resamples, as many as fit in the memory of a chunk; the numbers drawn do not depend on it.
     chunk = max(1, CHUNK_COUNTS // len(rows))
     sizes = [min(chunk, RESAMPLES - first) for first in range(0, RESAMPLES, chunk)]
     return np.concatenate([generator.multinomial(total, counts / total, size=size) @ rows for size in sizes])
 
 
-def count_distinct_rows(table: Int[np.ndarray, "n c"]) -> tuple[Int[np.ndarray, "m c"], Int[np.ndarray, " m"]]:
-    """Return the distinct rows of a table, sorted, and how often each occurs.
-
-    Rows are sorted in blocks, so that memory does not grow with their number, but with that of the distinct ones.
+def count_distinct_rows(table: Int[np.ndarray, "n c"]) -> RowCounts:
+    """Return the distinct rows of a table.
 
     Args:
         table: Counts, shape (n, c).
     """
-    blocks = [table[first : first + BLOCK_ROWS] for first in range(0, max(1, len(table)), BLOCK_ROWS)]
-    parts = [np.unique(block, axis=0, return_counts=True) for block in blocks]
+    return count_rows(table[first : first + BLOCK_ROWS] for first in range(0, max(1, len(table)), BLOCK_ROWS))
+
+
+def count_rows(blocks: Iterable[Int[np.ndarray, "_ c"]]) -> RowCounts:
+    """Return the distinct rows of a table in blocks; memory grows with the number of distinct rows only.
+
+    Args:
+        blocks: Rows of the table; at least one block.
+    """
+    parts, num_rows, limit = list[RowCounts](), 0, BLOCK_ROWS
+    for block in blocks:
+        parts.append(merge_rows(block, np.ones(len(block), np.int64)))
+        num_rows += len(parts[-1].rows)
+        if num_rows > limit:
+            parts = [_join_counts(parts)]
+            num_rows = len(parts[0].rows)
+            limit = max(BLOCK_ROWS, 2 * num_rows)
+    return _join_counts(parts)
+
+
+def merge_rows(rows: Int[np.ndarray, "n c"], counts: Int[np.ndarray, " n"]) -> RowCounts:
+    """Return the distinct rows among some rows.
+
+    Args:
+        rows: The rows, of which some may be equal.
+        counts: How often each occurs.
+    """
+    if not len(rows):
+        return RowCounts(rows, counts)
+    columns = rows.T[::-1]
+    order = np.lexsort(columns) if len(columns) else np.arange(len(rows))
+    rows = rows[order]
+    starts = np.flatnonzero(np.append([True], (rows[1:] != rows[:-1]).any(axis=1)))
+    return RowCounts(rows[starts], np.add.reduceat(counts[order], starts))
+
+
+def _join_counts(parts: Sequence[RowCounts]) -> RowCounts:
+    """Return the distinct rows of several tables together."""
     if len(parts) == 1:
         return parts[0]
-    rows, places = np.unique(np.concatenate([part for part, _ in parts]), axis=0, return_inverse=True)
-    counts = np.zeros(len(rows), np.int64)
-    np.add.at(counts, places.ravel(), np.concatenate([part_counts for _, part_counts in parts]))
-    return rows, counts
+    return merge_rows(np.concatenate([part.rows for part in parts]), np.concatenate([part.counts for part in parts]))
 
 
 @check_arguments
@@ -448,17 +512,18 @@ def worst_examples(scored: Sequence[ScoredExample], count: Count) -> list[int]:
 class OutcomeCounts:
     """Counts of scored outputs, from which their metrics are computed without the outputs: 12 bytes for each.
 
-    Outputs are added in blocks; the counts do not depend on the sizes of the blocks.
+    Outputs are added in blocks; the counts do not depend on the sizes of the blocks. Those of many outputs are in a
+    temporary file (`RowFile`), which is read in blocks: memory does not grow with the outputs.
     """
 
     def __init__(self) -> None:
         """Begin without outputs."""
-        self._errors, self._lengths, self._source_lengths = array("i"), array("i"), array("i")
+        self._rows = RowFile(OUTCOME_TYPE)
         self._right_positions, self._positions = list[int](), list[int]()
 
     def __len__(self) -> int:
         """Return the number of outputs."""
-        return len(self._errors)
+        return len(self._rows)
 
     def add(self, scored: Iterable[ScoredExample]) -> None:
         """Add outputs.
@@ -468,13 +533,16 @@ class OutcomeCounts:
 
         Raises:
             InputError: An output has no reference.
+            RunError: A temporary file cannot be written.
         """
+        errors, lengths, source_lengths = list[int](), list[int](), list[int]()
         for example in scored:
-            errors, reference = example.nearest
-            self._errors.append(errors)
-            self._lengths.append(len(reference))
-            self._source_lengths.append(example.source_length)
+            example_errors, reference = example.nearest
+            errors.append(example_errors)
+            lengths.append(len(reference))
+            source_lengths.append(example.source_length)
             self._count_positions(example.output, reference, not example.positional)
+        self._rows.extend(errors, lengths, source_lengths)
 
     def extend(self, other: "OutcomeCounts") -> None:
         """Add the outputs of other counts.
@@ -482,39 +550,47 @@ class OutcomeCounts:
         Args:
             other: The counts.
         """
-        self._errors.extend(other._errors)
-        self._lengths.extend(other._lengths)
-        self._source_lengths.extend(other._source_lengths)
+        for block in other.blocks():
+            self._rows.extend_rows(block)
         self._reserve_positions(len(other._positions))
         for position, (right, total) in enumerate(zip(other._right_positions, other._positions, strict=True)):
             self._right_positions[position] += right
             self._positions[position] += total
 
-    @property
-    def errors(self) -> Int[np.ndarray, " n"]:
-        """Number of errors of each output (`ScoredExample.errors`); 0 for a correct one."""
-        return np.asarray(self._errors)
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield the counts of all outputs, as rows of `OUTCOME_TYPE`."""
+        return self._rows.blocks()
+
+    def take(self, indices: Int[np.ndarray, " m"]) -> np.ndarray:
+        """Return the counts of some outputs, as rows of `OUTCOME_TYPE`.
+
+        Args:
+            indices: Numbers of the outputs, from 0.
+        """
+        return self._rows.take(indices)
+
+    def tables(self) -> Iterator[Int[np.ndarray, "_ 3"]]:
+        """Yield the outcome table in blocks.
+
+        It has a row for each output: 1 if it is wrong, its errors, and the length of the nearest reference.
+        """
+        for block in self.blocks():
+            yield np.column_stack([block["errors"] > 0, block["errors"], block["length"]])
 
     @property
-    def exact(self) -> Bool[np.ndarray, " n"]:
-        """True for each output that equals a reference."""
-        exact: Bool[np.ndarray, " n"] = self.errors == 0
-        return exact
+    def table(self) -> Int[np.ndarray, "n 3"]:
+        """Outcome table of all outputs; see `tables`."""
+        return np.concatenate([np.empty((0, 3), np.int32), *self.tables()])
 
     @property
     def num_wrong(self) -> int:
         """Number of wrong outputs."""
-        return int(np.count_nonzero(self.errors))
+        return sum(int(np.count_nonzero(block["errors"])) for block in self.blocks())
 
     @property
-    def reference_lengths(self) -> Int[np.ndarray, " n"]:
-        """Number of symbols of the nearest reference of each output."""
-        return np.asarray(self._lengths)
-
-    @property
-    def table(self) -> Int[np.ndarray, "n 3"]:
-        """One row for each output: 1 if it is wrong, its errors, and the length of the nearest reference."""
-        return np.column_stack([self.errors > 0, self.errors, self.reference_lengths])
+    def error_counts(self) -> RowCounts:
+        """Number of errors of each output (`ScoredExample.errors`), and length of its nearest reference."""
+        return count_rows(np.column_stack([block["errors"], block["length"]]) for block in self.blocks())
 
     def worst(self, count: int) -> list[int]:
         """Return the indices of the wrong outputs with the highest error rates, worst first (`worst_examples`).
@@ -522,14 +598,30 @@ class OutcomeCounts:
         Args:
             count: Maximum number of them.
         """
-        indices: list[int] = worst_errors(self.errors, self.reference_lengths)[:count].tolist()
+        worst, outcomes, first = np.empty(0, np.int64), np.empty(0, OUTCOME_TYPE), 0
+        for block in self.blocks():
+            worst = np.concatenate([worst, np.arange(first, first + len(block))])
+            outcomes = np.concatenate([outcomes, block])
+            places = worst_errors(outcomes["errors"], outcomes["length"])[:count]
+            # In the order of the examples, by which later blocks are ordered among equal ones.
+            places.sort()
+            worst, outcomes, first = worst[places], outcomes[places], first + len(block)
+        indices: list[int] = worst[worst_errors(outcomes["errors"], outcomes["length"])].tolist()
         return indices
 
-    def wrong_by_rate(self) -> Int[np.ndarray, " m"]:
-        """Return the wrong outputs in the order of `worst`, by their numbers among the wrong outputs, from 0."""
-        numbers = np.cumsum(~self.exact) - 1
-        by_rate: Int[np.ndarray, " m"] = numbers[worst_errors(self.errors, self.reference_lengths)]
-        return by_rate
+    def wrong_by_rate(self) -> Iterator[int]:
+        """Yield the wrong outputs in the order of `worst`, by their numbers among the wrong outputs, from 0."""
+        # In the order of bytes, a positive number is greater if its complement is less.
+        number, ordered = 0, RowFile([("rate", ">u8"), ("errors", ">u4"), ("number", ">u8")])
+        for block in self.blocks():
+            wrong = block[block["errors"] > 0]
+            rates = wrong["errors"] / np.maximum(wrong["length"], 1)
+            numbers = np.arange(number, number + len(wrong))
+            ordered.extend(~rates.view(np.uint64), ~wrong["errors"].astype(np.uint32), numbers)
+            number += len(wrong)
+        ordered.sort()
+        for ordered_block in ordered.blocks():
+            yield from ordered_block["number"].tolist()
 
     def evaluation(self) -> Evaluation:
         """Return exact match, error rates, and accuracy by position and by source length.
@@ -537,26 +629,28 @@ class OutcomeCounts:
         Raises:
             InputError: There is no output.
         """
-        if not self._errors:
+        if not len(self):
             raise InputError("no examples to evaluate")
-        errors, lengths, exact = self.errors, self.reference_lengths, self.exact
-        num_exact, num_errors, num_symbols = (int(values.sum()) for values in (exact, errors, lengths))
+        error_counts = self.error_counts
+        num_errors, num_symbols = error_counts.sums.tolist()
+        num_exact = int(error_counts.counts[error_counts.rows[:, 0] == 0].sum())
         positions = [
             _group_accuracy(str(position), right, total)
             for position, (right, total) in enumerate(zip(self._right_positions, self._positions, strict=True), start=1)
         ]
         right, total = sum(self._right_positions), sum(self._positions)
+        by_length = (np.column_stack([block["source_length"], block["errors"] == 0]) for block in self.blocks())
         return Evaluation(
-            examples=len(exact),
-            exact_match=100 * num_exact / len(exact),
-            exact_match_ci95=wilson_interval(num_exact, len(exact)).percent,
+            examples=len(self),
+            exact_match=100 * num_exact / len(self),
+            exact_match_ci95=wilson_interval(num_exact, len(self)).percent,
             symbol_error_rate=100 * num_errors / max(1, num_symbols),
-            symbol_error_rate_ci95=ratio_interval(np.column_stack([errors, lengths])).percent,
+            symbol_error_rate_ci95=ratio_interval(error_counts).percent,
             symbols=num_symbols,
             errors=num_errors,
             symbol_accuracy=100 * right / max(total, 1),
             positions=positions,
-            lengths=_accuracy_by_length(np.asarray(self._source_lengths), exact),
+            lengths=_accuracy_by_length(count_rows(by_length)),
         )
 
     def _count_positions(self, output: tuple[str, ...], reference: tuple[str, ...], counts_end: bool) -> None:
@@ -608,15 +702,41 @@ def exclusively_right(errors: Int[np.ndarray, " n"], other_errors: Int[np.ndarra
     return rows[np.argsort(-other_errors[rows], kind="stable")]
 
 
-def _accuracy_by_length(lengths: Int[np.ndarray, " n"], exact: Bool[np.ndarray, " n"]) -> list[GroupAccuracy]:
+def first_exclusively_right(outcomes: OutcomeCounts, other: OutcomeCounts, count: int) -> list[int]:
+    """Return the first indices of `exclusively_right`.
+
+    Args:
+        outcomes: Outcomes of the first run.
+        other: Those of the other run, on the same examples.
+        count: Maximum number of indices.
+    """
+    found, found_errors, first = np.empty(0, np.int64), np.empty(0, np.int32), 0
+    for block, other_block in zip(outcomes.blocks(), other.blocks(), strict=True):
+        places = exclusively_right(block["errors"], other_block["errors"])[:count]
+        found = np.concatenate([found, first + places])
+        found_errors = np.concatenate([found_errors, other_block["errors"][places]])
+        # Stable, so that earlier examples precede later ones with as many errors.
+        kept = np.argsort(-found_errors, kind="stable")[:count]
+        found, found_errors, first = found[kept], found_errors[kept], first + len(block)
+    indices: list[int] = found.tolist()
+    return indices
+
+
+def _accuracy_by_length(examples: RowCounts) -> list[GroupAccuracy]:
     """Return the exact match by source length, in at most `MAX_LENGTH_BINS` ranges of nearly equal numbers of examples.
 
     A length belongs to the range that contains the median of its examples when all are sorted by length.
+
+    Args:
+        examples: Source length of each example, and 1 if its output is correct, else 0.
     """
-    values, inverse, counts = np.unique(lengths, return_inverse=True, return_counts=True)
+    values, places = np.unique(examples.rows[:, 0], return_inverse=True)
+    counts, right = (
+        np.bincount(places, weights=weights, minlength=len(values)).astype(np.int64)
+        for weights in (examples.counts, examples.counts * examples.rows[:, 1])
+    )
     middles = np.cumsum(counts) - counts / 2
-    ranges = (MAX_LENGTH_BINS * middles / len(lengths)).astype(int)
-    right = np.bincount(inverse, weights=exact, minlength=len(values))
+    ranges = (MAX_LENGTH_BINS * middles / examples.total).astype(int)
     result = []
     for number in np.unique(ranges):
         inside = ranges == number

@@ -11,7 +11,14 @@ from msgspec import Meta
 
 from pellucid.argument_checks import argument_error, check_arguments, check_not_empty
 from pellucid.config.settings import Seed
-from pellucid.evaluation.metrics import ConfidenceInterval, OutcomeCounts, ScoredExample, resample_sums
+from pellucid.evaluation.metrics import (
+    ConfidenceInterval,
+    OutcomeCounts,
+    RowCounts,
+    ScoredExample,
+    count_distinct_rows,
+    resample_counts,
+)
 from pellucid.shapes import Float, Int
 
 OutcomeTable = Annotated[Int[np.ndarray, "_ 3"], Meta(ge=0, le=2**31)]
@@ -118,8 +125,18 @@ def macro_average(tables: Sequence[OutcomeTable], seed: Seed = 1) -> MeanRates:
         Efron and Tibshirani (1993), chapter 8, on the stratified bootstrap.
     """
     check_tables("tables", tables)
+    return average_groups(list(map(count_distinct_rows, tables)), seed)
+
+
+def average_groups(groups: Sequence[RowCounts], seed: int = 1) -> MeanRates:
+    """Return the macro average over groups, as `macro_average` does.
+
+    Args:
+        groups: Distinct rows of the outcome table of each group; at least one group, and a row in each.
+        seed: Seed of the bootstrap.
+    """
     generator = np.random.default_rng(seed)
-    exact, errors = np.mean([rates_from_sums(table.sum(axis=0), len(table)) for table in tables], axis=0).tolist()
-    resamples = np.mean([rates_from_sums(resample_sums(table, generator), len(table)) for table in tables], axis=0)
+    exact, errors = np.mean([rates_from_sums(group.sums, group.total) for group in groups], axis=0).tolist()
+    resamples = np.mean([rates_from_sums(resample_counts(group, generator), group.total) for group in groups], axis=0)
     low, high = np.percentile(resamples, [2.5, 97.5], axis=0).tolist()
     return MeanRates(exact, ConfidenceInterval(low[0], high[0]), errors, ConfidenceInterval(low[1], high[1]))

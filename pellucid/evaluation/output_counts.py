@@ -1,9 +1,8 @@
 """Counts of the outputs of a run, from which an assessment computes its metrics without the outputs themselves."""
 
 import math
-from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +12,15 @@ from pellucid.decoding.trace import Trace
 from pellucid.evaluation.calibration import Calibration, compute_calibration
 from pellucid.evaluation.confusion import SymbolPair, add_confusions
 from pellucid.evaluation.label_metrics import LabelCounter
-from pellucid.evaluation.metrics import OutcomeCounts, ScoredExample
-from pellucid.evaluation.outcomes import OutcomeTable
+from pellucid.evaluation.metrics import OutcomeCounts, RowCounts, ScoredExample, count_rows
+from pellucid.row_file import RowFile
 from pellucid.shapes import Bool, Float, Int
+
+OUTPUT_TYPE = np.dtype([("score", np.float64), ("confidence", np.float64), ("rank", np.int32), ("group", np.int32)])
+"""Type of the numbers of an output: its log-probability, its confidence (NaN for none), the rank, from 1, of the first
+correct output of its example (0 for none), and the number of the group of the example."""
+TAG_TYPE = np.dtype([("score", np.float64), ("hit", np.bool_)])
+"""Type of the numbers of a tag: its log-probability, and whether it is correct."""
 
 
 class AssessedOutput(NamedTuple):
@@ -70,8 +75,9 @@ class AssessedOutput(NamedTuple):
 class OutputCounts:
     """Counts and probabilities of the outputs of a run: 36 bytes for each example, and 9 bytes for each tag.
 
-    Outputs are added in blocks; metrics do not depend on the sizes of the blocks. Texts are kept for metrics of running
-    text only.
+    Outputs are added in blocks; metrics do not depend on the sizes of the blocks. The numbers of many outputs are in
+    temporary files (`RowFile`), which are read in blocks: memory does not grow with the outputs. Texts are kept for
+    metrics of running text only; these are in memory.
     """
 
     def __init__(self, labels: Callable[[], LabelCounter] | None, with_texts: bool) -> None:
@@ -89,9 +95,7 @@ class OutputCounts:
         self.references = list[tuple[str, ...]]()
         self.has_tags = False
         self.has_trained_network = True
-        self._scores, self._confidences = array("d"), array("d")
-        self._ranks, self._groups, self._group_numbers = array("i"), array("i"), dict[str, int]()
-        self._tag_scores, self._tag_hits = array("d"), array("b")
+        self._rows, self._tags, self._group_numbers = RowFile(OUTPUT_TYPE), RowFile(TAG_TYPE), dict[str, int]()
 
     def __len__(self) -> int:
         """Return the number of examples."""
@@ -105,24 +109,26 @@ class OutputCounts:
 
         Raises:
             InputError: An example has no reference.
+            RunError: A temporary file cannot be written.
         """
         scored = [output.scored for output in outputs]
         self.best.add(scored)
         add_confusions(self.confusions, scored)
         if self.labels is not None:
             self.labels.add(scored, [output.trace for output in outputs])
-        for output in outputs:
-            trace = output.trace
-            self.has_trained_network = self.has_trained_network and output.has_trained_network
-            self._scores.append(trace.score)
-            self._confidences.append(math.nan if trace.confidence is None else trace.confidence)
-            self._ranks.append(first_right_rank(output.candidates) or 0)
-            self._groups.append(self._group_numbers.setdefault(output.group, len(self._group_numbers)))
-            self.max_outputs = max(self.max_outputs, len(output.traces))
-            self._add_tags(output.scored)
-            if self.with_texts:
-                self.texts.append(trace.output)
-                self.references.append(output.references)
+        self.has_trained_network = self.has_trained_network and all(output.has_trained_network for output in outputs)
+        confidences = (output.trace.confidence for output in outputs)
+        self._rows.extend(
+            [output.trace.score for output in outputs],
+            [math.nan if confidence is None else confidence for confidence in confidences],
+            [first_right_rank(output.candidates) or 0 for output in outputs],
+            [self._group_numbers.setdefault(output.group, len(self._group_numbers)) for output in outputs],
+        )
+        self.max_outputs = max([self.max_outputs, *(len(output.traces) for output in outputs)])
+        self._add_tags(scored)
+        if self.with_texts:
+            self.texts += [output.trace.output for output in outputs]
+            self.references += [output.references for output in outputs]
 
     def extend(self, other: "OutputCounts") -> None:
         """Add the outputs of other counts.
@@ -138,36 +144,24 @@ class OutputCounts:
         self.has_trained_network = self.has_trained_network and other.has_trained_network
         self.texts += other.texts
         self.references += other.references
-        numbers = [self._group_numbers.setdefault(name, len(self._group_numbers)) for name in other._group_numbers]
-        self._groups.extend(numbers[number] for number in other._groups)
-        self._scores.extend(other._scores)
-        self._confidences.extend(other._confidences)
-        self._ranks.extend(other._ranks)
-        self._tag_scores.extend(other._tag_scores)
-        self._tag_hits.extend(other._tag_hits)
+        numbers = np.array(
+            [self._group_numbers.setdefault(name, len(self._group_numbers)) for name in other._group_numbers], np.int32
+        )
+        for block in other._rows.blocks():
+            self._rows.extend(block["score"], block["confidence"], block["rank"], numbers[block["group"]])
+        for block in other._tags.blocks():
+            self._tags.extend_rows(block)
 
-    @property
-    def ranks(self) -> Int[np.ndarray, " n"]:
-        """Rank, from 1, of the first correct output of each example; 0 if there is none."""
-        return np.asarray(self._ranks)
+    def ranks(self) -> Iterator[Int[np.ndarray, " _"]]:
+        """Yield, in blocks, the rank, from 1, of the first correct output of each example; 0 if there is none."""
+        for block in self._rows.blocks():
+            yield block["rank"]
 
-    @property
-    def has_confidence(self) -> Bool[np.ndarray, " n"]:
-        """True for each example whose best output has a confidence."""
-        has_confidence: Bool[np.ndarray, " n"] = ~np.isnan(np.asarray(self._confidences))
-        return has_confidence
-
-    @property
-    def confidences(self) -> Float[np.ndarray, " m"]:
-        """Confidence of the best output of each example that has one."""
-        confidences: Float[np.ndarray, " m"] = np.asarray(self._confidences)[self.has_confidence]
-        return confidences
-
-    @property
-    def correct_with_confidence(self) -> Bool[np.ndarray, " m"]:
-        """True for each correct output among those with a confidence."""
-        hits: Bool[np.ndarray, " m"] = self.best.exact[self.has_confidence]
-        return hits
+    def confidences(self) -> Iterator[tuple[Float[np.ndarray, " m"], Bool[np.ndarray, " m"]]]:
+        """Yield, in blocks, the confidence of each best output that has one, and whether the output is correct."""
+        for block, outcomes in zip(self._rows.blocks(), self.best.blocks(), strict=True):
+            has_confidence = ~np.isnan(block["confidence"])
+            yield block["confidence"][has_confidence], outcomes["errors"][has_confidence] == 0
 
     def calibration(self) -> Calibration | None:
         """Return the calibration of the probabilities of the best outputs, or of their tags if there are any; None
@@ -175,8 +169,11 @@ class OutputCounts:
         if not self.has_trained_network:
             return None
         if self.has_tags:
-            return compute_calibration(np.asarray(self._tag_scores), np.asarray(self._tag_hits, bool))
-        return compute_calibration(np.asarray(self._scores), self.best.exact)
+            return compute_calibration((block["score"], block["hit"]) for block in self._tags.blocks())
+        return compute_calibration(
+            (block["score"], outcomes["errors"] == 0)
+            for block, outcomes in zip(self._rows.blocks(), self.best.blocks(), strict=True)
+        )
 
     def groups_equal(self, other: "OutputCounts") -> bool:
         """Return whether the examples have the same groups as those of other counts.
@@ -184,26 +181,45 @@ class OutputCounts:
         Args:
             other: The counts.
         """
-        return list(self._group_numbers) == list(other._group_numbers) and self._groups == other._groups
+        return (
+            list(self._group_numbers) == list(other._group_numbers)
+            and len(self) == len(other)
+            and all(
+                np.array_equal(block["group"], other_block["group"])
+                for block, other_block in zip(self._rows.blocks(), other._rows.blocks(), strict=True)
+            )
+        )
 
-    def tables(self, outcomes: OutcomeCounts) -> dict[str, OutcomeTable]:
-        """Return the outcome table of each group by its name, in the order of first occurrence.
+    def count_outcomes(self, runs: Sequence[OutcomeCounts]) -> dict[str, RowCounts]:
+        """Return the distinct rows of the outcome tables of some runs side by side, of each group by its name.
 
         Args:
-            outcomes: Outcomes of the examples.
-        """
-        table, numbers = outcomes.table, np.asarray(self._groups)
-        if len(self._group_numbers) == 1:
-            return dict.fromkeys(self._group_numbers, table)
-        return {name: table[numbers == number] for name, number in self._group_numbers.items()}
+            runs: Outcomes of these examples in each run.
 
-    def _add_tags(self, example: ScoredExample) -> None:
-        """Add the tags of an output, if it has any."""
-        self.has_tags = self.has_tags or bool(example.log_probabilities)
-        if example.log_probabilities:
-            tags = list(zip(example.log_probabilities, example.output, example.reference, strict=False))
-            self._tag_scores.extend(log_probability for log_probability, _, _ in tags)
-            self._tag_hits.extend(tag == reference for _, tag, reference in tags)
+        Returns:
+            The groups in the order of their first examples; three columns for each run.
+        """
+        blocks = zip(self._rows.blocks(), *(run.tables() for run in runs), strict=True)
+        rows, counts = count_rows(np.column_stack([block["group"], *tables]) for block, *tables in blocks)
+        ends = np.searchsorted(rows[:, 0], np.arange(len(self._group_numbers) + 1))
+        return {
+            name: RowCounts(rows[ends[number] : ends[number + 1], 1:], counts[ends[number] : ends[number + 1]])
+            for name, number in self._group_numbers.items()
+        }
+
+    def _add_tags(self, scored: Sequence[ScoredExample]) -> None:
+        """Add the tags of outputs that have any."""
+        tags = [
+            (log_probability, tag == reference)
+            for example in scored
+            if example.log_probabilities
+            for log_probability, tag, reference in zip(
+                *(example.log_probabilities, example.output, example.reference), strict=False
+            )
+        ]
+        self.has_tags = self.has_tags or any(example.log_probabilities for example in scored)
+        if tags:
+            self._tags.extend(*zip(*tags, strict=True))
 
 
 def first_right_rank(candidates: Sequence[ScoredExample]) -> int | None:

@@ -14,14 +14,18 @@ from pellucid.argument_checks import check_arguments, check_not_empty
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError
 from pellucid.evaluation.metrics import (
+    CHUNK_COUNTS,
     Z95,
     ConfidenceInterval,
-    count_distinct_rows,
-    resample_sums,
+    RowCounts,
+    count_rows,
+    merge_rows,
+    resample_counts,
     student_quantile,
 )
 from pellucid.evaluation.outcomes import OutcomeTable, check_tables, rates_from_sums
 from pellucid.evaluation.task_metrics import ERROR_RATE_METRICS, TaskMetrics
+from pellucid.row_file import BLOCK_ROWS
 from pellucid.shapes import Float, Int
 
 NUM_PERMUTATIONS = 10_000
@@ -150,13 +154,25 @@ def compare_outcomes(a: Sequence[OutcomeTable], b: Sequence[OutcomeTable], seed:
     check_tables("a", a)
     check_tables("b", b)
     _check_same_sizes([a, b])
-    pairs = [np.hstack(tables) for tables in zip(a, b, strict=True)]
+    return compare_groups_of_pairs([_count_joined(tables) for tables in zip(a, b, strict=True)], seed)
+
+
+def compare_groups_of_pairs(groups: Sequence[RowCounts], seed: int = 1) -> RunComparison:
+    """Compare the outcomes of two runs, as `compare_outcomes` does.
+
+    Args:
+        groups: For each group, the distinct rows of the outcome tables of both runs side by side, six columns; at least
+            one group, and a row in each.
+        seed: Seed of bootstrap and permutations.
+    """
     generator = np.random.default_rng(seed)
-    observed = _mean_rates(pairs, lambda pair: pair.sum(axis=0))
-    resamples = _mean_rates(pairs, lambda pair: resample_sums(pair, generator))
-    permuted = _mean_rates(pairs, lambda pair: _permute_sums(pair, generator))
-    wrong = np.concatenate([pair[:, [0, 3]] for pair in pairs])
-    both, only_a, only_b, neither = np.bincount(2 * wrong[:, 0] + wrong[:, 1], minlength=4).tolist()
+    observed = _mean_rates(groups, lambda group: group.sums)
+    resamples = _mean_rates(groups, lambda group: resample_counts(group, generator))
+    permuted = _mean_rates(groups, lambda group: _permute_sums(group, generator))
+    # Numbers of examples that are right in both runs, only in A, only in B, and in neither.
+    places = np.concatenate([2 * group.rows[:, 0] + group.rows[:, 3] for group in groups])
+    weights = np.concatenate([group.counts for group in groups])
+    both, only_a, only_b, neither = map(int, np.bincount(places, weights=weights, minlength=4))
     exact, errors = (
         _rate_difference(observed[:, rate], resamples[..., rate], permuted[..., rate], sign)
         for rate, sign in ((0, 1), (1, -1))
@@ -202,17 +218,30 @@ def compare_means(
             check_tables(name, tables)
     runs = [*a, *b]
     _check_same_sizes(runs)
+    return compare_groups_of_runs([_count_joined(tables) for tables in zip(*runs, strict=True)], len(a), seed)
+
+
+def compare_groups_of_runs(
+    groups: Sequence[RowCounts], num_a: int, seed: int = 1
+) -> tuple[MeanDifference, MeanDifference]:
+    """Compare the mean rates of two groups of runs, as `compare_means` does.
+
+    Args:
+        groups: For each group of examples, the distinct rows of the outcome tables of all runs side by side, three
+            columns for each run; at least one group, and a row in each.
+        num_a: Number of runs of group A, which are the first ones.
+        seed: Seed of the bootstrap.
+    """
     generator = np.random.default_rng(seed)
-    stacked = [np.hstack(tables) for tables in zip(*runs, strict=True)]
     observed, resampled = (
-        np.mean([_rates_of_runs(sums(table), len(table)) for table in stacked], axis=0)
-        for sums in (lambda table: table.sum(axis=0), lambda table: resample_sums(table, generator))
+        np.mean([_rates_of_runs(sums(group), group.total) for group in groups], axis=0)
+        for sums in (lambda group: group.sums, lambda group: resample_counts(group, generator))
     )
-    parts = (slice(len(a)), slice(len(a), None))
-    expansion = np.array([_expansion(rates[: len(a)], rates[len(a) :]) for rates in observed])
+    parts = (slice(num_a), slice(num_a, None))
+    expansion = np.array([_expansion(rates[:num_a], rates[num_a:]) for rates in observed])
     means = [_resampled_means(resampled[..., part], expansion, generator) for part in parts]
     exact, errors = (
-        _mean_difference(rates[: len(a)], rates[len(a) :], spread)
+        _mean_difference(rates[:num_a], rates[num_a:], spread)
         for rates, spread in zip(observed, means[0] - means[1], strict=True)
     )
     return exact, errors
@@ -322,31 +351,40 @@ def _check_same_sizes(runs: Sequence[Sequence[OutcomeTable]]) -> None:
         raise InputError("runs must be compared on the same examples, but they have different numbers of examples")
 
 
+def _count_joined(tables: Sequence[OutcomeTable]) -> RowCounts:
+    """Return the distinct rows of outcome tables of the same examples side by side."""
+    starts = range(0, len(tables[0]), BLOCK_ROWS)
+    return count_rows(np.hstack([table[start : start + BLOCK_ROWS] for table in tables]) for start in starts)
+
+
 def _mean_rates(
-    pairs: Sequence[Int[np.ndarray, "_ 6"]], sums: Callable[[Int[np.ndarray, "_ 6"]], Int[np.ndarray, "*r 6"]]
+    groups: Sequence[RowCounts], sums: Callable[[RowCounts], Int[np.ndarray, "*r 6"]]
 ) -> Float[np.ndarray, "2 *r 2"]:
     """Return both rates of A and of B, averaged over groups, from column sums of each group."""
     rates = []
-    for pair in pairs:
-        group_sums = sums(pair)
-        rates.append(
-            np.stack([rates_from_sums(group_sums[..., side], len(pair)) for side in (slice(3), slice(3, None))])
-        )
+    for group in groups:
+        group_sums, total = sums(group), group.total
+        rates.append(np.stack([rates_from_sums(group_sums[..., side], total) for side in (slice(3), slice(3, None))]))
     mean: Float[np.ndarray, "2 *r 2"] = np.mean(rates, axis=0)
     return mean
 
 
-def _permute_sums(pair: Int[np.ndarray, "n 6"], generator: np.random.Generator) -> Int[np.ndarray, "R 6"]:
+def _permute_sums(pairs: RowCounts, generator: np.random.Generator) -> Int[np.ndarray, "R 6"]:
     """Return the column sums after swapping the two outputs of every example with probability ½.
 
     With s = a + b and d = a − b summed, d with random signs, the sums are (s + d) / 2 and (s − d) / 2. Examples with
     equal d are interchangeable, so the number of swapped ones is a binomial draw.
     """
-    differences = pair[:, :3] - pair[:, 3:]
-    total = pair[:, :3].sum(axis=0) + pair[:, 3:].sum(axis=0)
-    values, counts = count_distinct_rows(differences[differences.any(axis=1)])
-    num_unchanged = generator.binomial(counts, 0.5, size=(NUM_PERMUTATIONS, len(counts)))
-    signed = (2 * num_unchanged - counts) @ values.reshape(-1, 3)
+    differences = pairs.rows[:, :3] - pairs.rows[:, 3:]
+    total = pairs.sums[:3] + pairs.sums[3:]
+    differs = differences.any(axis=1)
+    values, counts = merge_rows(differences[differs], pairs.counts[differs])
+    # The numbers drawn do not depend on how many are drawn in one call.
+    chunk = max(1, CHUNK_COUNTS // max(1, len(values)))
+    sizes = [min(chunk, NUM_PERMUTATIONS - first) for first in range(0, NUM_PERMUTATIONS, chunk)]
+    signed = np.concatenate(
+        [(2 * generator.binomial(counts, 0.5, size=(size, len(counts))) - counts) @ values for size in sizes]
+    )
     return np.hstack([(total + signed) // 2, (total - signed) // 2])
 
 

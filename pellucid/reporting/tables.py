@@ -226,11 +226,11 @@ def comparison_tables(
     if comparisons:
         yield _significance_table(runs, comparisons, have_seeds=len(comparisons) < len(runs) - 1)
         yield _agreement_table(runs, comparisons)
-    for other, _ in comparisons:
-        for one, opponent in ((runs[0], other), (other, runs[0])):
-            rows = one.exclusively_right(opponent)
-            if rows[:max_listed]:
-                yield _disagreement_table(one, opponent, rows, max_listed)
+    for other, comparison in comparisons:
+        for one, opponent, total in ((runs[0], other, comparison.only_a), (other, runs[0], comparison.only_b)):
+            rows = one.exclusively_right(opponent, max_listed)
+            if rows:
+                yield _disagreement_table(one, opponent, rows, total)
 
 
 def group_table(runs: Sequence[Assessment]) -> Table:
@@ -542,7 +542,7 @@ def _place_headings(assessment: Assessment) -> list[str]:
 def _place_cells(assessment: Assessment, index: int) -> list[str]:
     """Return the cells below `_place_headings`; with groups of files, the group precedes the line."""
     output = assessment.outputs[index]
-    group = f"{output.group} " if len(assessment.tables) > 1 else ""
+    group = f"{output.group} " if len(assessment.outcomes) > 1 else ""
     return [
         *([f"{group}{output.line}"] if assessment.has_lines else []),
         *([output.id or ""] if assessment.has_ids else []),
@@ -747,14 +747,14 @@ def format_p_value(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0002 else "< 0.0002"
 
 
-def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], max_listed: int) -> Table:
-    """Return the table of examples that are correct in one run and wrong in the other."""
-    title = f"{_run_name(one)} correct, {_run_name(other)} wrong: {min(max_listed, len(rows)):,} of {len(rows):,}"
+def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], total: int) -> Table:
+    """Return the table of some of all examples that are correct in one run and wrong in the other."""
+    title = f"{_run_name(one)} correct, {_run_name(other)} wrong: {len(rows):,} of {total:,}"
     headings = (*_place_headings(one), "source", _run_name(one), _run_name(other))
     table = Table(title=title, title_justify="left")
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    for index in rows[:max_listed]:
+    for index in rows:
         cells = (
             *_place_cells(one, index),
             one.outputs[index].trace.text,

@@ -296,7 +296,11 @@ def comparison_report(
         max_examples: Maximum number of examples in each list.
     """
     first = runs[0]
-    pairs = [pair for other, _ in comparisons for pair in ((first, other), (other, first))]
+    pairs = [
+        pair
+        for other, comparison in comparisons
+        for pair in ((first, other, comparison.only_a), (other, first, comparison.only_b))
+    ]
     return Report(
         title=" and ".join(run.name for run in runs),
         introduction=f"{first.evaluation.examples:,} examples of {file}, decoded and scored with each run.",
@@ -504,7 +508,7 @@ def _compared_confusions(runs: Sequence[Assessment]) -> Iterator[ReportTable]:
         yield ReportTable("Confusions", "– is no symbol: an insertion or a deletion.", headings, rows)
 
 
-def _disagreements(correct: Assessment, wrong: Assessment, max_examples: int) -> Sequence[ReportPart]:
-    """Return the examples that are correct in one run only."""
-    indices = correct.exclusively_right(wrong)
-    return disagreement_parts(correct, wrong, indices[:max_examples], max(0, len(indices) - max_examples))
+def _disagreements(correct: Assessment, wrong: Assessment, total: int, max_examples: int) -> Sequence[ReportPart]:
+    """Return the first of all examples that are correct in one run only."""
+    indices = correct.exclusively_right(wrong, max_examples)
+    return disagreement_parts(correct, wrong, indices, total - len(indices))
