@@ -29,7 +29,8 @@ def test_an_unset_interval_is_derived_unless_settings_count_validations(
     settings: dict[str, Any], interval: float
 ) -> None:
     config = make_small_config({"epochs": 50, **settings})
-    assert build_session(config, TRAINING_EXAMPLES[:4]).eval_interval == interval
+    state = build_session(config, TRAINING_EXAMPLES[:4])
+    assert state.eval_interval(state.progress) == interval
 
 
 def test_an_unset_batch_size_is_derived() -> None:

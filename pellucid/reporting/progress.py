@@ -46,7 +46,7 @@ from pellucid.training.events import (
     UpdateCompleted,
     ValidationCompleted,
 )
-from pellucid.training.schedule import UNKNOWN_RESERVE
+from pellucid.training.schedule import INITIAL_RESERVE
 
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
@@ -517,7 +517,7 @@ def correction_text(choice: SizeChosen, seconds_left: float) -> str:
         choice: The choice of the size.
         seconds_left: Seconds until the time limit when the updates begin.
     """
-    seconds = seconds_left - UNKNOWN_RESERVE * parse_duration("training.time_limit", choice.time_limit)
+    seconds = seconds_left - INITIAL_RESERVE * parse_duration("training.time_limit", choice.time_limit)
     updates = max(1, round(seconds * choice.updates_per_second))
     if not choice.updates_per_second or updates >= CORRECTED_SHARE * choice.updates:
         return ""

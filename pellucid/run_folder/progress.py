@@ -58,7 +58,8 @@ class Progress(msgspec.Struct, frozen=True):
     validation_seconds: Seconds = 0.0
     """Seconds of the last validation; recorded only with a time limit."""
     expected_epochs: Seconds = 0.0
-    """Number of epochs for which a time limit is enough, as it was estimated before the training; 0 without an estimate.
+    """Number of epochs for which a time limit is enough, as estimated before the training; 0 without an estimate.
+
     The interval of the validations is derived from it."""
     stop_cause: StopCause = ""
     """Cause of the end of the training; empty until it has ended. `training.schedule.stop_reason` describes it."""
