@@ -41,7 +41,12 @@ def make_trace(
 
 def write_former_version(text: str) -> str:
     """Return the JSON of a trace in the former version of the schema."""
-    names = {"num_features": "features", "summed_features": "added", "search_tree": "lattice"}
+    names = {
+        "num_features": "features",
+        "summed_features": "added",
+        "search_tree": "lattice",
+        "nbest_probability": "probability",
+    }
     values = {names.get(name, name): value for name, value in json.loads(text).items()}
     return json.dumps({**values, "version": 3})
 

@@ -142,8 +142,8 @@ def test_a_fine_tuning_that_may_forget_is_reported(
     assert (
         warnings
         == [
-            "the model may forget earlier pairs, and 5 validation examples may not show it: --mix-in FILE repeats "
-            "earlier pairs, and --valid FILE may have some, too"
+            "the model may forget earlier pairs, and 5 validation examples may not show it: use --mix-in "
+            "FILE to repeat earlier pairs, or include some of them in the file of --valid"
         ]
         * warns
     )

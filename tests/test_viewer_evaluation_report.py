@@ -42,7 +42,7 @@ def test_evaluation_report_has_scores_and_errors() -> None:
         "(wrong outputs; of single words: WER)"
     )
     assert "CER: edits over characters" in summary["symbol error rate"][1]
-    assert summary["cut outputs"] == ("2", "") and "bad lines" not in summary and "lines" not in summary
+    assert summary["truncated outputs"] == ("2", "") and "bad lines" not in summary and "lines" not in summary
     (errors,) = select_parts(document, ReportExamples)
     assert [each.errors for each in errors.examples] == [[("z", None)], [("d", "c")]] and errors.listed
     assert [len(part.charts) for part in select_parts(document, ReportCharts)] == [2, 3]

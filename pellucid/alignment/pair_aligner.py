@@ -1,4 +1,7 @@
-"""Alignment of pairs of symbol sequences by a many-to-many model that is fitted to the pairs themselves."""
+"""Alignment of pairs of symbol sequences by a many-to-many model that is fitted to the pairs themselves.
+
+n symbols of all sequences, N sequences.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
