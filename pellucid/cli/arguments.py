@@ -67,7 +67,7 @@ from pellucid.config.toml import (
 from pellucid.data.prepared_data import is_prepared, settings_over_prepared
 from pellucid.data.size_choice import size_for_file
 from pellucid.error_messages import translate_expectation
-from pellucid.errors import MAX_DIGITS, InputError, abbreviate, abbreviate_reason, quote, suggest
+from pellucid.errors import MAX_DIGITS, ConfigError, InputError, abbreviate, abbreviate_reason, quote, suggest
 from pellucid.reporting.terminal_width import usable_terminal_width
 
 if TYPE_CHECKING:
