@@ -6,6 +6,7 @@ import pytest
 from small_trainings import TRAINING_EXAMPLES, build_session
 from trained_runs import make_small_config
 
+from pellucid.run_folder.progress import Progress
 from pellucid.training.events import ValidationCompleted
 from pellucid.training.loop import fit
 
@@ -29,8 +30,7 @@ def test_an_unset_interval_is_derived_unless_settings_count_validations(
     settings: dict[str, Any], interval: float
 ) -> None:
     config = make_small_config({"epochs": 50, **settings})
-    state = build_session(config, TRAINING_EXAMPLES[:4])
-    assert state.eval_interval(state.progress) == interval
+    assert build_session(config, TRAINING_EXAMPLES[:4]).eval_interval(Progress()) == interval
 
 
 def test_an_unset_batch_size_is_derived() -> None:
