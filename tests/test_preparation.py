@@ -454,7 +454,7 @@ def test_settings_that_prepared_data_contradicts(settings: Mapping[str, object],
     prepare(TrainingFiles(write_pairs(tmp_path / "train.tsv"), None), tmp_path / "prepared", make_config({}))
     with pytest.raises(ConfigError, match=message):
         pellucid.train(tmp_path / "prepared", None, tmp_path / "run", {"size": "tiny", **settings}, progress=False)
-    with pytest.raises(ConfigError, match="leave out --valid"):
+    with pytest.raises(ConfigError, match="give no valid, train_target"):
         pellucid.train(
             tmp_path / "prepared", tmp_path / "train.tsv", tmp_path / "run", {"size": "tiny"}, progress=False
         )
