@@ -325,7 +325,7 @@ def test_the_training_command_restores_the_file(finished: Path, files: DataFiles
     folder = copy_run_folder(finished, tmp_path / "run")
     if damage == "missing":
         (folder / PAIR_NGRAM).unlink()
-        with pytest.raises(RunError, match=f"{PAIR_NGRAM} is missing: restore the file, or give the training command"):
+        with pytest.raises(RunError, match=f"{PAIR_NGRAM} is missing: restore the file, or run the training command"):
             load(folder)
     elif damage == "damaged":
         (folder / PAIR_NGRAM).write_bytes((folder / PAIR_NGRAM).read_bytes()[:-9])

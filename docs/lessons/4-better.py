@@ -142,7 +142,7 @@ print(f"accuracy above 99 %: {'; '.join(above) or 'none'}")
 # Each row is one seed, so only large differences that other seeds confirm are meaningful. Over three seeds of the
 # recipe, a zero initial state fails with one seed, as here, and reaches 99 % with two. Small batches and a high
 # learning rate make many large updates from few samples, which overcome the small gradients of the query at
-# initialization (lesson 3): without them no seed reaches 99 %. TargetEmbedding of the output symbol and a bidirectional
+# initialization (lesson 3): without them no seed reaches 99 %. Feedback of the output symbol and a bidirectional
 # encoder have a small effect: over three seeds the networks without them need somewhat more samples, and reach 99 %
 # with more of the seeds. Larger initial weights or a higher learning rate alone have no effect on the network of 2016
 # with so few samples: the combination of the ingredients matters.

@@ -630,8 +630,8 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
     return (
         f"pair n-gram: weight {event.weight:g}, chosen on {sources} with the beam size of predict: exact match "
         f"{event.exact_match:.2f} % by both, {alone}"
-        f"{'' if event.in_predictions else '; the search settings of this run do not use it'}"
         f"{'; it is rough, because these sources are few' if event.sources < FEW_CONFIDENCE_PAIRS else ''}"
+        f"{'' if event.in_predictions else '; the search settings of this run do not use it'}"
     )
 
 

@@ -165,7 +165,7 @@ def read_fasta(path: Path) -> Iterator[str]:
         text = (gzip.decompress(content) if is_compressed else content).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         kind = "FASTA file with gzip compression" if is_compressed else "FASTA file"
-        raise DataError(f"{path} is no {kind}: {abbreviate_reason(error)}") from error
+        raise DataError(f"{path} is not a {kind}: {abbreviate_reason(error)}") from error
     lines = list[str]()
     for number, line in enumerate([*text.splitlines(), ">"], start=1):
         if line.startswith(">"):
