@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import msgspec
 import numpy as np
 
-from pellucid.row_file import RowFile, wrap_temporary_errors
+from pellucid.row_file import RowFile, close_temporary_file, wrap_temporary_errors
 from pellucid.shapes import Int
 
 MAX_BYTES_IN_MEMORY = 2**24
@@ -34,7 +34,7 @@ class RecordFile(Generic[RecordT]):
         self._num_bytes, self._ends = 0, RowFile(np.int64)
         self._read_ends: Int[np.ndarray, " n"] | None = None
         self._file = tempfile.SpooledTemporaryFile(MAX_BYTES_IN_MEMORY)  # noqa: SIM115 (it is closed with this object)
-        weakref.finalize(self, self._file.close)
+        weakref.finalize(self, close_temporary_file, self._file)
 
     def __len__(self) -> int:
         """Return the number of records."""

@@ -4,10 +4,11 @@ n rows.
 """
 
 import mmap
+import os
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -132,7 +133,7 @@ class RowFile:
         with wrap_temporary_errors("write"):
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it is closed with this object)
-                weakref.finalize(self, self._file.close)
+                weakref.finalize(self, close_temporary_file, self._file)
             remaining = memoryview(self._buffer)
             while remaining:
                 remaining = remaining[self._file.write(remaining) :]
@@ -146,10 +147,28 @@ class RowFile:
             return mmap.mmap(self._file.fileno(), self._num_bytes, access=access)
 
 
-def wrap_temporary_errors(verb: str) -> AbstractContextManager[None]:
+@contextmanager
+def wrap_temporary_errors(verb: str) -> Iterator[None]:
     """Convert an `OSError` inside the block to "cannot write a temporary file in /tmp: ...".
 
     Args:
         verb: "write" or "read".
+
+    Raises:
+        RunError: The block raised an `OSError`, or no folder for temporary files can be written.
     """
-    return wrap_os_errors(f"{verb} a temporary file in", Path(tempfile.gettempdir()))
+    action = f"{verb} a temporary file in"
+    with wrap_os_errors(action, Path(os.environ.get("TMPDIR") or "/tmp")):
+        folder = Path(tempfile.gettempdir())
+    with wrap_os_errors(action, folder):
+        yield
+
+
+def close_temporary_file(file: BinaryIO | tempfile.SpooledTemporaryFile[bytes]) -> None:
+    """Close a temporary file whose content is of no more use; its last bytes may not fit on the disk.
+
+    Args:
+        file: The file.
+    """
+    with suppress(OSError):
+        file.close()

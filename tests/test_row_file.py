@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pellucid import row_file
 from pellucid.errors import RunError
-from pellucid.row_file import RowFile
+from pellucid.row_file import RowFile, close_temporary_file
 
 PAIR_TYPE = np.dtype([("first", ">u4"), ("second", ">u8")])
 LIMITS = ("MAX_BYTES_IN_MEMORY", "WRITE_BYTES", "BLOCK_ROWS")
@@ -84,3 +84,23 @@ def test_a_failing_temporary_file_is_named(
         RunError, match=rf"^cannot {verb} a temporary file in {tempfile.gettempdir()}: no space left on device$"
     ):
         read(rows)
+
+
+def test_a_missing_temporary_folder_is_an_error_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_file, "MAX_BYTES_IN_MEMORY", 20)
+    monkeypatch.setattr(tempfile, "gettempdir", fail)
+    monkeypatch.setenv("TMPDIR", "/missing")
+    with pytest.raises(RunError, match=r"^cannot write a temporary file in /missing: no space left on device$"):
+        RowFile(np.int64).extend([1, 2, 3])
+
+
+def test_a_temporary_file_that_cannot_be_written_to_its_end_is_closed_without_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.SpooledTemporaryFile() as file:
+        with monkeypatch.context() as patch:
+            patch.setattr(file, "close", fail)
+            close_temporary_file(file)
+        assert not file.closed
+        close_temporary_file(file)
+        assert file.closed

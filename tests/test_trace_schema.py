@@ -187,7 +187,7 @@ def test_the_names_of_the_former_version_are_read_in_that_version_only() -> None
     for text, message in (
         (former.replace('"version": 3', f'"version": {VERSION}'), "missing required field `num_features`"),
         (make_trace_json(version=3), "missing required field `features`"),
-        (former.replace('"version": 3', '"version": 2'), "version 2 of the schema; expected version 4"),
+        (former.replace('"version": 3', '"version": 2'), "version 2 of the schema; expected version 4 or 3"),
         (former.replace('"features": 1', '"features": "a"'), "features"),
         (former.replace('"features": 1', '"features": 9'), "num_features: expected 0 to"),
     ):
@@ -235,7 +235,7 @@ def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         ("[]", "this is not a trace"),
         (b"\xff", "this is not a trace"),
         (make_trace_json(version=None), "missing required field `version`"),
-        (make_trace_json(version=VERSION + 1), "the trace has version 5 of the schema; expected version 4"),
+        (make_trace_json(version=VERSION + 1), "the trace has version 5 of the schema; expected version 4 or 3"),
         (make_trace_json(source=[1]), r"`str`.*source"),
         (make_trace_json(target=["x"]), "expected candidates of 1 steps"),
         (make_trace_json(log_probabilities=[0.5]), "log_probabilities: expected 2 numbers, got 1"),

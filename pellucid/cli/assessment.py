@@ -224,10 +224,10 @@ def _report_outputs(name: str, predictor: "Predictor", num_from_lexicon: int, op
     pair_ngram = predictor.pair_ngram if isinstance(predictor, BaseTransducer) else None
     alone = pair_ngram is not None and pair_ngram.predicts_alone  # another message says so
     if predictor.pair_ngram_weight and options.sampling is None and not alone:
-        print_message(
-            f"{name}: outputs are ranked by the network and by the pair n-gram model, whose weight is "
-            f"{predictor.pair_ngram_weight:g}; --no-pair-ngram ranks by the network alone"
-        )
+        weight = predictor.pair_ngram_weight
+        models = "the network and by the pair n-gram model, whose weight is" if weight < 1 else "the pair n-gram model"
+        detail = f" {weight:g}" if weight < 1 else ", with weight 1; the network only proposes candidates"
+        print_message(f"{name}: outputs are ranked by {models}{detail}; --no-pair-ngram ranks by the network alone")
 
 
 def option_flag(name: str) -> str:

@@ -244,9 +244,12 @@ def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None
             reason = next(run.no_confidence_reason for run in too_low if run.confidence_calibration is None)
             advice = f"their order is hardly affected, so thresholds for review are valid; no confidence: {reason}"
         noun = "run" if len(too_low) == 1 else "runs"
+        names = {run.name for run in too_low}
+        has_pair_ngram = any(run.pair_ngram_weight for run in runs if run.assessment.name in names)
+        network = ", and are those of the network, while both models rank the outputs" if has_pair_ngram else ""
         print_message(
             f"{noun} {', '.join(run.name for run in too_low)}: probabilities are lower than the accuracy because of "
-            f"training.label_smoothing; {advice}"
+            f"training.label_smoothing{network}; {advice}"
         )
 
 

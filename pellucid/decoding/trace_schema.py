@@ -350,7 +350,9 @@ def check_version(version: int) -> None:
         DataError: It is another version.
     """
     if version != VERSION:
-        raise DataError(f"the trace has version {quote(version)} of the schema; expected version {VERSION}")
+        raise DataError(
+            f"the trace has version {quote(version)} of the schema; expected version {VERSION} or {FORMER_VERSION}"
+        )
 
 
 def check_types(record: TraceRecord) -> TraceRecord:
