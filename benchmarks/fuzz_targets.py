@@ -963,7 +963,7 @@ def check_corpus(content: bytes, folder: Path) -> str:
 
 
 def _repair_corpus(content: bytes) -> bytes:
-    """Return a corpus with the right checksum, as an attacker would write it; unchanged if it is not a Arrow file."""
+    """Return a corpus with the right checksum, as an attacker would write it; unchanged if it is not an Arrow file."""
     import pyarrow
 
     from pellucid.data.corpus import DIGEST, METADATA, _column, _digest
@@ -1345,7 +1345,7 @@ STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
 def check_http(content: bytes, folder: Path) -> str:
-    """No request has the status 500, a traceback in the log, or an answer that is not a HTTP."""
+    """No request has the status 500, a traceback in the log, or an answer that is not HTTP."""
     service = http_service()
     received = service.answer(content[1:])
     faults, service.collector.faults = service.collector.faults, []

@@ -627,26 +627,25 @@ def _evaluate(
 
 def _unfinished_trainings(run: Model) -> tuple[UnfinishedTraining, ...]:
     """Return the unfinished trainings of a model; of a loaded one they are unknown."""
-    if isinstance(run, Predictor):
-        return ()
-    paths = run if isinstance(run, list | tuple) else [run]
-    return tuple(unfinished for path in paths for unfinished in find_unfinished(path))
+    return tuple(unfinished for path in _run_folders(run) for unfinished in find_unfinished(path))
 
 
 def _read_final_updates(run: Model) -> FinalUpdates | None:
     """Return the number of updates of the training of a run; None for a loaded model and for an ensemble."""
-    if isinstance(run, Predictor):
-        return None
-    paths = run if isinstance(run, list | tuple) else [run]
-    return read_final_updates(paths[0]) if len(paths) == 1 else None
+    folders = _run_folders(run)
+    return read_final_updates(folders[0]) if len(folders) == 1 else None
 
 
 def _read_training_checksums(run: Model) -> tuple[str, ...]:
     """Return the checksums of the training files of a model; empty for a loaded one, of which they are unknown."""
+    return tuple(checksum for path in _run_folders(run) for checksum in read_training_checksums(path))
+
+
+def _run_folders(run: Model) -> Sequence[str | Path]:
+    """Return the run folders of a model; none for a loaded one, of which they are unknown."""
     if isinstance(run, Predictor):
         return ()
-    paths = run if isinstance(run, list | tuple) else [run]
-    return tuple(checksum for path in paths for checksum in read_training_checksums(path))
+    return run if isinstance(run, list | tuple) else [run]
 
 
 def _read_evaluated(
@@ -668,7 +667,8 @@ def _read_evaluated(
         file_data = pair_file_config(source, file_data)
     file_data = evaluation_data_config(file_data, source, "auto")
     evaluated = EvaluationPairs(options.multi_reference, describe_pair_files(source, target))
-    for block, groups in read_evaluation_blocks(source, target, file_data, GroupColumn(options.group, "group"), report):
+    group = GroupColumn(options.group, "group") if options.group else None
+    for block, groups in read_evaluation_blocks(source, target, file_data, group, report):
         evaluated.add(block, groups)
     evaluated.arrange(report, str)
     return evaluated, (describe_evaluated_file(source, target, evaluated.num_rows, str(source)),)

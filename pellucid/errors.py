@@ -102,7 +102,7 @@ class DivergenceError(RunError):
 
 
 class OutOfMemoryError(InputError):
-    """A computation for which memory is not enough; smaller batches or a smaller network may help."""
+    """A computation that needs more memory than there is; smaller batches or a smaller network may help."""
 
 
 MEMORY_PHRASES = ("not enough memory", "can't allocate memory", "out of memory")

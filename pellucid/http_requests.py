@@ -77,7 +77,7 @@ def decode_request(body: bytes | bytearray, kind: type[Body]) -> Body:
         kind: Struct that the object must match; its integers are fields of its own.
 
     Raises:
-        msgspec.DecodeError: The text is not a JSON, or does not match.
+        msgspec.DecodeError: The text is not JSON, or does not match.
         ValueError: It is not UTF-8, or an object has a key twice, of which msgspec would silently take the last value.
     """
     parsed = _decode(body, kind)

@@ -16,7 +16,7 @@ def process_limit(name: str) -> int | None:
 
 
 def memory_advice() -> str:
-    """Return what to do where memory is not enough; it names the limit of the address space, if there is one."""
+    """Return what to do where there is not enough memory; it names the limit of the address space, if there is one."""
     limit = process_limit("RLIMIT_AS")
     advice = "reduce training.batch_size, search.batch_size or size"
     if limit is None:

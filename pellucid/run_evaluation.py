@@ -392,7 +392,7 @@ class GroupColumn(NamedTuple):
     """Column of the groups of an evaluation."""
 
     column: str
-    """Name, or number from 1; empty for no groups."""
+    """Name, or number from 1."""
     setting: str
     """Flag or argument that selects the column, for messages."""
 
@@ -416,7 +416,7 @@ def read_evaluation_blocks(
     Raises:
         InputError: As in `read_example_blocks` and `read_grouped_blocks`.
     """
-    if group is not None and group.column:
+    if group is not None:
         yield from read_grouped_blocks(path, data, group.column, BLOCK_EXAMPLES, group.setting)
         return
     first = list[Example]()
@@ -630,9 +630,8 @@ def _with_acceptance(assessment: Assessment, predictor: Predictor, nbest: int) -
     obstacle = predictor.no_confidence_reason(nbest) if nbest else "samples have no confidence"
     if obstacle or predictor.confidence is None or not assessment.num_with_confidence:
         return replace(assessment, no_confidence_reason=obstacle)
-    model, blocks = predictor.confidence, assessment.counts.confidences
-    accepted = [
-        join_accepted_outputs([accepted_outputs(model, *block, max_error) for block in blocks()])
-        for max_error in MAX_ERRORS
+    blocks = [
+        [accepted_outputs(predictor.confidence, confidences, right, max_error) for max_error in MAX_ERRORS]
+        for confidences, right in assessment.counts.confidences()
     ]
-    return replace(assessment, accepted=tuple(accepted))
+    return replace(assessment, accepted=tuple(map(join_accepted_outputs, zip(*blocks, strict=True))))

@@ -111,7 +111,7 @@ def test_help_shows_the_range_and_the_default_of_each_number() -> None:
         "(0 to below 1; default: 0.05; also --warmup-ratio)",
         "(above 0 to 3.4e+38; default: 0.002; also -l, --learning-rate)",
         "(0 or more; default: 0.0; also --eval-interval)",
-        "empty if there is none. (1 to 1,024; also --convolutions) --encoder.filters INT",
+        "empty for no convolutions. (1 to 1,024; also --convolutions) --encoder.filters INT",
     ):
         assert text in out, text
 

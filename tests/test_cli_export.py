@@ -76,7 +76,7 @@ def test_few_correct_outputs_are_reported(correct: int, message: bool, capsys: p
     pairs = export_onnx.MeasuredPairs("pairs.tsv", [Example("a", "a")] * 80)
     export_onnx._report_few_correct(dict(zip(("float32", "int8"), scores, strict=True)), pairs)
     expected = (
-        "pellucid: only 1 of 80 outputs correct with float32, so a loss of exact match can hardly show, and one pair "
+        "pellucid: only 1 of 80 outputs correct with float32, so a drop of exact match can hardly show, and one pair "
         "is 1.2 points; 8-bit weights change 3 outputs: train longer, or give a file of more pairs by --check\n"
     )
     assert capsys.readouterr().err == (expected if message else "")

@@ -265,7 +265,7 @@ def test_new_symbols_are_counted_in_the_event_and_the_log(tmp_path: Path) -> Non
 
 
 def mixing_settings(files: TrainingFiles) -> dict[str, Any]:
-    return {"mix_in": str(files.train), "mix_in_ratio": 0.4}
+    return {"mix_in": str(files.train), "mix_in_fraction": 0.4}
 
 
 @pytest.mark.parametrize("training", [{}, {"weight_averaging": "ema", "freeze": ["encoder"]}])
@@ -325,7 +325,7 @@ def test_a_resumed_run_with_other_data_is_refused(tmp_path: Path) -> None:
 
 
 def make_state(num_new: int, num_old: int, share: float) -> TrainingState:
-    config = make_small_config({"mix_in": "old.tsv", "mix_in_ratio": share, "batch_size": 3})
+    config = make_small_config({"mix_in": "old.tsv", "mix_in_fraction": share, "batch_size": 3})
     ids = to_ragged([[4, 5]] * (num_new + num_old))
     network = build_network(config, OLD)
     state = build_state(network, config, OLD, EncodedExamples(ids, ids), [Example("a", "w")], "")
@@ -352,7 +352,7 @@ def test_old_pairs_are_counted_and_reported(tmp_path: Path) -> None:
     files = write_new_files(tmp_path)
     mix_in = write_pairs(tmp_path / "old.tsv", [*make_copy_examples(30, seed=1), Example("q", "q")])
     mix_in.write_text(mix_in.read_text() + files.valid.read_text().splitlines()[0] + "\nbad\n")
-    config = fine_tuning_config({"mix_in": str(mix_in), "mix_in_ratio": 0.5})
+    config = fine_tuning_config({"mix_in": str(mix_in), "mix_in_fraction": 0.5})
     with pytest.raises(DataError, match=r"old\.tsv"):
         train_to_end(files, tmp_path / "stopped", config)
     config = override_settings(config, {"data": {"on_bad_line": "skip"}})

@@ -291,7 +291,7 @@ def test_from_is_a_flag_and_an_argument(tmp_path: Path) -> None:
         (["--encoder.hidden-size", 7], "encoder.hidden_size: 6 in the run, 7 now"),
         (["--size", "small"], "size: 'tiny' in the run, 'small' now"),
         (["--freeze", "decoders"], "--freeze: expected encoder, attention, decoder, embeddings or output"),
-        (["--mix-in-ratio", 0.2], "training.mix_in_ratio = 0.2 needs training.mix_in"),
+        (["--mix-in-fraction", 0.2], "training.mix_in_fraction = 0.2 needs training.mix_in"),
         (["--mix-in", "missing.tsv"], "missing.tsv"),
     ],
 )
@@ -338,7 +338,7 @@ def test_runs_without_these_settings_are_read(tmp_path: Path) -> None:
     """Folders of earlier versions lack the settings of fine-tuning."""
     run = copy_run_folder(copy_task_run().run, tmp_path / "run")
     lines = (run / "config.toml").read_text("utf-8").splitlines(keepends=True)
-    names = ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_ratio")
+    names = ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_fraction")
     kept = [line for line in lines if not line.startswith(tuple(f"{name} = " for name in names))]
     assert len(lines) - len(kept) == len(names)
     (run / "config.toml").write_text("".join(kept), "utf-8")

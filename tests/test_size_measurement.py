@@ -173,8 +173,8 @@ def test_updates_are_counted_by_the_batches_of_the_setting() -> None:
     [
         ({}, 300),
         ({"augmentation": "copy", "augmentation_ratio": 2.0}, 900),
-        ({"mix_in": "old.tsv", "mix_in_ratio": 0.5}, 600),
-        ({"augmentation": "copy", "augmentation_ratio": 2.0, "mix_in": "old.tsv", "mix_in_ratio": 0.25}, 1200),
+        ({"mix_in": "old.tsv", "mix_in_fraction": 0.5}, 600),
+        ({"augmentation": "copy", "augmentation_ratio": 2.0, "mix_in": "old.tsv", "mix_in_fraction": 0.25}, 1200),
     ],
 )
 def test_synthetic_and_earlier_examples_are_part_of_an_epoch(settings: Mapping[str, Any], expected: int) -> None:

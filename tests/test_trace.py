@@ -59,7 +59,7 @@ def test_the_json_form_has_all_fields_to_six_decimals() -> None:
 
 
 def reject_constant(name: str) -> None:
-    raise AssertionError(f"{name} is not a JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 @pytest.mark.parametrize("compact", [False, True])

@@ -38,7 +38,7 @@ from tyro.constructors import (
 
 from pellucid.cli.flag_names import SETTING_FLAGS, SHORT_FLAGS, other_names
 from pellucid.cli.flag_suggestions import UnknownFlagError
-from pellucid.cli.messages import TextStream
+from pellucid.cli.messages import StreamWrapper
 from pellucid.config.presets import AUTO_SIZE, default_size, gives_size
 from pellucid.config.settings import (
     AttentionConfig,
@@ -446,16 +446,8 @@ PROTECTED_COMMA = "\ue000"
 """Private character in place of a comma between digits while tyro wraps the lines of help, which it does at commas."""
 
 
-class HelpStream:
+class HelpStream(StreamWrapper):
     """Wrapper of standard output that writes commas in place of `PROTECTED_COMMA`."""
-
-    def __init__(self, stream: TextStream) -> None:
-        """Wrap a stream.
-
-        Args:
-            stream: Stream to wrap.
-        """
-        self._stream = stream
 
     def write(self, text: str) -> int:
         """Write a text.
@@ -467,10 +459,6 @@ class HelpStream:
             Number of characters written.
         """
         return self._stream.write(text.replace(PROTECTED_COMMA, ","))
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any attribute of the stream)
-        """Return an attribute of the wrapped stream."""
-        return getattr(self._stream, name)
 
 
 HELP_ALL = "--help-all"

@@ -225,9 +225,10 @@ def _report_outputs(name: str, predictor: "Predictor", num_from_lexicon: int, op
     alone = pair_ngram is not None and pair_ngram.predicts_alone  # another message says so
     if predictor.pair_ngram_weight and options.sampling is None and not alone:
         weight = predictor.pair_ngram_weight
-        models = "the network and by the pair n-gram model, whose weight is" if weight < 1 else "the pair n-gram model"
-        detail = f" {weight:g}" if weight < 1 else ", with weight 1; the network only proposes candidates"
-        print_message(f"{name}: outputs are ranked by {models}{detail}; --no-pair-ngram ranks by the network alone")
+        models = f"the network and by the pair n-gram model, whose weight is {weight:g}"
+        if weight == 1:
+            models = "the pair n-gram model alone, whose weight is 1; the network only proposes candidates"
+        print_message(f"{name}: outputs are ranked by {models}; --no-pair-ngram ranks by the network alone")
 
 
 def option_flag(name: str) -> str:
@@ -272,7 +273,7 @@ def _read_pairs(inputs: AssessmentInputs, data: DataConfig, options: AssessmentO
     name = STANDARD_INPUT if inputs.file.name == STANDARD_INPUT else str(inputs.file)
     pairs, ids = EvaluationPairs(options.multi_reference, describe_pair_files(inputs.file, inputs.target)), None
     try:
-        group_column = GroupColumn(options.group, "--group")
+        group_column = GroupColumn(options.group, "--group") if options.group else None
         for block, groups in read_evaluation_blocks(
             inputs.file, inputs.target, data, group_column, print_message, name
         ):

@@ -29,8 +29,7 @@ class ClusterFlags:
     on: OnFlag = None
     """Decode on the machines of a Ray cluster: that of the variable RAY_ADDRESS, else the last one that ray start
     has started on this machine, else this machine alone. All machines need the same versions, and share the folders of
-    the runs, the output and the lexicon. After a crash, repeat the command: finished blocks are
-    kept."""
+    the runs, the output and the lexicon. After a crash, repeat the command: finished blocks are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ def format_score(trace: Trace) -> str:
     Args:
         trace: The output.
     """
-    return "" if trace.origin == "pair_ngram" else f"{trace.score:.6f}"
+    return f"{trace.score:.6f}" if trace.has_trained_network else ""
 
 
 class CsvOutput:

@@ -231,26 +231,27 @@ def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None
                 f"of the members, such as {path / 'seed-1'}"
             )
     too_low = [
-        run.assessment
+        run
         for run in runs
-        for calibration in [run.assessment.calibration]
         if run.config.training.label_smoothing
-        and calibration is not None
+        and (calibration := run.assessment.calibration) is not None
         and calibration.accuracy - calibration.mean_probability > MAX_UNEXPLAINED_CALIBRATION
     ]
-    if too_low:
-        advice = "the confidence is the estimated probability of being correct: use it in their place"
-        if any(run.confidence_calibration is None for run in too_low):
-            reason = next(run.no_confidence_reason for run in too_low if run.confidence_calibration is None)
-            advice = f"their order is hardly affected, so thresholds for review are valid; no confidence: {reason}"
-        noun = "run" if len(too_low) == 1 else "runs"
-        names = {run.name for run in too_low}
-        has_pair_ngram = any(run.pair_ngram_weight for run in runs if run.assessment.name in names)
-        network = ", and are those of the network, while both models rank the outputs" if has_pair_ngram else ""
-        print_message(
-            f"{noun} {', '.join(run.name for run in too_low)}: probabilities are lower than the accuracy because of "
-            f"training.label_smoothing{network}; {advice}"
-        )
+    if not too_low:
+        return
+    assessments = [run.assessment for run in too_low]
+    advice = "the confidence is the estimated probability of being correct: use it in their place"
+    if any(each.confidence_calibration is None for each in assessments):
+        reason = next(each.no_confidence_reason for each in assessments if each.confidence_calibration is None)
+        advice = f"their order is hardly affected, so thresholds for review are valid; no confidence: {reason}"
+    noun = "run" if len(too_low) == 1 else "runs"
+    has_pair_ngram = any(run.pair_ngram_weight for run in too_low)
+    network = ", and because they are those of the network alone, while the pair n-gram model also ranks the outputs"
+    network = network if has_pair_ngram else ""
+    print_message(
+        f"{noun} {', '.join(each.name for each in assessments)}: probabilities are lower than the accuracy because of "
+        f"training.label_smoothing{network}; {advice}"
+    )
 
 
 def _paths(args: EvaluateArguments) -> tuple[Path, ...]:

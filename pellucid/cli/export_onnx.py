@@ -51,7 +51,7 @@ class OnnxExportRequest(NamedTuple):
     check: Path | None
     """File of pairs to measure the graphs on; None for the validation file."""
     max_drop: float
-    """Highest loss of the metric by 8-bit weights, in points."""
+    """Largest drop of the metric by 8-bit weights, in points."""
     reading: PairFileFlags
     """Flags for reading the file of pairs."""
 
@@ -72,7 +72,7 @@ def export_onnx(request: OnnxExportRequest) -> None:
 
     Raises:
         InputError: A package is missing, the network or a flag is not supported, a file cannot be read or written, or
-            the network loses too much with 8-bit weights.
+            the metric falls by too much with 8-bit weights.
     """
     check_packages()
     check_opset(request.opset)
@@ -168,13 +168,13 @@ def _score_lines(scores: Mapping[str, ExportScore], pairs: MeasuredPairs) -> lis
 
 
 def _report_few_correct(scores: Mapping[str, ExportScore], pairs: MeasuredPairs) -> None:
-    """Print a message if so few outputs are correct that a loss of exact match can hardly show."""
+    """Print a message if so few outputs are correct that a drop of exact match can hardly show."""
     reference, count = scores["float32"], len(pairs.examples)
     correct = round(reference.value * count / 100)
     if reference.metric == "exact_match" and correct < MIN_CORRECT:
         changed = count_noun(scores["int8"].num_changed(reference), "output")
         print_message(
-            f"only {correct} of {count_noun(count, 'output')} correct with float32, so a loss of exact match can "
+            f"only {correct} of {count_noun(count, 'output')} correct with float32, so a drop of exact match can "
             f"hardly show, and one pair is {100 / count:.2g} points; 8-bit weights change {changed}: train longer, or "
             "give a file of more pairs by --check"
         )

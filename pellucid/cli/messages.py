@@ -72,11 +72,8 @@ def format_warnings_as_messages() -> None:
     warnings.formatwarning = format_warning
 
 
-class BestEffortStream:
-    """Wrapper of standard error that drops text that cannot be written, such as on a full disk.
-
-    So the exit code depends on standard output alone.
-    """
+class StreamWrapper:
+    """Text stream that has all attributes of another stream; a subclass changes how text is written."""
 
     def __init__(self, stream: TextStream) -> None:
         """Wrap a stream.
@@ -85,6 +82,17 @@ class BestEffortStream:
             stream: Stream to wrap.
         """
         self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any attribute of the stream)
+        """Return an attribute of the wrapped stream."""
+        return getattr(self._stream, name)
+
+
+class BestEffortStream(StreamWrapper):
+    """Wrapper of standard error that drops text that cannot be written, such as on a full disk.
+
+    So the exit code depends on standard output alone.
+    """
 
     def write(self, text: str) -> int:
         """Write a text; if that fails, drop it and all later text.
@@ -107,10 +115,6 @@ class BestEffortStream:
             self._stream.flush()
         except OSError:
             self._abandon()
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (any attribute of the stream)
-        """Return an attribute of the wrapped stream."""
-        return getattr(self._stream, name)
 
     def _abandon(self) -> None:
         """Drop all further text, including the interpreter's last flush."""

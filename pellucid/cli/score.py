@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -241,7 +240,7 @@ def _score_on_cluster(backend: "PredictionBackend", scorer: PairScorer, pairs: P
 
 def _csv_values(trace: Trace) -> list[str]:
     """Return the log-probability of a target, its probability, and the mean of the log-probabilities of its symbols."""
-    return [f"{trace.score:.6f}", f"{exp(trace.score):.6g}", f"{trace.score / max(1, len(trace.target)):.6f}"]
+    return [f"{trace.score:.6f}", f"{trace.probability:.6g}", f"{trace.score / max(1, len(trace.target)):.6f}"]
 
 
 def _format_score(trace: Trace | None, item: InputLine, kind: ScoreFormat) -> str:

@@ -189,7 +189,7 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     source symbol)."""
     convolutions: tuple[SmallCount, ...] = ()
     """Kernel widths, in symbols, of parallel convolutions between the embeddings and the first layer ("3 5 9"); at most
-    32 widths, empty if there is none."""
+    32 widths; empty for no convolutions."""
     filters: Count = 32
     """Number of filters of each convolution, which is followed by ReLU (with convolutions)."""
     characters: Characters = "none"
@@ -349,7 +349,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     mix_in: str = ""
     """File of earlier training pairs, with the columns of the training file, some of which are drawn anew for each
     epoch against forgetting; empty if there is none."""
-    mix_in_ratio: Fraction = 0.5
+    mix_in_fraction: Fraction = 0.5
     """Share of the pairs of mix_in among the pairs of an epoch (with mix_in); 0.5 draws one for each new pair."""
     eval_interval: Interval = 0.0
     """Number of epochs between validations (0.1 validates ten times per epoch); training ends with a validation. 0

@@ -143,7 +143,7 @@ ADDED_SETTINGS = frozenset(
         *("data.delimiter", "data.class_column", "data.class_first", "data.context_words"),
         "training.callbacks",
         *("encoder.characters", "encoder.character_size", "encoder.word_dropout", "encoder.context_dropout"),
-        *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_ratio")),
+        *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_fraction")),
     }
 )
 """Settings that runs of earlier versions lack. Their defaults are what those versions did."""

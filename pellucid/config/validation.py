@@ -91,7 +91,7 @@ def _has_dropout(config: Config) -> bool:
 
 
 FREE_SEARCH_SETTINGS = ("batch_size", "beam_size")
-"""Search settings that other tasks support: the batch size, and and beam size 1 (greedy)."""
+"""Search settings that other tasks support: the batch size, and beam size 1 (greedy search)."""
 AUTOREGRESSIVE_SETTINGS = (
     *("data.context_words", "decoder.pointer_generator", "decoder.tie_embeddings", "decoder.pretrained"),
     "training.coverage_loss",
@@ -255,7 +255,7 @@ USE_CONDITIONS: Sequence[Requirement] = (
         "training.weight_averaging = 'last'",
         lambda c: c.training.weight_averaging == "last",
     ),
-    Requirement("training.mix_in_ratio", "training.mix_in, a file of pairs", lambda c: bool(c.training.mix_in)),
+    Requirement("training.mix_in_fraction", "training.mix_in, a file of pairs", lambda c: bool(c.training.mix_in)),
     Requirement(
         "training.augmentation_ratio",
         "training.augmentation = 'copy' or 'hallucinate'",

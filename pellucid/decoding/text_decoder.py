@@ -272,7 +272,7 @@ class TextDecoder:
         return WordOutput(
             source=trace.text,
             output=trace.output,
-            log_probability=None if trace.origin == "pair_ngram" else trace.score,
+            log_probability=trace.score if trace.has_trained_network else None,
             confidence=trace.confidence,
             origin=trace.origin,
             is_accepted=self.min_confidence is None or reaches_confidence(trace, self.min_confidence),

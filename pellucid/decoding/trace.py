@@ -95,7 +95,7 @@ class Trace:
     Read most often: `text` and `output`, source and output as text; `source` and `target`, their symbols; `score`, the
     natural log-probability of the output, and `probability`, exp(score); `log_probabilities`, that of each symbol;
     `attention`, the weights, of shape (T, S); `confidence`, the estimated probability that the output is correct; and
-    `finished`. `nbest_probability` is the probability of an output in a list of several; None for a single one.
+    `finished`. `nbest_probability` is the probability normalized over an n-best list; None for a single output.
     """
 
     text: str
@@ -198,6 +198,12 @@ class Trace:
     def probability(self) -> float:
         """Probability of the output given the source, exp(`score`)."""
         return math.exp(self.score)
+
+    @property
+    def has_trained_network(self) -> bool:
+        """False if the pair n-gram model has chosen the output before the first validation of the network, whose
+        probabilities and attention weights are then of no use."""
+        return self.origin != "pair_ngram"
 
     def to_json(self, compact: bool = False) -> str:
         """Return the trace as one line of JSON (schema `TraceRecord`; fields: docs/guides/decoding.md).

@@ -331,7 +331,7 @@ def decode_record(text: str | bytes) -> TraceRecord:
     try:
         version = msgspec.json.decode(text, type=_VersionRecord).version
         if version != FORMER_VERSION:
-            check_version(version)
+            check_version(version, f"{VERSION} or {FORMER_VERSION}")
             return msgspec.json.decode(text, type=TraceRecord)
         record: Any = msgspec.json.decode(text, type=_FormerTraceRecord)
         values = {name: getattr(record, FORMER_NAMES.get(name, name)) for name in TraceRecord.__struct_fields__}
@@ -340,19 +340,18 @@ def decode_record(text: str | bytes) -> TraceRecord:
         raise _not_a_trace(abbreviate_reason(error)) from None
 
 
-def check_version(version: int) -> None:
+def check_version(version: int, expected: str = f"{VERSION}") -> None:
     """Check that the version of a record is that of the schema.
 
     Args:
         version: The version.
+        expected: Versions that the caller reads, for the message; that of the schema by default.
 
     Raises:
         DataError: It is another version.
     """
     if version != VERSION:
-        raise DataError(
-            f"the trace has version {quote(version)} of the schema; expected version {VERSION} or {FORMER_VERSION}"
-        )
+        raise DataError(f"the trace has version {quote(version)} of the schema; expected version {expected}")
 
 
 def check_types(record: TraceRecord) -> TraceRecord:

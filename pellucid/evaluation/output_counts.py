@@ -50,12 +50,6 @@ class AssessedOutput(NamedTuple):
         """Best output and references as symbols."""
         return self.candidates[0]
 
-    @property
-    def has_trained_network(self) -> bool:
-        """False if the pair n-gram model has chosen the output before the first validation of the network, whose
-        probabilities and attention weights are then of no use."""
-        return self.trace.origin != "pair_ngram"
-
     def record(self) -> dict[str, Any]:
         """Return the output as plain values for JSON (`Assessment.error_record`)."""
         return {
@@ -66,7 +60,7 @@ class AssessedOutput(NamedTuple):
             "output": self.trace.output,
             "references": list(self.references),
             "errors": self.scored.errors,
-            "score": self.trace.score if self.has_trained_network else None,
+            "score": self.trace.score if self.trace.has_trained_network else None,
             "confidence": self.trace.confidence,
             "group": self.group,
         }
@@ -116,7 +110,7 @@ class OutputCounts:
         add_confusions(self.confusions, scored)
         if self.labels is not None:
             self.labels.add(scored, [output.trace for output in outputs])
-        self.has_trained_network = self.has_trained_network and all(output.has_trained_network for output in outputs)
+        self.has_trained_network &= all(output.trace.has_trained_network for output in outputs)
         confidences = (output.trace.confidence for output in outputs)
         self._rows.extend(
             [output.trace.score for output in outputs],

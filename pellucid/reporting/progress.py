@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from pellucid.argument_checks import argument_error
 from pellucid.config.durations import parse_duration
 from pellucid.config.presets import LARGE_DATA
-from pellucid.config.settings import Size, TaskName
+from pellucid.config.settings import DEFAULT_TASK, Size, TaskName
 from pellucid.config.training_types import METRIC_TYPES, format_metric, is_custom_metric
 from pellucid.data.readers import MAX_LISTED_BAD_LINES
 from pellucid.errors import count_noun, quote
@@ -52,9 +52,9 @@ MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
 FEW_UPDATES = 1000
 """Number of updates below which the time limit of a training is called too short."""
-CORRECTED_SHARE = 0.8
+CORRECTION_FRACTION = 0.8
 """Share of the estimated updates of a time limit below which a better estimate is printed when the updates begin."""
-FEW_CONFIDENCE_PAIRS = 50
+FEW_VALIDATION_PAIRS = 50
 """Number of validation pairs below which the confidence, or the weight of the pair n-gram model, is called rough."""
 MAX_SILENCE = 30.0
 """Maximum number of seconds without a line, if the stream is not a terminal."""
@@ -519,7 +519,7 @@ def correction_text(choice: SizeChosen, seconds_left: float) -> str:
     """
     seconds = seconds_left - INITIAL_RESERVE * parse_duration("training.time_limit", choice.time_limit)
     updates = max(1, round(seconds * choice.updates_per_second))
-    if not choice.updates_per_second or updates >= CORRECTED_SHARE * choice.updates:
+    if not choice.updates_per_second or updates >= CORRECTION_FRACTION * choice.updates:
         return ""
     return (
         f": this time is enough for about {count_noun(updates, 'update')} at the measured speed, not for the estimated "
@@ -534,7 +534,7 @@ def default_size_line(event: ModelBuilt) -> str:
         event: The network of the training.
     """
     other = "; --size base takes less than half of the time" if event.size == "large" else ""
-    if event.is_stream and event.num_pairs >= LARGE_DATA:
+    if event.is_stream and event.task == DEFAULT_TASK and event.num_pairs >= LARGE_DATA:
         other = f"; from {LARGE_DATA:,} pairs of sequences on, --size large is the default for a file"
     return f"size {event.size}, {event.default_size_reason}, with batches of {event.batch_size}{other}"
 
@@ -625,12 +625,13 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         f"{event.network_exact_match:.2f} % by the network alone, "
         f"{event.pair_ngram_exact_match:.2f} % if the pair n-gram model alone ranks the outputs of both"
     )
+    rough = "; the weight is a rough choice, because these sources are few"
     if not event.weight:
         return f"pair n-gram: no weight above 0 is chosen on {sources}: exact match {alone}"
     return (
         f"pair n-gram: weight {event.weight:g}, chosen on {sources} with the beam size of predict: exact match "
         f"{event.exact_match:.2f} % by both, {alone}"
-        f"{'; it is rough, because these sources are few' if event.sources < FEW_CONFIDENCE_PAIRS else ''}"
+        f"{rough if event.sources < FEW_VALIDATION_PAIRS else ''}"
         f"{'' if event.in_predictions else '; the search settings of this run do not use it'}"
     )
 
@@ -662,7 +663,7 @@ def confidence_line(event: ConfidenceFitted) -> str:
     Args:
         event: Event of the training.
     """
-    rough = "; it is rough, because these pairs are few" if event.examples < FEW_CONFIDENCE_PAIRS else ""
+    rough = "; it is rough, because these pairs are few" if event.examples < FEW_VALIDATION_PAIRS else ""
     return (
         f"confidence: fitted to {count_noun(event.examples, 'validation pair')} in {event.seconds:.1f} s: calibration "
         f"error {event.confidence_error:.1f} % on these pairs; that of the probabilities is "

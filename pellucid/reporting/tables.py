@@ -491,7 +491,7 @@ def _acceptance_table(accepted: Sequence[AcceptedOutputs]) -> Table:
         "validation set; it does not bound the errors among the accepted outputs",
     )
     for row in accepted:
-        missing = "one per run" if row.accepted else "none is enough"
+        missing = "one per run" if row.accepted else "no threshold"
         threshold = missing if row.min_confidence is None else f"{row.min_confidence:g}"
         cells = (row.accepted / row.total, row.wrong / row.total, row.wrong / max(1, row.accepted))
         table.add_row(f"{100 * row.max_error:g} %", threshold, *(f"{100 * cell:.1f} %" for cell in cells))

@@ -107,13 +107,13 @@ def read_checksums(path: str | Path) -> dict[str, str]:
         path: The list, which may be a pipe.
 
     Raises:
-        DataError: The file cannot be read, has more than `MAX_LIST_SIZE` bytes, or a line that is none of such a list;
-            a path is none within the folder; or two lines have different checksums of a path.
+        DataError: The file cannot be read or has more than `MAX_LIST_SIZE` bytes; a line is malformed; a path is not
+            inside the folder; or two lines give different checksums for one path.
     """
     path = Path(path)
     content = read_bytes(path, DataError, MAX_LIST_SIZE, regular=False)
     checksums, lines = dict[str, str](), dict[str, int]()
-    # Not splitlines: a name may contain U+2028, which is not an end of a line.
+    # Not splitlines: a name may contain U+2028, which does not end a line.
     for number, line in enumerate(content.decode("utf-8-sig", "replace").split("\n"), 1):
         if line.isspace() or line[:1] in ("", "#"):
             continue

@@ -1,7 +1,6 @@
 """Checks of a run folder before a training writes to it, and the first files of a new run."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from pellucid.config.presets import PRESET_KEYS
@@ -19,7 +18,6 @@ from pellucid.files import (
     write_text,
 )
 from pellucid.run_folder.advice import RESTORE_OR_RENAME, add_advice
-from pellucid.run_folder.progress import read_progress
 from pellucid.run_folder.run_files import (
     CARD,
     CHECKPOINT,
@@ -37,7 +35,7 @@ from pellucid.run_folder.run_files import (
     has_run,
     load_run_config,
 )
-from pellucid.run_folder.unfinished_training import has_unfinished
+from pellucid.run_folder.unfinished_training import has_unfinished, read_final_updates
 
 LENGTH_SETTINGS = ("training.epochs:", "training.time_limit:")
 """Beginnings of the differences between configurations that train for another time."""
@@ -204,21 +202,20 @@ def check_same_config(folder: Path, config: Config) -> None:
         if file_exists(folder / CHECKPOINT):
             raise RunError(f"{folder} holds a training but no {CONFIG}: restore the file, or name another run folder")
         return
+    saved = load_run_config(folder, config)
     differences = [
-        difference
-        for difference in config_differences(load_run_config(folder, config), config)
-        if not difference.startswith(CALLBACKS)
+        difference for difference in config_differences(saved, config) if not difference.startswith(CALLBACKS)
     ]
     if differences:
         listed = (f"  {difference}" for difference in differences)
-        advice = _advice_on_differences(folder, config, differences)
+        advice = _advice_on_differences(folder, saved.training.time_limit, differences)
         raise RunError(f"{folder} holds a run with a different configuration:", *listed, advice)
     if not file_exists(folder / CHECKPOINT) and missing_settings(folder / CONFIG, config):
         raise RunError(f"{folder / CONFIG} is a file of settings that no training has written; name a new folder")
 
 
-def _advice_on_differences(folder: Path, config: Config, differences: Sequence[str]) -> str:
-    """Return what to do about a run whose configuration differs from that of the training."""
+def _advice_on_differences(folder: Path, limit: str, differences: Sequence[str]) -> str:
+    """Return what to do about a run, with its time limit, whose configuration differs from that of the training."""
     has_other_length = all(difference.startswith(LENGTH_SETTINGS) for difference in differences)
     has_other_time_only = _has_other_time_only(differences)
     if not has_other_length and not has_other_time_only:
@@ -227,21 +224,18 @@ def _advice_on_differences(folder: Path, config: Config, differences: Sequence[s
     new_run = "name another run folder, in which the training begins anew"
     if _has_ended(folder):
         return (
-            f"the training of this run has ended, so that nothing is left to resume: {reason}{new_run}, or with "
-            "--from RUN from the parameters of this run"
+            f"the training of this run has ended, so that nothing is left to resume: {reason}{new_run}; "
+            f"--from {folder} begins it with the parameters of this run"
         )
     if not has_other_time_only:
         return f"{reason}{new_run}"
-    limit = load_run_config(folder, config).training.time_limit
     flag = f"with --time {limit}, of which only the rest is spent" if limit else "without --time"
     return f"resume it {flag}{f': {reason}' if reason else ', or '}{new_run}"
 
 
 def _has_ended(folder: Path) -> bool:
     """Return whether the training of a run has ended; False if its checkpoint cannot be read."""
-    with suppress(RunError):  # the resumed training reports it
-        return read_progress(folder / CHECKPOINT).is_finished and not has_unfinished(folder)
-    return False
+    return read_final_updates(folder) is not None and not has_unfinished(folder)
 
 
 def _has_other_time_only(differences: Sequence[str]) -> bool:

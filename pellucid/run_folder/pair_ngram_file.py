@@ -69,7 +69,7 @@ def save_pair_ngram(path: Path, saved: SavedPairNgram) -> None:
         saved: Model and weight.
 
     Raises:
-        RunError: The file cannot be written, or memory is not enough.
+        RunError: The file cannot be written, or there is not enough memory.
     """
     model, numbering = saved.model, saved.model.numbering
     arrays = {"graphones": model.graphones, **model.model._asdict()}

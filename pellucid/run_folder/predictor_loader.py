@@ -88,7 +88,7 @@ def load(
         RunError: The run folder is missing, incomplete, damaged or of an older format, or has no model yet; or several
             runs have different tasks or target symbols; or torch's default type is not float32, or its default device
             is "meta".
-        ConfigError: The device is not available, the saved configuration is not valid, or memory is not enough.
+        ConfigError: The device is not available, the saved configuration is not valid, or there is not enough memory.
     """
     paths: Path | list[Path] = convert_argument("run", run, str | Path | Sequence[str | Path])
     predictor = load_without_warnings(run, device, needs_pair_ngram)

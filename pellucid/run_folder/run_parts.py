@@ -101,7 +101,8 @@ def read_run_settings(
     Args:
         folder: Run folder, not the folder of an ensemble.
         log: Log of the run, which is checked as well; None to leave it out.
-        check_vocabularies: Check of the vocabularies for the task of the run, which may need PyTorch; or None.
+        check_vocabularies: Check of the vocabularies for the task of the run, which may need PyTorch; None to
+            skip it.
         needs_validated_model: Whether a model without a validation is an error. True by default;
             False if the pair n-gram model then predicts alone.
 

@@ -316,7 +316,7 @@ def _prediction(trace: Trace) -> Prediction:
     """Return an output."""
     return Prediction(
         output=trace.output,
-        score=None if trace.origin == "pair_ngram" else finite_log_probability(trace.score),
+        score=finite_log_probability(trace.score) if trace.has_trained_network else None,
         finished=trace.finished,
         nbest_probability=trace.nbest_probability,
         confidence=trace.confidence,
@@ -360,6 +360,6 @@ def _class_result(trace: Trace) -> ClassResult:
     top = zip(trace.top_symbols[0], trace.top_log_probabilities[0].tolist(), strict=True)
     return ClassResult(
         label=trace.output,
-        probability=math.exp(trace.score),
+        probability=trace.probability,
         top=[(symbol, math.exp(value)) for symbol, value in top],
     )

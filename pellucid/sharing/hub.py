@@ -92,7 +92,7 @@ def is_repository_id(text: str) -> bool:
 
 
 def check_repository_id(repo_id: str) -> None:
-    """Raise `ConfigError` for a text that is not a name of a repository.
+    """Raise `ConfigError` for a text that is not a valid repository name.
 
     Args:
         repo_id: The text.

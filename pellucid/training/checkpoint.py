@@ -54,7 +54,7 @@ def save_training_state(path: Path, state: TrainingState, fingerprint: str) -> N
 
     Raises:
         DivergenceError: A parameter, moment or average is not finite; nothing is written.
-        RunError: The file cannot be written, or memory is not enough.
+        RunError: The file cannot be written, or there is not enough memory.
     """
     tensors, progress = cpu_tensors(_tensors_of(state)), msgspec.json.encode(state.progress).decode()
     for name, value in sorted(tensors.items()):

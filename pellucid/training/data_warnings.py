@@ -92,7 +92,7 @@ def data_warnings(
 
 
 def text_note(reading: ExampleFile, config: DataConfig, treatment: str, unit: str) -> str:
-    """Return a note about exact duplicates, and about spaces at the ends of texts that are symbols; or "".
+    """Return a note about exact duplicates, and about spaces at the ends of texts that are symbols; "" if none are.
 
     Args:
         reading: Content of a file.

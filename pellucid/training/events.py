@@ -192,10 +192,14 @@ class ModelBuilt(NamedTuple):
     """Size of a batch with its unit, such as "32 examples"."""
     is_stream: bool = False
     """True if the pairs come from a pipe, so that their number was not known when a default size was chosen."""
+    task: TaskName = DEFAULT_TASK
+    """Name of the task; the number of pairs decides for the default task only."""
 
     @property
     def default_size_reason(self) -> str:
         """Reason for the size if it is a default, as a clause."""
+        if self.task != DEFAULT_TASK:
+            return f"the default for task {self.task}"
         pairs = count_noun(self.num_pairs, "pair" if self.num_held_out else "training pair")
         held_out = f", of which {self.num_held_out:,} are held out for validation" if self.num_held_out else ""
         if self.is_stream:

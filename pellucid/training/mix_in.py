@@ -40,7 +40,7 @@ def mix_in_pairs(data: TrainingData, config: Config, unresolved: DataConfig) -> 
     event = PairsMixedIn(
         path,
         len(earlier),
-        num_drawn(len(new), config.training.mix_in_ratio),
+        num_drawn(len(new), config.training.mix_in_fraction),
         len(new),
         len(read.examples) - len(earlier),
         read.bad_lines,

@@ -156,7 +156,7 @@ def train_run(
             validation examples equal the training examples, no synthetic pair can be made, or a file of pretrained
             embeddings is malformed.
         ConfigError: Settings contradict each other or the data, a device, an extension or an optional library is
-            missing, memory is not enough, or the attention or cell of another package fails.
+            missing, there is not enough memory, or the attention or cell of another package fails.
         RunError: Another thread of this process is training; torch's default type is not float32, its default device is
             "meta", or it computes no gradients; or the folder holds other files, is in use, holds a run
             with other settings or data, is damaged, or cannot be written.
@@ -445,6 +445,7 @@ def _open_training(
         num_held_out=contents.counts.held_out,
         batch_size=f"{state.batch_size:,} {config.training.batch_type}",
         is_stream=not contents.counts.are_known_before,
+        task=config.task,
     )
     return state, fingerprint, log, model_built
 

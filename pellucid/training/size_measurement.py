@@ -106,7 +106,7 @@ def choose_config_for_time_limit(
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
-        ConfigError: A setting is invalid, or memory is not enough.
+        ConfigError: A setting is invalid, or there is not enough memory.
         RunError: The folder holds other files; another thread of this process is training; or torch's default type is
             not float32, its default device is "meta", or it computes no gradients.
         DivergenceError: A loss or gradient is not finite.
@@ -147,7 +147,7 @@ def measure_and_choose_size(
 
     Raises:
         DataError: The training file cannot be read or holds no example, or a line is bad.
-        ConfigError: A setting is invalid, or memory is not enough.
+        ConfigError: A setting is invalid, or there is not enough memory.
     """
     started_at, config = time.monotonic(), build_config(default_size())
     data = _read_measurement_data(files, config)
@@ -325,7 +325,7 @@ def measure_speed(data: MeasurementData, config: Config, count: int, seconds: fl
         seconds: Time after which no further update begins.
 
     Raises:
-        ConfigError: A setting is invalid, or memory is not enough.
+        ConfigError: A setting is invalid, or there is not enough memory.
         DivergenceError: A loss or gradient is not finite.
     """
     training = msgspec.structs.replace(

@@ -13,7 +13,10 @@ MIN_VALIDATIONS = 8
 EXAMPLES_PER_VALIDATION = 20
 """Minimum number of training examples for each validation of one example, if the interval is derived."""
 EXAMPLES_PER_TIMED_VALIDATION = 7
-"""The same for an interval that is derived from the epochs for which a time limit is enough: a tenth of the time."""
+"""Minimum number of training examples per validation example if a time limit determines the interval.
+
+The validations then take at most about a tenth of the time.
+"""
 
 
 def num_drawn(num_new: int, share: float) -> int:
@@ -33,7 +36,7 @@ def examples_per_epoch(num_new: int, config: TrainingConfig) -> int:
         num_new: Number of other training examples.
         config: Training settings, which may name a file of earlier pairs (`mix_in`).
     """
-    return num_new + (num_drawn(num_new, config.mix_in_ratio) if config.mix_in else 0)
+    return num_new + (num_drawn(num_new, config.mix_in_fraction) if config.mix_in else 0)
 
 
 def derived_epochs(examples: int) -> float:

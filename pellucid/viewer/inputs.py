@@ -80,14 +80,14 @@ def select_examples(
     shown_wrong = wrong[: max(remaining - len(right), min(len(wrong), remaining // 2))]
     shown_right = sample_with_ends(right, remaining - len(shown_wrong))
     selected = sorted([*selected_differing, *shown_wrong, *shown_right])
-    shares = _SelectedExamples(_ShownCount(len(shown_wrong), len(wrong)), _ShownCount(len(shown_right), len(right)))
+    selection = _SelectedExamples(_ShownCount(len(shown_wrong), len(wrong)), _ShownCount(len(shown_right), len(right)))
     count = f"{len(selected):,} of {len(scored):,} examples"
     if others:
         differing = _ShownCount(len(selected_differing), len(differing_indices))
-        return selected, f"{count}: {_describe_shares(shares, differing, len(others))}"
+        return selected, f"{count}: {_describe_selection(selection, differing, len(others))}"
     if not wrong:
         return selected, f"{count}, sampled evenly from the file, in which none is wrong"
-    return selected, f"{count}: {_describe_shares_of_one_run(shares)}"
+    return selected, f"{count}: {_describe_selection_of_one_run(selection)}"
 
 
 class _ShownCount(NamedTuple):
@@ -104,24 +104,24 @@ class _SelectedExamples(NamedTuple):
     right: _ShownCount
 
 
-def _describe_shares_of_one_run(shares: _SelectedExamples) -> str:
+def _describe_selection_of_one_run(selection: _SelectedExamples) -> str:
     """Describe the shown examples of one run, some of which are wrong."""
-    wrong, right = shares.wrong, shares.right
-    wrong_text = _share_text(wrong, f"the {wrong.shown:,} worst of {wrong.total:,}")
-    right_text = _share_text(right, f"{right.shown:,} of {right.total:,}")
+    wrong, right = selection.wrong, selection.right
+    wrong_text = _describe_count(wrong, f"the {wrong.shown:,} worst of {wrong.total:,}")
+    right_text = _describe_count(right, f"{right.shown:,} of {right.total:,}")
     sampling_note = ", sampled evenly from the file" if 0 < right.shown < right.total else ""
     return f"{wrong_text} wrong, and {right_text} correct{sampling_note}"
 
 
-def _describe_shares(shares: _SelectedExamples, differing: _ShownCount, num_others: int) -> str:
+def _describe_selection(selection: _SelectedExamples, differing: _ShownCount, num_others: int) -> str:
     """Describe the shown examples of several runs."""
     is_pair = num_others == 1
     first = "only one run is correct" if is_pair else "some runs are correct and others wrong"
     every = "both" if is_pair else "all"
     groups = (
         (first, differing, "{}, sampled evenly"),
-        (f"{every} are wrong", shares.wrong, "the {} worst"),
-        (f"{every} are correct", shares.right, "{}, sampled evenly"),
+        (f"{every} are wrong", selection.wrong, "the {} worst"),
+        (f"{every} are correct", selection.right, "{}, sampled evenly"),
     )
     return "; ".join(f"{name} on {_shown_text(count, sampled)}" for name, count, sampled in groups)
 
@@ -146,8 +146,8 @@ def _select_differing(
     return [*sample_with_ends(first, num_first), *sample_with_ends(other, max_examples - min(num_first, len(first)))]
 
 
-def _share_text(count: _ShownCount, partial_text: str) -> str:
-    """Return the description of a share: no example, one, all, none, or `partial_text`."""
+def _describe_count(count: _ShownCount, partial_text: str) -> str:
+    """Return the description of a group: no example, one, all, none, or `partial_text`."""
     shown, total = count.shown, count.total
     if total == 0:
         return "no example"
@@ -245,8 +245,8 @@ def open_run(folder: Path, name: str, device: Device, beam_size: int | None) -> 
 
     Raises:
         RunError: The folder holds no run, or it is damaged, as in `load`.
-        ConfigError: The device is not available, the saved configuration is not valid, memory is not enough, or the
-            beam size is out of range or has no effect in the task.
+        ConfigError: The device is not available, the saved configuration is not valid, there is not enough memory, or
+            the beam size is out of range or has no effect in the task.
     """
     is_single = member_folders(folder) == [folder]
     lacks_model = is_single and file_exists(folder / CONFIG) and not has_validated_model(folder)

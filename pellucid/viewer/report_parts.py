@@ -34,7 +34,7 @@ NO_NETWORK = (
     "A network has no validation yet: outputs are those of its pair n-gram model, without attention weights and "
     "probabilities."
 )
-"""Caption of outputs that are listed as a table."""
+"""Caption of tables of outputs, some of which were chosen before the first validation of a network."""
 MAX_POINTS = 200
 """Maximum number of points of a training loss; more are averaged over intervals of equal length."""
 
@@ -328,11 +328,6 @@ class ExampleOutput:
     """Tag at positions that are not scored."""
 
     @property
-    def has_trained_network(self) -> bool:
-        """False if the pair n-gram model has chosen the output before the first validation of the network."""
-        return self.trace.origin != "pair_ngram"
-
-    @property
     def correct(self) -> bool:
         """True if the output has no errors, or, if it is not scored, equals one of the references."""
         if self.scored is not None:
@@ -372,7 +367,7 @@ def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[Repo
         return []
     total = len(outputs) + omitted
     caption = f"The {len(outputs):,} worst of {total:,} (--worst)." if omitted else ""
-    if not all(output.has_trained_network for output in outputs):
+    if not all(output.trace.has_trained_network for output in outputs):
         rows = [(output.trace.text, output.trace.output, " | ".join(output.references)) for output in outputs]
         return [ReportTable("Errors", f"{NO_NETWORK} {caption}".strip(), ("source", "output", "expected"), rows)]
     return [ReportExamples("Errors", caption, [_example(output) for output in outputs], listed=True)]
@@ -399,7 +394,7 @@ def disagreement_parts(
     caption = f"The first {len(indices):,} of {len(indices) + omitted:,}." if omitted else ""
     title = f"{correct.name} correct, {wrong.name} wrong"
     pairs = [(example_output(correct, index), example_output(wrong, index)) for index in indices]
-    if not all(output.has_trained_network for pair in pairs for output in pair):
+    if not all(output.trace.has_trained_network for pair in pairs for output in pair):
         rows = [(one.trace.text, one.trace.output, other.trace.output) for one, other in pairs]
         return [ReportTable(title, f"{NO_NETWORK} {caption}".strip(), ("source", correct.name, wrong.name), rows)]
     examples = []

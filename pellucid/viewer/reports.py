@@ -314,7 +314,7 @@ def comparison_report(
             compared_accuracy_charts(runs),
             *_compared_confusions(runs),
             *calibration_charts(runs),
-            *(part for pair in pairs for part in _disagreements(*pair, max_examples)),
+            *(part for correct, wrong, total in pairs for part in _disagreements(correct, wrong, total, max_examples)),
         ],
     )
 
