@@ -175,7 +175,8 @@ def test_the_line_does_not_say_more_than_the_choice() -> None:
         "network alone, 90.00 % if the pair n-gram model alone ranks the outputs of both"
     )
     rough = [pair_ngram_line(PairNgramWeighted(0.6, 98.0, 97.0, 90.0, sources)) for sources in (49, 50)]
-    assert [line.endswith("; the weight is a rough choice, because these sources are few") for line in rough] == [True, False]
+    note = "; the weight is a rough choice, because these sources are few"
+    assert [line.endswith(note) for line in rough] == [True, False]
 
 
 @pytest.mark.parametrize(
