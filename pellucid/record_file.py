@@ -14,6 +14,8 @@ from pellucid.shapes import Int
 
 MAX_BYTES_IN_MEMORY = 2**24
 """Number of bytes up to which no file is written."""
+READ_BYTES = 2**14
+"""Number of bytes that are read at a time: records are mostly read in their order."""
 
 RecordT = TypeVar("RecordT")
 
@@ -33,6 +35,7 @@ class RecordFile(Generic[RecordT]):
         self._decoder = msgspec.msgpack.Decoder(kind)
         self._num_bytes, self._ends = 0, RowFile(np.int64)
         self._read_ends: Int[np.ndarray, " n"] | None = None
+        self._read_start, self._read_content = 0, b""
         self._file = tempfile.SpooledTemporaryFile(MAX_BYTES_IN_MEMORY)  # noqa: SIM115 (it is closed with this object)
         weakref.finalize(self, close_temporary_file, self._file)
 
@@ -79,10 +82,13 @@ class RecordFile(Generic[RecordT]):
         if self._read_ends is None or len(self._read_ends) != len(self):
             self._read_ends = self._ends.rows
         start, end = int(self._read_ends[index - 1]) if index else 0, int(self._read_ends[index])
-        with wrap_temporary_errors("read"):
-            self._file.seek(start)
-            content = self._file.read(end - start)
-        return self._decoder.decode(content)
+        first, last = start - self._read_start, end - self._read_start
+        if not 0 <= first <= last <= len(self._read_content):
+            with wrap_temporary_errors("read"):
+                self._file.seek(start)
+                self._read_content = self._file.read(max(end - start, READ_BYTES))
+            self._read_start, first, last = start, 0, end - start
+        return self._decoder.decode(self._read_content[first:last])
 
     def __iter__(self) -> Iterator[RecordT]:
         """Yield the records in their order.

@@ -1,16 +1,12 @@
-"""Pairs of an evaluation: their order, merged references, ids, and files of records."""
+"""Pairs of an evaluation: their order, merged references, and ids."""
 
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 
 import pytest
 
-from pellucid import record_file
 from pellucid.data.examples import Example, ExampleFile
-from pellucid.errors import RunError
 from pellucid.evaluation.evaluation_pairs import EvaluationPairs, RowIds
-from pellucid.record_file import RecordFile
 
 
 def ignore(note: str) -> None:
@@ -88,28 +84,6 @@ def test_many_targets_of_a_source_take_linear_time() -> None:
     start = time.process_time()
     [(_, targets, _, _)] = read_pairs([*pairs, *pairs], multi_reference=True)
     assert len(targets) == 60_000 and time.process_time() - start < 15.0
-
-
-def test_records_beyond_the_memory_are_in_a_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_file, "MAX_BYTES_IN_MEMORY", 20)
-    records = RecordFile(Example)
-    written = [Example("ä" * number, str(number)) for number in range(50)]
-    for record in written:
-        records.append(record)
-    assert list(records) == written and records[7] == written[7] and len(records) == 50
-
-
-def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    records = RecordFile[str](str)
-
-    def fail(content: bytes) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(records._file, "write", fail)
-    with pytest.raises(
-        RunError, match=rf"^cannot write a temporary file in {tempfile.gettempdir()}: no space left on device$"
-    ):
-        records.append("text")
 
 
 def test_examples_without_groups_keep_their_order_in_chunks() -> None:

@@ -311,6 +311,8 @@ class ScoredExample(NamedTuple):
         """
         if not self.references:
             raise InputError(f"no reference to compare the output {quote(' '.join(self.output))} with")
+        if self.exact:
+            return NearestReference(0, self.output)
         distance = hamming_distance if self.positional else edit_distance
         distances = [distance(self.output, reference) for reference in self.references]
         errors = min(distances)
@@ -332,7 +334,7 @@ class ScoredExample(NamedTuple):
         Raises:
             InputError: There is no reference.
         """
-        return self.nearest.reference
+        return self.references[0] if len(self.references) == 1 else self.nearest.reference
 
     @property
     def exact(self) -> bool:
