@@ -8,7 +8,7 @@ import pytest
 from command_line import run_pellucid, usage_error_message
 from hypothesis import given
 from hypothesis import strategies as st
-from report_documents import read_report, section_titles
+from report_documents import read_report, section_titles, select_parts
 from trained_runs import run_jobs_serially
 
 from pellucid.data.examples import Example
@@ -28,6 +28,7 @@ from pellucid.recipes.spanish.tatoeba import (
     unknown_percentage,
 )
 from pellucid.run_folder.predictor_loader import load
+from pellucid.viewer.report_schema import ReportTable
 
 pytest.importorskip("tokenizers")
 
@@ -91,6 +92,7 @@ def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeyp
     report = json.loads((out / "report.json").read_text())
     for run in report["runs"]:
         assert run["test"]["sentences"] == 3 and 0 <= run["test"]["chrf"] <= 100 and run["epochs"] == pytest.approx(2)
+        assert run["pair_ngram"]["test"]["sentences"] == 3 and run["pair_ngram"]["cpu_seconds"] > 0
         assert "refs:" in run["test"]["bleu_signature"] or "nrefs" in run["test"]["bleu_signature"]
     subwords = load(out / "runs" / "subwords-seed-1")
     assert (subwords.config.size, subwords.config.decoder.hidden_size) == ("tiny", 8)
@@ -100,7 +102,11 @@ def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeyp
     (trace,) = subwords.predict(["My cat sleeps."])
     assert "".join(trace.source) == "My cat sleeps."
     assert attention_links([trace], 3)[0].frequency >= 1
-    titles = section_titles(read_report(out / "report.html"))
+    assert lines[0].count("BLEU") == 4 and "; pair n-gram model: test BLEU" in lines[0]
+    document = read_report(out / "report.html")
+    (table,) = select_parts(document, ReportTable, "Both systems")
+    assert [row[1] for row in table.rows if row[0] == "pair n-gram model, words"] == ["dev", "test"]
+    titles = section_titles(document)
     assert {"Attention as alignment: words, seed 1", "Attention as alignment: subwords, seed 1"} <= set(titles)
 
 

@@ -2,6 +2,7 @@
 
 import random
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,10 +20,11 @@ from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, quote, suggest
 from pellucid.evaluation.alignment import AttentionStatistic, mean_attention_map, summarize_attention
 from pellucid.evaluation.assessment import score_traces
-from pellucid.evaluation.metrics import CorpusScore, Evaluation, bleu, chrf, evaluate_examples
+from pellucid.evaluation.metrics import CorpusScore, Evaluation, ScoredExample, bleu, chrf, evaluate_examples
 from pellucid.files import make_folder, write_json, write_text
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
+from pellucid.pair_ngram.predictor import PairNgramPredictor, fit_pair_ngram_predictor
 from pellucid.recipes.experiments import DataSplits, merge_settings, name_changes
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.published_data import describe_download
@@ -187,6 +189,15 @@ class TranslationScores(NamedTuple):
         }
 
 
+class BaselineScores(NamedTuple):
+    """Scores of a pair n-gram model that is fitted to the training pairs, and the time to fit it."""
+
+    dev: TranslationScores
+    test: TranslationScores
+    seconds: float
+    """CPU seconds to read the pairs and to fit the model."""
+
+
 class AttentionLink(NamedTuple):
     """An output symbol, its frequency, and the source symbol with most of its attention."""
 
@@ -208,6 +219,8 @@ class TranslationResult(NamedTuple):
     """Scores on the test set with beam search."""
     greedy: TranslationScores
     """Scores on the test set with greedy decoding."""
+    pair_ngram: BaselineScores | None
+    """Scores of the pair n-gram model; None if the pairs have no alignments."""
     scored_run: ScoredRun
     """Outputs on the test set with beam search."""
     stop_record: dict[str, Any]
@@ -258,6 +271,7 @@ def train_system(system: TranslationSystem, on_progress: ProgressCallback) -> Tr
         dev=dev,
         test=test,
         greedy=greedy,
+        pair_ngram=score_pair_ngram(predictor, system),
         scored_run=scored_run,
         stop_record=stop_record,
         epochs=stop_record["samples"] / num_examples,
@@ -275,8 +289,6 @@ def train_system(system: TranslationSystem, on_progress: ProgressCallback) -> Tr
 def score_system(predictor: Predictor, pairs: Sequence[Example], as_words: bool) -> tuple[ScoredRun, TranslationScores]:
     """Translate each distinct source once and score it against all its targets.
 
-    BLEU and chrF compare plain texts; exact match and symbol error rate compare symbols.
-
     Args:
         predictor: Predictor of the trained model, with the beam size of the search.
         pairs: Pairs of one split.
@@ -288,33 +300,67 @@ def score_system(predictor: Predictor, pairs: Sequence[Example], as_words: bool)
     grouped = group_references(pairs)
     traces = predictor.predict(grouped.sources)
     scored = score_traces(traces, grouped.references, predictor.tokenizers)
-    evaluation = evaluate_examples(scored)
-    outputs, references = plain_texts(traces, grouped, as_words)
-    scores = TranslationScores(
-        evaluation,
-        bleu(outputs, references),
-        chrf(outputs, references),
-        len(grouped.sources),
-        sum(map(len, grouped.references)),
-    )
-    return ScoredRun(predictor, traces, grouped.references, scored, evaluation), scores
+    scores = score_texts([trace.output for trace in traces], scored, grouped, as_words)
+    return ScoredRun(predictor, traces, grouped.references, scored, scores.evaluation), scores
 
 
-def plain_texts(
-    traces: Sequence[Trace], references: TranslationReferences, as_words: bool
-) -> tuple[list[str], list[list[str]]]:
-    """Return outputs and references as plain text.
+def score_pair_ngram(predictor: Predictor, system: TranslationSystem) -> BaselineScores | None:
+    """Fit a pair n-gram model to the training pairs and score it.
 
     Args:
-        traces: Decoded outputs.
-        references: References of each source.
-        as_words: Outputs and references have words separated by `tokenize`.
+        predictor: Predictor of the trained model, for its tokenizers and vocabularies.
+        system: The system, for its pairs.
 
     Returns:
-        The output and the references of each source.
+        The scores; None if the pairs have no alignments.
+    """
+    started = time.process_time()
+    model = fit_pair_ngram_predictor(system.splits.train, predictor.tokenizers, predictor.vocabularies)
+    seconds = time.process_time() - started
+    if model is None:
+        return None
+    dev, test = (
+        _score_pair_ngram_outputs(model, split, system.as_words) for split in (system.splits.dev, system.splits.test)
+    )
+    return BaselineScores(dev, test, seconds)
+
+
+def _score_pair_ngram_outputs(model: PairNgramPredictor, pairs: Sequence[Example], as_words: bool) -> TranslationScores:
+    """Return the scores of a pair n-gram model on one split."""
+    grouped, tokenizers = group_references(pairs), model.tokenizers
+    best = [outputs[0] for outputs in model.nbest([Example(source, "") for source in grouped.sources], 1)]
+    scored = [
+        ScoredExample(
+            output,
+            tuple(tuple(tokenizers.target.split(text)) for text in targets),
+            len(tokenizers.source.split(source)),
+        )
+        for output, source, targets in zip(best, grouped.sources, grouped.references, strict=True)
+    ]
+    return score_texts([tokenizers.target.join(output) for output in best], scored, grouped, as_words)
+
+
+def score_texts(
+    outputs: Sequence[str], scored: Sequence[ScoredExample], references: TranslationReferences, as_words: bool
+) -> TranslationScores:
+    """Return the scores of outputs: BLEU and chrF of plain texts, exact match and symbol error rate of symbols.
+
+    Args:
+        outputs: Output of each source, as text.
+        scored: The outputs and their references, as symbols.
+        references: References of each source.
+        as_words: Outputs and references have words separated by `tokenize`; otherwise plain text.
     """
     to_text = detokenize if as_words else str
-    return [to_text(trace.output) for trace in traces], [list(map(to_text, texts)) for texts in references.references]
+    texts = list(map(to_text, outputs))
+    reference_texts = [list(map(to_text, targets)) for targets in references.references]
+    return TranslationScores(
+        evaluate_examples(scored),
+        bleu(texts, reference_texts),
+        chrf(texts, reference_texts),
+        len(references.sources),
+        sum(map(len, references.references)),
+    )
 
 
 def unknown_percentage(sequences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> float:
@@ -361,7 +407,7 @@ are equal: sizes, epochs, learning rate.
 
 Scores are with beam size 5. Each distinct English sentence of a set is translated once and scored against all its
 Spanish translations in the set; BLEU and chrF are sacrebleu's, on plain text. There is no published number for this
-split.
+split. The baseline is a pair n-gram model, fitted to the same symbols of the training pairs.
 
 The budget is two hours on two cores; each system trains on one thread."""
 
@@ -446,7 +492,17 @@ def _result_line(result: TranslationResult) -> str:
         f"{test.evaluation.exact_match:.2f} % (greedy: BLEU {result.greedy.bleu.score:.2f}); dev BLEU "
         f"{result.dev.bleu.score:.2f}; vocabularies of {sizes[0]:,} and {sizes[1]:,} symbols, "
         f"{result.unknown[0]:.2f} % and {result.unknown[1]:.2f} % unknown in the test set; {result.parameters:,} "
-        f"parameters, {result.epochs:.3g} epochs in {seconds:,.0f} s"
+        f"parameters, {result.epochs:.3g} epochs in {seconds:,.0f} s{_format_baseline(result.pair_ngram)}"
+    )
+
+
+def _format_baseline(baseline: BaselineScores | None) -> str:
+    """Return the scores of the pair n-gram model for the line of a run."""
+    if baseline is None:
+        return ""
+    return (
+        f"; pair n-gram model: test BLEU {baseline.test.bleu.score:.2f}, chrF {baseline.test.chrf.score:.2f}, in "
+        f"{baseline.seconds:,.0f} CPU s"
     )
 
 
@@ -455,6 +511,7 @@ def _result_json(result: TranslationResult) -> dict[str, Any]:
     return {
         **{"system": result.system.name, "seed": result.system.config.seed, "beam": BEAM_SIZE},
         **{"dev": result.dev.to_json(), "test": result.test.to_json(), "test_greedy": result.greedy.to_json()},
+        "pair_ngram": _baseline_json(result.pair_ngram),
         **{"source_symbols": result.vocabulary_sizes[0], "target_symbols": result.vocabulary_sizes[1]},
         **{"unknown_source": result.unknown[0], "unknown_target": result.unknown[1]},
         "parameters": result.parameters,
@@ -468,12 +525,26 @@ def _result_json(result: TranslationResult) -> dict[str, Any]:
     }
 
 
+def _baseline_json(baseline: BaselineScores | None) -> dict[str, Any] | None:
+    """Return the numbers of the pair n-gram model."""
+    if baseline is None:
+        return None
+    return {"dev": baseline.dev.to_json(), "test": baseline.test.to_json(), "cpu_seconds": baseline.seconds}
+
+
 def _system_table(results: Sequence[TranslationResult]) -> ReportTable:
     """Return the table of all runs."""
     rows = []
     for result in results:
         for split, scores in (("dev", result.dev), ("test", result.test), ("test, greedy", result.greedy)):
             rows.append([_result_name(result), split, *_score_cells(scores), *_cost_cells(result)])
+        if baseline := result.pair_ngram:
+            name = f"pair n-gram model, {result.system.name}"
+            cells = [*_cost_cells(result)[:2], "–", f"{baseline.seconds:,.0f}"]
+            rows += [
+                [name, split, *_score_cells(scores), *cells]
+                for split, scores in (("dev", baseline.dev), ("test", baseline.test))
+            ]
     heads = ["system", "set", "BLEU", "chrF", "exact match", "sources", "references"]
     size_heads = ["vocabulary size", "unknown in the test set", "parameters", "seconds"]
     signatures = f"{results[0].test.bleu.signature}; {results[0].test.chrf.signature}"
