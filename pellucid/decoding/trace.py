@@ -468,8 +468,8 @@ def _check_numbers(plain: dict[str, Any]) -> None:
         raise ArgumentError(
             f"num_features: expected 0 to {S}, the length of source, got {quote(plain['num_features'])}"
         )
-    if not 0 <= plain["rank"] <= MAX_RANK:
-        raise ArgumentError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
+    if not 1 <= plain["rank"] <= MAX_RANK:
+        raise ArgumentError(f"rank: expected a number from 1 to {MAX_RANK}, got {quote(plain['rank'])}")
     for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("forced_attention", T)):
         if error := _index_error(name, plain[name], count):
             raise ArgumentError(error)
@@ -627,8 +627,8 @@ def _check_record(record: TraceRecord) -> None:
         raise DataError(f"{expected}, got {quote(record.num_features)}")
     if len(record.top) != steps:
         raise DataError(f"top: expected candidates of {steps} steps, the length of target, got {len(record.top)}")
-    if not 0 <= record.rank <= MAX_RANK:
-        raise DataError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(record.rank)}")
+    if not 1 <= record.rank <= MAX_RANK:
+        raise DataError(f"rank: expected a number from 1 to {MAX_RANK}, got {quote(record.rank)}")
     _check_scores(record)
     for name, indices, count in (
         ("unknown", record.unknown, positions),
