@@ -115,7 +115,8 @@ class Trace:
     log_probabilities: Float[np.ndarray, " T"]
     """Log-probability of each output symbol given the source and, in autoregressive tasks, the symbols before it."""
     attention: Float[np.ndarray, "T S"]
-    """Attention weights of each step. Rows sum to one; to zero without attention and in lexicon entries.
+    """Attention weights of each step. Rows sum to one; with monotonic attention to at most one; to zero without
+    attention and in lexicon entries.
 
     A tag attends to its own position; that identity matrix is not part of the JSON form.
     """
