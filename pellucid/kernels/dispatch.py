@@ -1,10 +1,9 @@
 """Selection of the backend that computes: the supported settings, and the only place that compares requests with them.
 
-The modules that compute ask `use_kernel`, in model/, decoding/ and training/, and call the kernel or PyTorch. Each
-computation is described by a `ComputationRequest`. A compiled backend is selected if it supports every property of the
-request, its kernels can be loaded, and it is not disabled by `disable_kernels()` or by the environment variable
-PELLUCID_PLAIN=1. Every other request is computed in plain PyTorch, by the reference implementation in model/ and
-decoding/.
+Modules in model/, decoding/ and training/ call `use_kernel` to choose between a kernel and PyTorch. Each computation is
+described by a `ComputationRequest`. A compiled backend is selected if it supports every property of the request, its
+kernels can be loaded, and it is not disabled by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1.
+Every other request is computed in plain PyTorch, by the reference implementation in model/ and decoding/.
 
 The tables name every setting on which a computation may depend; `ANYTHING` marks settings of which the kernels compute
 all values, or that matter only before or after the kernels.
