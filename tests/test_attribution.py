@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
+from small_networks import make_config, make_vocabularies, randomize_parameters
 from untrained_models import MODEL_SETTINGS, PAIRS, make_traces, make_transducer
 
+from pellucid.data.examples import Example
 from pellucid.decoding.ensemble import combine_transducers
 from pellucid.decoding.inference import SingleModelInference, initialize_from_memory
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
@@ -19,6 +21,7 @@ from pellucid.inspection import attribution as module
 from pellucid.inspection.attribution import attribute, input_x_gradient, occlusion, rank_correlation
 from pellucid.inspection.replay import build_replays
 from pellucid.model.recurrence import Inputs
+from pellucid.tasks.registry import build_network
 
 
 def log_probabilities_of(transducer: Transducer, trace: Trace, change: torch.Tensor) -> np.ndarray:
@@ -56,6 +59,27 @@ def test_occlusion_zeroes_the_embedding_of_one_position(kind: str, monkeypatch: 
     for position in range(5):
         change = torch.zeros_like(vectors)
         change[0, position] = -vectors[0, position]
+        occluded = log_probabilities_of(transducer, trace, change)
+        np.testing.assert_allclose(result.occlusion[:, position], trace.log_probabilities - occluded, atol=2e-5)
+    monkeypatch.setattr(module, "MAX_REPLAY_POSITIONS", 11)
+    np.testing.assert_allclose(attribute(transducer, trace).occlusion, result.occlusion, atol=2e-5)
+
+
+@pytest.mark.parametrize("features", ["V", "VN", ""])
+def test_summed_features_are_not_occluded(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression test: the last summed feature was occluded in the scores of the whole source."""
+    data = {"features_column": "3", "features_symbols": "characters"}
+    config = make_config({"data": data, "encoder": {"features": "sum"}, "search": {"max_length": 6}})
+    vocabularies = make_vocabularies("abc", features="VN")
+    network = build_network(config, vocabularies).double().eval()
+    randomize_parameters(network, 3)
+    transducer = Transducer(config, vocabularies, network)
+    (trace,) = transducer.score_examples([Example("cabba", "zyxw", features)])
+    vectors, result = embeddings_of(transducer, trace), attribute(transducer, trace)
+    assert vectors.shape[1] == len(features) + 5 and result.occlusion.shape == (5, 5)
+    for position in range(5):
+        change = torch.zeros_like(vectors)
+        change[0, len(features) + position] = -vectors[0, len(features) + position]
         occluded = log_probabilities_of(transducer, trace, change)
         np.testing.assert_allclose(result.occlusion[:, position], trace.log_probabilities - occluded, atol=2e-5)
     monkeypatch.setattr(module, "MAX_REPLAY_POSITIONS", 11)

@@ -175,7 +175,7 @@ def test_a_changed_field_is_checked_when_the_trace_is_written(tmp_path: Path) ->
         ("unknown", (7,), "trace.unknown: expected numbers from 0 to"),
         ("unknown", (1, 1), "trace.unknown: expected each number once, in ascending order, got 1 after 1"),
         ("forced", (1, 0), "trace.forced: expected each number once, in ascending order, got 0 after 1"),
-        ("rank", -1, "trace.rank: expected a number from 0 to"),
+        ("rank", 0, "trace.rank: expected a number from 1 to"),
         ("origin", "dream", "trace.origin: expected search, sample, given, lexicon or pair_ngram, got 'dream'"),
         ("task", "tga", "trace.task: expected .*did you mean 'tag'"),
     ):

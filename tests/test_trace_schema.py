@@ -285,8 +285,9 @@ def make_trace_json(**changes: Any) -> str:  # noqa: ANN401 (any JSON)
         (make_trace_json(score=-1e308)[:-1] + ', "score": -1e999}', "^score: expected the sum of the|out of range"),
         (make_trace_json(score=5), "^score: expected the sum of the log-probabilities, which is at most 0, got 5"),
         (make_trace_json(nbest_probability=2.5), "nbest_probability: expected a number from 0 to 1, got 2.5"),
-        (make_trace_json(rank=-1), "rank: expected a number from 0 to"),
-        (make_trace_json(rank=10**18), "rank: expected a number from 0 to"),
+        (make_trace_json(rank=-1), "rank: expected a number from 1 to"),
+        (make_trace_json(rank=0), "rank: expected a number from 1 to"),
+        (make_trace_json(rank=10**18), "rank: expected a number from 1 to"),
     ],
 )
 def test_invalid_traces_are_refused(text: str | bytes, message: str) -> None:

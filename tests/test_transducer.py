@@ -407,6 +407,12 @@ def test_the_warning_about_length_limits_names_the_line_of_the_caller() -> None:
     assert [warning.filename for warning in caught] == [__file__]
 
 
+def test_scoring_a_given_target_gives_no_warning_about_length_limits() -> None:
+    model = transducer_of({"search": {"max_length": 3, "min_length_ratio": 2.0}})
+    (trace,) = model.score_examples([Example("abca", "v")])
+    assert trace.output == "v" and trace.finished
+
+
 def test_an_output_has_a_maximum_length_whatever_the_vocabulary_says() -> None:
     """Regression test: a vocabulary from a stranger made the search of one source take hours."""
     vocabularies = msgspec.structs.replace(PLAIN.vocabularies, longest_target=MAX_SEQUENCE_LENGTH)

@@ -1,7 +1,7 @@
 """Characters of source words: their vocabulary, their ids, and the distinct words of a batch.
 
 B counts examples, N a selection of them, S source positions, W distinct words of a batch, C ids of a word: its
-characters between two marks.
+characters between BOS and EOS.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class WordCharacters(NamedTuple):
     ids: Int[Any, "W C"]
     """Ids of the characters of each word, between BOS and EOS; PAD after them."""
     lengths: Int[Any, " W"]
-    """Number of ids of each word, the marks included, at least 2."""
+    """Number of ids of each word, BOS and EOS included, at least 2."""
     words: Int[Any, "B S"]
     """Row of the word at each source position; features are a word without characters. Not read beyond a source."""
 

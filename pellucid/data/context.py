@@ -40,7 +40,7 @@ def format_context(before: Sequence[str], after: Sequence[str], count: int) -> s
 
 
 def context_word(word: str) -> str:
-    """Return a word as contexts have it: in lower case, with underscores for white space; never `EDGE`.
+    """Return the form of a word in contexts: in lower case, with underscores for white space; never `EDGE`.
 
     Args:
         word: A word, not empty.

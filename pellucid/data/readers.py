@@ -294,7 +294,7 @@ def resolve_header(columns: ColumnSelection) -> ColumnSelection:
 
 
 def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> list[int]:
-    """Return the positions, from 0, of the selected columns among column names.
+    """Return the positions, from 0, of the selected columns in a file; errors name the file.
 
     Args:
         columns: The columns to select.
@@ -305,13 +305,13 @@ def find_columns(columns: ColumnSelection, names: Sequence[str], name: str) -> l
         DataError: A column is missing or ambiguous.
     """
     try:
-        return positions_of_columns(columns, names)
+        return find_record_columns(columns, names)
     except (RecordError, DataError) as error:
         raise DataError(f"{name}: {error}") from error
 
 
-def positions_of_columns(columns: ColumnSelection, names: Sequence[str]) -> list[int]:
-    """Return the positions, from 0, of the selected columns among column names.
+def find_record_columns(columns: ColumnSelection, names: Sequence[str]) -> list[int]:
+    """Return the positions, from 0, of the selected columns in a record.
 
     Args:
         columns: The columns to select.
@@ -413,7 +413,7 @@ class ColumnFinder:
         if names == self._last[0] and self.first:
             return self._last[1]
         if not self.first:
-            positions = positions_of_columns(self.columns, names)
+            positions = find_record_columns(self.columns, names)
             self.first, self.first_names = number, names
             self.names = {
                 role: names[position] for role, position in zip(self.columns.selected, positions, strict=True)

@@ -47,7 +47,7 @@ from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
-from pellucid.decoding.outputs import empty_output
+from pellucid.decoding.outputs import BatchLengthLimits, empty_output
 from pellucid.decoding.preprocessing import (
     ChunkConfig,
     SourceBatch,
@@ -796,7 +796,10 @@ class BasePredictor(ABC):
         return PreparedChunk(chunk.first, config, tokenized_sources, sources, order, traces, characters)
 
     def _batches(self, prepared: PreparedChunk) -> Iterator[SourceBatch]:
-        """Yield the sources to decode in batches, with the length limits of their outputs, as arrays."""
+        """Yield the sources to decode in batches, with the length limits of their outputs, as arrays.
+
+        Given targets have their own lengths in place of the limits of a search.
+        """
         chunk_config = prepared.config
         batches = split_into_batches(
             prepared.order, prepared.sources.lengths, chunk_config, self.config.search.batch_size, self._count_logits
@@ -806,7 +809,10 @@ class BasePredictor(ABC):
             source, lengths = prepared.sources.pad(rows)
             batch_sources = [prepared.tokenized[row] for row in rows.tolist()]
             constraints = chunk_config.constraints.take(rows)
-            limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)
+            if chunk_config.target_lengths is None:
+                limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)
+            else:
+                limits = BatchLengthLimits(chunk_config.target_lengths[rows], chunk_config.target_lengths[rows])
             if self._forbids_all(chunk_config.constraints):
                 check_minimum(batch_sources, limits, rows + prepared.first, self.vocabularies.target, self._copies)
             positions = np.array([len(tokenized.source) for tokenized in batch_sources], np.int64)

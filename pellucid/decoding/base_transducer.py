@@ -436,7 +436,8 @@ class BaseTransducer(BasePredictor):
         vocabularies = self.vocabularies
         targets = encode_sequence_examples(examples, self.tokenizers, vocabularies, self.config).target
         scorer = replace(self, options=self.options.attention_options)
-        prepared = scorer._encode_chunk(chunk, ChunkConfig(1, 1, NO_CONSTRAINTS))
+        lengths = np.array([len(target_symbols) for target_symbols in symbols], np.int64)
+        prepared = scorer._encode_chunk(chunk, ChunkConfig(1, 1, NO_CONSTRAINTS, lengths))
         with scorer._inference_context(prepared.num_hypotheses):
             for batch in scorer._batches(prepared):
                 scores = scorer._score_batch(batch, *targets.pad(batch.rows))

@@ -46,7 +46,7 @@ def extend_constrained(
     required: RequiredSymbols,
     counts: ExtensionCounts,
 ) -> tuple[BeamExtensions, Bool[np.ndarray, "b E"]]:
-    """Return the extensions of constrained beam search, by falling log-probability; −∞ in places that they do not fill.
+    """Return the extensions of constrained beam search by descending log-probability; −∞ in places not filled by them.
 
     The possible ones are the best extensions of each source, the best extension of each hypothesis, and each hypothesis
     followed by each required symbol that it does not contain.

@@ -137,7 +137,7 @@ class ExtensionCounts(NamedTuple):
         return int(self.allowed.max()) + self.listed
 
     def are_allowed(self, width: int) -> Bool[np.ndarray, "b E"]:
-        """Return which of E = `width` extensions, in falling order, may end or continue.
+        """Return which of E = `width` extensions, in descending order, may end or continue.
 
         Args:
             width: Number of extensions of each source.
@@ -145,7 +145,7 @@ class ExtensionCounts(NamedTuple):
         return np.arange(width) < self.allowed[:, None]
 
     def are_listed(self, width: int) -> Bool[np.ndarray, "b E"]:
-        """Return which of E = `width` extensions, in falling order, are allowed or only listed.
+        """Return which of E = `width` extensions, in descending order, are allowed or only listed.
 
         Args:
             width: Number of extensions of each source.
@@ -172,7 +172,7 @@ def allocate_beam(
     one slot each. The best other extensions get the slots that a number cannot fill.
 
     Args:
-        continuable: Extensions that can be continued, in the order of falling scores.
+        continuable: Extensions that can be continued, by descending score.
         num_met: Number of required symbols that each extension contains.
         num_required: M, the number of required symbols.
         beam_size: K, the number of slots per source.
@@ -210,7 +210,7 @@ class BeamStep(NamedTuple):
     log_probabilities: Float[np.ndarray, "b E"]
     """Log-probability of that symbol."""
     cumulative_log_probs: Float[np.ndarray, "b E"]
-    """Log-probability of each extended hypothesis, in falling order."""
+    """Log-probability of each extended hypothesis, in descending order."""
     ended: Bool[np.ndarray, "b E"]
     """Extensions that are finished outputs."""
     kept: Bool[np.ndarray, "b E"]
@@ -463,7 +463,7 @@ def _beam_step(
 def _extend_beam(
     state: BeamState, output: SearchStep, masks: SymbolMasks, config: BeamConfig, free_slots: Int[np.ndarray, " b"]
 ) -> tuple[BeamExtensions, Bool[np.ndarray, "b E"]]:
-    """Return the extensions in the order of falling score, and which of them are possible.
+    """Return the extensions by descending score, and which of them are possible.
 
     If outputs are ranked by log-probability and no symbol is required, a source has one extension per free slot, and
     otherwise K + k with k hypotheses of its own; beside a source with more hypotheses, it has empty places.

@@ -9,7 +9,7 @@ the output,
 where y'_t is the most probable symbol other than y_t at step t. The sum is the odds of the outputs that leave y at one
 step for its best alternative. Label smoothing lowers both probabilities of a fraction, so that their ratio, unlike
 p(y | x), does not fall with the length of the output. If a pair n-gram model takes part in the ranking, m is the
-difference between the search scores of the best and the second candidate, on which both models agree.
+difference between the scores by which the search ranks the best and the second output; both models take part in them.
 
 a and b are fitted to the outputs of the validation set at the end of a training, as the search of the run finds them
 (training/confidence_training.py). They hold for such outputs only: outputs of another search, with constraints or by
@@ -185,7 +185,7 @@ def reaches_confidence(trace: Trace, min_confidence: float) -> bool:
 def describe_search_difference(fitted: SearchConfig, used: SearchConfig, nbest: int, autoregressive: bool) -> str:
     """Return the first setting in which a search differs from that to which a confidence was fitted; "" if none does.
 
-    Lists longer than the beam enlarge it.
+    A list of outputs longer than the beam is a search with a beam of that length.
 
     Args:
         fitted: Search settings of the outputs to which the confidence was fitted.

@@ -142,7 +142,7 @@ def _joined_pair_ngram(members: Sequence[Predictor], joined: EnsembleMembers) ->
 def _pair_ngram_weights(predictor: Predictor) -> tuple[float, ...]:
     """Return the weight of the pair n-gram model of each network of a predictor, 0 for those without one.
 
-    The model of an ensemble that a program has replaced has its weight for each network.
+    If a program has set another pair n-gram model for an ensemble, its weight holds for every network.
     """
     pair_ngram = predictor.pair_ngram if isinstance(predictor, Transducer) else None
     weight = 0.0 if pair_ngram is None else pair_ngram.weight

@@ -217,7 +217,7 @@ def log_mean_exp(log_probabilities: Float[Tensor, "M *shape"]) -> Float[Tensor, 
     num_members = len(log_probabilities)
     if not log_probabilities.requires_grad:
         return log_probabilities.logsumexp(dim=0) - math.log(num_members)
-    # The gradient of logsumexp is not a number where all terms are zero. Without a gradient, decoding is faster.
+    # The gradient of logsumexp is not a number where all terms are zero. Decoding needs no gradient, and returns above.
     is_zero = (log_probabilities == -torch.inf).all(dim=0)
     mean = log_probabilities.masked_fill(is_zero, 0.0).logsumexp(dim=0) - math.log(num_members)
     return mean.masked_fill(is_zero, -torch.inf)

@@ -206,6 +206,8 @@ class ChunkConfig(NamedTuple):
     """Maximum number of lexicon entries per source."""
     constraints: Constraints
     """Constraints of all sources, by the row of the source."""
+    target_lengths: Int[np.ndarray, " N"] | None = None
+    """Number of symbols of the target of each source, if targets are given; else None."""
 
     def batch_size(self, size: int) -> int:
         """Return the maximum number of sources in a batch: `size`, or less for at most `MAX_HYPOTHESES` hypotheses.

@@ -1,6 +1,6 @@
 """Search tree of a beam: everything that the search considered for one source.
 
-N nodes, L rows of attention weights, S source positions.
+M nodes, P rows of attention weights, S source positions.
 """
 
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ class SearchTreeIds(NamedTuple):
     Parents precede their children.
     """
 
-    ids: Int[np.ndarray, " N"]
-    parents: Int[np.ndarray, " N"]
-    attention_rows: Int[np.ndarray, " N"]
-    log_probabilities: Float[np.ndarray, " N"]
-    cumulative_log_probs: Float[np.ndarray, " N"]
+    ids: Int[np.ndarray, " M"]
+    parents: Int[np.ndarray, " M"]
+    attention_rows: Int[np.ndarray, " M"]
+    log_probabilities: Float[np.ndarray, " M"]
+    cumulative_log_probs: Float[np.ndarray, " M"]
     statuses: tuple[NodeStatus, ...]
-    attention: Float[np.ndarray, "L S"]
+    attention: Float[np.ndarray, "P S"]
 
     def named(self, symbols: np.ndarray, leaf: int) -> "SearchTree":
         """Return the search tree with symbols in place of ids.
 
         Args:
-            symbols: Symbol of each node, shape (N,).
+            symbols: Symbol of each node, shape (M,).
             leaf: Node at which the output ends; −1 if the tree does not contain it.
         """
         return SearchTree(
@@ -51,18 +51,18 @@ class SearchTree:
     """All extensions that a beam considered for one source, kept or pruned, as a tree whose nodes are symbols."""
 
     symbols: tuple[str, ...]
-    """Symbol of each node, step by step, and within a step in the order of falling score."""
-    parents: Int[np.ndarray, " N"]
+    """Symbol of each node, step by step, and within a step in descending order of the score."""
+    parents: Int[np.ndarray, " M"]
     """Parent of each node, which comes before it; −1 for the nodes of the first step."""
-    log_probabilities: Float[np.ndarray, " N"]
+    log_probabilities: Float[np.ndarray, " M"]
     """Log-probability of each symbol given the source and the symbols before it."""
-    scores: Float[np.ndarray, " N"]
+    scores: Float[np.ndarray, " M"]
     """Log-probability of the path to each node, by which the beam is pruned."""
     statuses: tuple[NodeStatus, ...]
     """kept: continued by the beam, or active at the end of the search. ended: a finished output. pruned: dropped."""
-    attention_rows: Int[np.ndarray, " N"]
+    attention_rows: Int[np.ndarray, " M"]
     """Row of `attention` for each node: the weights of the decoder step that scored it. Siblings share it."""
-    attention: Float[np.ndarray, "L S"]
+    attention: Float[np.ndarray, "P S"]
     """Attention weights, one row for each hypothesis and step."""
     leaf: int
     """Last node of this trace's own output; −1 for an empty output, and for one that the pair n-gram model added."""

@@ -115,7 +115,8 @@ class Trace:
     log_probabilities: Float[np.ndarray, " T"]
     """Log-probability of each output symbol given the source and, in autoregressive tasks, the symbols before it."""
     attention: Float[np.ndarray, "T S"]
-    """Attention weights of each step. Rows sum to one; to zero without attention and in lexicon entries.
+    """Attention weights of each step. Rows sum to one; with monotonic attention to at most one; to zero without
+    attention and in lexicon entries.
 
     A tag attends to its own position; that identity matrix is not part of the JSON form.
     """
@@ -398,9 +399,10 @@ def checked_fields(trace: Trace, argument: str = "trace") -> Trace:
 
 
 def checked_outputs(traces: Sequence[Trace]) -> list[Trace]:
-    """Return traces whose source, output and log-probabilities fit, as `checked_fields` does in ten times the time.
+    """Return the traces, after checking only source, output and log-probabilities.
 
-    The other fields are checked only in a trace in which one of these does not have exactly its declared type.
+    That takes a tenth of the time of `checked_fields`. The other fields are checked only in a trace in which one of
+    these does not have exactly its declared type.
 
     Args:
         traces: Any traces, which error messages call "traces[0]", "traces[1]", ….
@@ -468,8 +470,8 @@ def _check_numbers(plain: dict[str, Any]) -> None:
         raise ArgumentError(
             f"num_features: expected 0 to {S}, the length of source, got {quote(plain['num_features'])}"
         )
-    if not 0 <= plain["rank"] <= MAX_RANK:
-        raise ArgumentError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(plain['rank'])}")
+    if not 1 <= plain["rank"] <= MAX_RANK:
+        raise ArgumentError(f"rank: expected a number from 1 to {MAX_RANK}, got {quote(plain['rank'])}")
     for name, count in (("unknown", S), ("unknown_target", T), ("forced", T), ("forced_attention", T)):
         if error := _index_error(name, plain[name], count):
             raise ArgumentError(error)
@@ -627,8 +629,8 @@ def _check_record(record: TraceRecord) -> None:
         raise DataError(f"{expected}, got {quote(record.num_features)}")
     if len(record.top) != steps:
         raise DataError(f"top: expected candidates of {steps} steps, the length of target, got {len(record.top)}")
-    if not 0 <= record.rank <= MAX_RANK:
-        raise DataError(f"rank: expected a number from 0 to {MAX_RANK}, got {quote(record.rank)}")
+    if not 1 <= record.rank <= MAX_RANK:
+        raise DataError(f"rank: expected a number from 1 to {MAX_RANK}, got {quote(record.rank)}")
     _check_scores(record)
     for name, indices, count in (
         ("unknown", record.unknown, positions),

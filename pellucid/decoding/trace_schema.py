@@ -2,7 +2,8 @@
 
 TypeScript's types are generated from it. docs/guides/decoding.md documents every field.
 
-T steps (the end symbol's included), S source positions, N heads, L attention steps or rows, M nodes of a search tree.
+T steps (the end symbol's included), S source positions, N heads, L attention hops, M nodes of a search tree, P rows of
+its attention weights.
 """
 
 import base64
@@ -70,7 +71,7 @@ class SearchTreeRecord(msgspec.Struct, frozen=True, kw_only=True):
     statuses: list[NodeStatus]
     attention_rows: list[int]
     attention: Matrix
-    """L × S."""
+    """P × S."""
     leaf: int
 
 

@@ -208,7 +208,7 @@ class OnnxModel:
         return search["length_normalization"] == "none" and not search["coverage_penalty"]
 
     def _ranked(self, hypotheses: list[BeamHypothesis]) -> list[BeamHypothesis]:
-        """Return hypotheses in the order of falling score."""
+        """Return hypotheses by descending score."""
         return sorted(hypotheses, key=self.score, reverse=True)
 
     def score(self, found: BeamHypothesis) -> np.float32:

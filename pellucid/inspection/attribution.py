@@ -57,8 +57,9 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
     """Return occlusion and gradient × input of a trace, for the log-probability of each symbol of its output.
 
     Occlusion sets the embedding of one position to zero and computes the log-probabilities of the same symbols again.
-    Both methods use the embeddings that the encoder reads; symbols to copy stay available. In an ensemble, a position
-    is occluded in every model, and gradients are summed over the models. Forced attention is not changed.
+    Both methods use the embeddings that the encoder reads; symbols to copy stay available, and so do features whose
+    embeddings are added to those of the symbols. In an ensemble, a position is occluded in every model, and gradients
+    are summed over the models. Forced attention is not changed.
 
     Args:
         transducer: The model, which decodes symbol by symbol; or an ensemble of such models.
@@ -110,11 +111,11 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
     rows = []
     for variants in _ranges(positions + 1, max(MAX_REPLAY_POSITIONS // positions, 1)):
         repeated = _repeated(replay, len(variants))
-        # Variant 0 is the unchanged source, variant s + 1 the source without position s.
-        hidden = torch.tensor(
-            [[variant == s + 1 for s in range(-_num_added(replay), positions)] for variant in variants]
+        # Variant 0 is the unchanged source, variant s + 1 the source without position s. Summed features (s < 0) stay.
+        is_occluded = torch.tensor(
+            [[s >= 0 and variant == s + 1 for s in range(-_num_added(replay), positions)] for variant in variants]
         )
-        mask = hidden[:, :, None].to(repeated.batch.source.device)
+        mask = is_occluded[:, :, None].to(repeated.batch.source.device)
         with torch.inference_mode():
             inference = _encode_changed(transducer, repeated.batch, partial(torch.masked_fill, mask=mask, value=0.0))
             rows += score_targets(inference, repeated.batch.positions, repeated.target, torch.tensor(repeated.steps))

@@ -1,6 +1,7 @@
 """Distributions over the next symbol at each step, their entropy and divergence.
 
-T steps, V symbols: the target vocabulary, and one more column for models that copy.
+B traces of a batch, T steps, V symbols: the target vocabulary, and one more column for models that copy; W columns of a
+model: the target vocabulary, and with copying one for each source position.
 """
 
 from collections.abc import Sequence

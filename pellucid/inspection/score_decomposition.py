@@ -105,7 +105,8 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
     sums, total = np.zeros(3), 0.0
     with torch.inference_mode(), evaluation_context(transducer, len(traces)):
         rows = list[_TraceAttention]()
-        # The shape of a state is that of its class: only without padding is each row what it is for its source alone.
+        # An attention class may give its state any shape, so that padding cannot be cut from it: traces of such a class
+        # are replayed without padding.
         for replay in build_replays(transducer, traces, padded=not _has_state(attention)):
             rows += _trace_attention(transducer, replay)
         memories = mean_components([row.memory for row in rows], [row.source_ids for row in rows])

@@ -5,9 +5,9 @@ unrolling calls `attention_backward` too. `AttentionScorer.layout` selects the e
 types.py.
 
 B rows, S source positions, n real ones, A units of the keys, D memory, F filters, N positions that a filter covers, R
-queries; U units of the keys or of the memory; K as many as B where gradients of keys are added, else 0; L as many as B
-where the score reads weights, else 0 (in equations, a matrix). Keys and memory have the positions innermost, so that
-few units still fill the vectors; values beyond a row's n are never read.
+queries, U units of the keys or of the memory. K and L are lengths of optional arrays, and 0 without them: K = B if
+gradients of keys are added, L = B if the score reads weights (in equations, L is a matrix). Keys and memory have the
+positions innermost, so that few units still fill the vectors; values beyond a row's n are never read.
 
 **Keys.** K = W Mᵀ + b is computed row by row, with the positions innermost, so that neither the keys nor their
 gradients are transposed afterwards.

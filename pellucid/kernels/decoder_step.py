@@ -1,8 +1,8 @@
 """One decoder step of all hypotheses of a search: attend from the previous state, then step the cell; no gradients.
 
 B sources, b of them active, R hypotheses (a multiple of b), S source positions, A units of the keys, D memory, H
-hidden, L layers, V vocabulary, C as many as R where the cell has a cell state, else 0; N and M as many as the matrix of
-the output layer, or the state of the attention, has, or 0.
+hidden, L layers, V vocabulary. C, N and M are lengths of optional arrays, and 0 without them: C = R for cell states;
+N = R for the attention weights of the previous step; N = V and M = V for the matrices of the output layer.
 """
 
 from functools import partial

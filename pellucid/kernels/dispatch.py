@@ -1,10 +1,9 @@
 """Selection of the backend that computes: the supported settings, and the only place that compares requests with them.
 
-The modules that compute ask `use_kernel`, in model/, decoding/ and training/, and call the kernel or PyTorch. Each
-computation is described by a `ComputationRequest`. A compiled backend is selected if it supports every property of the
-request, its kernels can be loaded, and it is not disabled by `disable_kernels()` or by the environment variable
-PELLUCID_PLAIN=1. Every other request is computed in plain PyTorch, by the reference implementation in model/ and
-decoding/.
+Modules in model/, decoding/ and training/ call `use_kernel` to choose between a kernel and PyTorch. Each computation is
+described by a `ComputationRequest`. A compiled backend is selected if it supports every property of the request, its
+kernels can be loaded, and it is not disabled by `disable_kernels()` or by the environment variable PELLUCID_PLAIN=1.
+Every other request is computed in plain PyTorch, by the reference implementation in model/ and decoding/.
 
 The tables name every setting on which a computation may depend; `ANYTHING` marks settings of which the kernels compute
 all values, or that matter only before or after the kernels.
@@ -27,7 +26,7 @@ from pellucid.kernels.backend import (
     SupportedValues,
 )
 from pellucid.kernels.compilation import is_cache_complete
-from pellucid.kernels.kernel_loader import are_kernels_loaded, load_kernels, load_triton_kernel
+from pellucid.kernels.kernel_loader import has_tried_to_load_kernels, load_kernels, load_triton_kernel
 from pellucid.kernels.types import CELL_LAYOUTS, SCORES
 
 MIN_HYPOTHESES_TO_LOAD = 500
@@ -226,8 +225,8 @@ def fits_search_kernel(properties: Properties) -> bool:
     """Return whether a kernel can run all steps of a search, if it also supports the model (`use_kernel`).
 
     Such a search ranks outputs by log-probability alone, without length ratios, constraints, forced attention and
-    search trees, by one network. The table names every setting and option of a search: with a new one, searches take
-    single steps until somebody has decided what the kernels do with it.
+    search trees, by one network. The table names every setting and option of a search: a search with a setting that the
+    table lacks takes single steps.
 
     Args:
         properties: Properties of the search (`search_properties`).
@@ -266,15 +265,15 @@ def choose_kernels(enabled: bool) -> Iterator[None]:
 
 
 def are_kernels_worth_loading(hypotheses: int, device: str) -> bool:
-    """Return whether a search uses kernels: they are loaded, or loading them saves time, or the device is a GPU.
+    """Return whether a search asks for kernels: loading them saves time or was tried before, or the device is a GPU.
 
-    Loading takes a second. No search waits for a compiler.
+    Loading takes a second. No search waits for a compiler. Kernels that failed to load are not tried again.
 
     Args:
         hypotheses: Number of hypotheses of the search, over the sources of a chunk.
         device: Type of the device, "cpu" or "cuda".
     """
-    if device != "cpu" or are_kernels_loaded():
+    if device != "cpu" or has_tried_to_load_kernels():
         return True
     return hypotheses >= MIN_HYPOTHESES_TO_LOAD and is_cache_complete()
 
@@ -298,5 +297,8 @@ def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterat
 
 
 def will_compile() -> bool:
-    """Return whether the next training on a CPU has to compile the kernels first: none are loaded or on the disk."""
-    return not are_kernels_disabled() and not are_kernels_loaded() and not is_cache_complete()
+    """Return whether the next training on a CPU compiles the kernels first.
+
+    It does if they are enabled, this process has not tried to load them, and none are on the disk.
+    """
+    return not are_kernels_disabled() and not has_tried_to_load_kernels() and not is_cache_complete()

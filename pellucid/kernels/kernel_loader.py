@@ -47,8 +47,8 @@ def load_triton_kernel() -> bool:
     return _try_to_load(_compile_triton_kernel, "attention runs without its kernel for GPUs")
 
 
-def are_kernels_loaded() -> bool:
-    """Return whether this process has loaded the kernels for the CPU, or has tried to."""
+def has_tried_to_load_kernels() -> bool:
+    """Return whether this process has loaded the kernels for the CPU, or has failed to load them."""
     return bool(load_kernels.cache_info().currsize)
 
 

@@ -4,9 +4,10 @@ Decoder layer l reads the output y of the layer below, with dropout m: x_l = m �
 with residuals y_l = y_{l−1} + LN(h_l); LN is layer normalization, or the identity. The first layer, which reads symbols
 and contexts, is in unroll.py and decoder_step.py.
 
-U upper layers, L = U + 1 layers, N as many as L with layer normalization, else 0; B rows, T steps, T1 = T + 1, H
-hidden, P buffers of a step, Q gates, G = Q·H, F = T·B·H, C as many as B where the cell has a cell state, else 0; M as
-many as U with dropout, else 0; K steps of the dropout masks: 1 or T. Upper layer 0 is the second layer of the decoder.
+U upper layers, L = U + 1 layers, B rows, T steps, T1 = T + 1, H hidden, P buffers of a step, Q gates, G = Q·H,
+F = T·B·H, K steps of the dropout masks: 1 or T. N, C and M are lengths of optional arrays, and 0 without them: N = L
+with layer normalization, C = B for cell states, C = H for `bias_n`, M = U with dropout. Upper layer 0 is the second
+layer of the decoder.
 """
 
 from typing import NamedTuple

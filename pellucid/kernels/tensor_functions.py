@@ -7,7 +7,7 @@ PyTorch; some functions here call parts of them instead.
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, L
 layers of the decoder, U = L − 1 layers above the first, V rows of projected inputs or symbols, R hypotheses of a
 search, M rows of a product or real positions of a group, K inputs of a projection or steps of dropout masks, P buffers
-of a step, C as many as there are cells or biases, else 0.
+of a step. C is the length of an optional array, and 0 without it: B for cell states, H for `bias_n`.
 """
 
 import math

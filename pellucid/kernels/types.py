@@ -5,9 +5,9 @@ PyTorch's tensors in the same fields. Numbers are float32, ids and lengths int64
 other types.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
-(Q gates times H), L layers of the decoder, U = L − 1 layers above the first, V symbols, T steps, N and M as many or 0
-(in `RecurrentOutput`, N directions; in `KernelSearchOutput`, N outputs), F filters of N positions, C as many as there
-are cells or biases, 0 where the cell has none (in `KernelSearchOutput`, candidates of a step).
+(Q gates times H), L layers of the decoder, U = L − 1 layers above the first, V symbols, T steps, F filters of N
+positions. In `RecurrentOutput`, N directions; in `KernelSearchOutput`, N outputs and C candidates of a step. Elsewhere
+N, M and C are lengths of optional arrays, and 0 where the class or the field says that there is none.
 """
 
 from collections.abc import Mapping
@@ -119,8 +119,8 @@ class DecoderParameters(NamedTuple):
     upper_recurrent: Float[Array, "U G H"] = NO_LAYERS
     """U of each layer above the first."""
     norm_weights: Float[Array, "N H"] = NO_ROWS
-    """Weight of the layer normalization of every layer's output; without rows if there is none. Unrolled steps do not
-    read that of the top layer, whose output is normalized after all steps."""
+    """Weight of the layer normalization of every layer's output, N = L; without rows if there is none. Unrolled steps
+    do not read that of the top layer, whose output is normalized after all steps."""
     norm_biases: Float[Array, "N H"] = NO_ROWS
     residual: bool = False
     """Whether the output of the layer below is added to that of each layer above the first."""
@@ -145,7 +145,7 @@ class DecoderOutput(NamedTuple):
     contexts: Float[Array, "B T D"]
     weights: Float[Array, "B T S"]
     final_cell_state: Float[Array, "C L H"]
-    """Cell state after the last step; without rows where the cell has none."""
+    """Cell state after the last step, C = B; without rows where the cell has none."""
     upper_states: Float[Array, "U B T H"]
     """Hidden states of the layers above the first."""
 
@@ -153,7 +153,7 @@ class DecoderOutput(NamedTuple):
 class OutputLayerParameters(NamedTuple):
     """Parameters of the logits W_h y + W_c c + b, where y is the output of the top layer and c the context.
 
-    The matrix of an input that the output layer does not read has no rows.
+    N = M = V, but the matrix of an input that the output layer does not read has no rows.
     """
 
     state: Float[Array, "N H"]
@@ -173,9 +173,9 @@ class AttentionInputs(NamedTuple):
 
 
 class InitialState(NamedTuple):
-    """State before the first step of a search or of unrolled steps, one row per source.
+    """State before the first step of a search or of unrolled steps: N rows, one per source.
 
-    In `PreparedDecoder.step` it is the state before any step, one row per hypothesis.
+    In `PreparedDecoder.step` it is the state before any step: N rows, one per hypothesis.
     """
 
     hidden: Float[Array, "N L H"]
@@ -216,7 +216,7 @@ class KernelSearchOutput(NamedTuple):
 class KernelStepOutput(NamedTuple):
     """States, contexts c, attention weights and logits of one decoder step, one row per hypothesis.
 
-    `cell_state` has no rows where the cell has no cell state.
+    `cell_state` has C = R rows, and none where the cell has no cell state.
     """
 
     hidden: Float[Array, "R L H"]

@@ -1,11 +1,12 @@
 """Decoder steps over known symbols, forward and backward, spread over threads: attend from the state, then step.
 
 B rows, T steps, S source positions, A units of the query, D memory, H hidden, L layers, U = L − 1 layers above the
-first, P buffers of a step, Q gates, G = Q·H, V target symbols, F = T·B·H, T1 = T + 1, R rows of a slice, C as many as B
-where the cell has a cell state, N as many as B where the score reads weights, M as many as U with dropout, and K as
-many as B where gradients of keys are added, else 0 (K of dropout masks: 1 or T). Training uses it (teacher forcing).
-Gradients of matrices are products over all steps and are computed by the caller, tensor_functions.py; the steps store
-the factors in place of the values of the forward pass.
+first, P buffers of a step, Q gates, G = Q·H, V target symbols, F = T·B·H, T1 = T + 1, R rows of a slice. C, N, M and K
+are lengths of optional arrays, and 0 without them: C = B for cell states, N = B if the score reads weights, M = U with
+dropout, K = B if gradients of keys are added; in dropout masks, K is 1 or T.
+
+Training uses it (teacher forcing). Gradients of matrices are products over all steps and are computed by the caller,
+tensor_functions.py; the steps store the factors in place of the values of the forward pass.
 """
 
 from functools import partial

@@ -37,7 +37,7 @@ Gates = tuple[Float[Tensor, "B H"], ...]
 
 
 class LayerState(NamedTuple):
-    """State of one layer, a tensor of its own; the layers are stacked once, after the last step."""
+    """State of one layer between two steps; `UnstackedState.stack` joins the layers of a decoder."""
 
     hidden: Float[Tensor, "B H"]
     cell_state: Float[Tensor, "B H"] | None

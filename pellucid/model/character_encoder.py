@@ -56,7 +56,7 @@ class CharacterEncoder(nn.Module, ABC):
 
 
 class CharacterConvolution(CharacterEncoder):
-    """c = max_j (b + Σ_k W_k e_{j+k}), k = −1, 0, 1, over the positions j of a word's characters and marks.
+    """c = max_j (b + Σ_k W_k e_{j+k}), k = −1, 0, 1, over the positions j of BOS, the characters of a word, and EOS.
 
     W_k e is computed once for each character of the table, and not for each position. Vectors beyond a word are zero.
 

@@ -1,7 +1,7 @@
 """Recurrent encoder: unidirectional or bidirectional, stacked.
 
-B batch, S source positions, N directions, V source ids, E embedding, H hidden units a direction, D memory (2H where
-directions are concatenated).
+B batch, S source positions, N directions, V source ids, E embedding, F filters of all convolutions, H hidden units a
+direction, D memory (2H where directions are concatenated).
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class Convolutions(nn.Module):
             nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias if layer.bias is not None else torch.empty(0))
 
-    def forward(self, vectors: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S NF"]:
+    def forward(self, vectors: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S F"]:
         """Return all filters' outputs at every position, zero beyond each row's length.
 
         Args:
@@ -85,7 +85,7 @@ class Encoder(nn.Module):
     symbol s plus those of all features of the source, which then have no positions.
 
     With `config.characters`, x_s is the vector of the word followed by a vector of its characters. In training, words
-    that occur once are read as UNK with the probability `config.word_dropout`, which their characters do not change.
+    that occur once are read as UNK with the probability `config.word_dropout`; their characters are still read.
     Features that are words of the context are read as the unknown feature with the probability `context_dropout`.
 
     References:

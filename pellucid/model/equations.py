@@ -259,7 +259,7 @@ def _character_equations(encoder: EncoderConfig, num_characters: int) -> tuple[l
     size = encoder.character_size
     word = "x_s = [w_s; d_s]"
     symbols = [
-        SymbolSize("a_j", "embedding of character j of the word at position s, or of a mark", (size,)),
+        SymbolSize("a_j", "embedding of character j of the word at position s, or of BOS or EOS", (size,)),
         _parameter("C", "embeddings of the characters and special ones", num_characters, size),
     ]
     match encoder.characters:
@@ -826,7 +826,7 @@ def pointer_equations(config: Config, vocabularies: VocabularySizes) -> list[Equ
 
 
 def _query_equations(decoder: DecoderConfig, memory: int) -> EquationGroup:
-    """Return the equation of the query of a pointer."""
+    """Return the equation of the query of the only attention step of a pointer, or of a class with tags."""
     size = decoder.hidden_size
     query = SymbolSize("q", "query", (decoder.hidden_size,))
     if decoder.init_hidden == "zero":

@@ -202,7 +202,10 @@ class Pointer(LabelingNetwork):
 
 
 class Query(nn.Module):
-    """q of a pointer: 0, or tanh(W m + b) of the final or the mean encoder state m."""
+    """Query q of the only attention step of a pointer, or of a network that predicts a class and tags.
+
+    It is 0, or tanh(W m + b) of the final or the mean encoder state m.
+    """
 
     def __init__(self, start: Literal["zero", "final", "mean"], memory_size: int, hidden_size: int) -> None:
         """Build W and b, unless the query is zero.

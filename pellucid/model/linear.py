@@ -1,4 +1,4 @@
-"""Linear projections of training: by the CPU kernel where it supports the request, otherwise by PyTorch.
+"""Linear projections: in training by the CPU kernel where it supports the request, otherwise by PyTorch.
 
 K inputs, N outputs.
 """

@@ -26,7 +26,7 @@ def cross_entropy(
     Args:
         logits: Logits of each target position.
         target: Target ids; PAD positions do not contribute.
-        label_smoothing: ε, 0 to 1.
+        label_smoothing: ε, from 0 to below 1.
 
     References:
         Szegedy et al. 2016, section 7.
@@ -66,7 +66,7 @@ def sampled_cross_entropy(
         target: Target ids; PAD positions do not contribute.
         symbols: S, in ascending order, not empty.
         log_inclusion: log Q of all symbols.
-        label_smoothing: ε, 0 to 1.
+        label_smoothing: ε, from 0 to below 1.
 
     References:
         Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", section 3; Ma &
@@ -118,7 +118,7 @@ def vocabulary_cross_entropy(
     Args:
         logits: Logits before copies are mixed in.
         target: Target ids; PAD, and ids of V and above, do not contribute.
-        label_smoothing: ε, 0 to 1.
+        label_smoothing: ε, from 0 to below 1.
     """
     return cross_entropy(logits, target.masked_fill(target >= logits.shape[2], PAD), label_smoothing)
 
@@ -186,7 +186,7 @@ def symmetric_kl(
         target: Target ids; PAD positions do not contribute.
 
     References:
-        Liang et al. 2021, equation 2.
+        Liang et al. 2021: twice the divergence of equation 2.
     """
     impossible = first_logits == -torch.inf
     p, q = first_logits.log_softmax(dim=2), second_logits.log_softmax(dim=2)

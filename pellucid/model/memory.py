@@ -1,7 +1,8 @@
 """Values that pass between encoder, attention, decoder and search. No module stores them.
 
 B batch, S source positions, T target positions, R hypotheses of all sources (as many as sources, or a multiple), L
-layers, D memory, H hidden, F attentional state, A attention units, N heads, V vocabulary, C sampled symbols.
+layers, D memory, H hidden, F attentional state, A attention units, N heads, P attention hops, V vocabulary, C sampled
+symbols.
 """
 
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -168,7 +169,7 @@ class AttentionOutput(NamedTuple):
 
     context: Float[Tensor, "R D"]
     weights: Float[Tensor, "R S"]
-    """Weights of each query; they sum to one, or to zero without attention."""
+    """Weights of each query. They sum to one, with monotonic attention to at most one, without attention to zero."""
     attention_state: Float[Tensor, "R ..."] | None = None
     """The state that the next step reads, such as the weights, one row per query; None if it reads none."""
     heads: Float[Tensor, "R N S"] | None = None
@@ -191,15 +192,15 @@ class NetworkOutput(NamedTuple):
     logits: Float[Tensor, "B T V"]
     """Logits of each target position; with a pointer-generator, log-probabilities of V + S symbols. With
     `target_logits`, only those of the sampled symbols."""
-    weights: Float[Tensor, "B T S"]
-    """Attention weights of each target position; S is 0 for a tagger."""
+    weights: Float[Tensor, "B _ S"]
+    """Attention weights of each target position, or of the class alone, which tags follow; S is 0 for a tagger."""
     state: DecoderState
     """The decoder state after the last step; without a decoder, the final state of the encoder."""
     heads: Float[Tensor, "B T N S"] | None = None
     """The weights of each head; None for a single head."""
     vocabulary_logits: Float[Tensor, "B T V"] | None = None
     """The logits before copies are mixed in; None without a pointer-generator."""
-    hop_weights: Float[Tensor, "B R S"] | None = None
-    """The weights of each of R attention hops of a classifier, the last of which are `weights`; else None."""
+    hop_weights: Float[Tensor, "B P S"] | None = None
+    """The weights of each of P attention hops of a classifier, the last of which are `weights`; else None."""
     target_logits: Float[Tensor, "B T"] | None = None
     """Logit of each target, if `logits` are those of sampled symbols; else None."""

@@ -122,7 +122,7 @@ class PairNgram:
     model: NgramModel
 
     def __post_init__(self) -> None:
-        """Check types and contents, so that no search leaves the arrays or goes around in them."""
+        """Check types and contents, so that no search reads outside the arrays or loops forever."""
         numbering: GraphoneKeys = convert_argument("numbering", self.numbering, GraphoneKeys)
         object.__setattr__(self, "numbering", numbering)
         if not isinstance(self.model, NgramModel):
@@ -391,7 +391,7 @@ def _split_keys(
 
 
 def _structure_error(ngram: PairNgram) -> str:
-    """Return what would lead a search outside the arrays or around in them; "" if nothing does."""
+    """Return what would make a search read outside the arrays or loop forever; "" if nothing does."""
     return _graphones_error(ngram) or _trie_error(ngram.model, len(ngram.graphones)) or _table_error(ngram)
 
 

@@ -16,7 +16,7 @@ from pellucid.shapes import Int
 MAX_EXTENSIONS = 2**17
 """Maximum number of extensions by the graphones of one source chunk; the beam is smaller where they would be more."""
 UNSEEN_GRAPHONE = -1
-"""In place of a graphone that is not in the table, which writes none or several target symbols."""
+"""Stands for any graphone that is not in the table. It writes no symbol, or 0 to M symbols of a given target."""
 TIE_TOLERANCE = 1e-9
 """Paths whose log-probabilities differ by at most this are tied. Of tied paths, the one whose graphone numbers,
 compared from the last to the first, are smaller is kept."""
@@ -56,8 +56,8 @@ class GraphoneTable(NamedTuple):
     end_token: int
     """End token."""
     unseen_log_probability: float
-    """Log-probability of a graphone that is not in the table, after the shortest history: for given targets, for source
-    symbols that are no chunk by themselves, and for an end that no history has."""
+    """Log-probability of a graphone that is not in the table, whatever the history: the lowest of all unigrams. Used
+    for given targets, for a source symbol that is no chunk of the table, and for the end if no n-gram has it."""
 
 
 class GivenTarget(NamedTuple):

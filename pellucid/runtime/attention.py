@@ -20,7 +20,7 @@ class AttendedSources(NamedTuple):
 
     context: Float[np.ndarray, "R D"]
     weights: Float[np.ndarray, "R S"]
-    """Weights of each hypothesis; they sum to one, or to zero without attention."""
+    """Weights of each hypothesis. They sum to one, or to zero: without attention, and if a monotonic scan ends."""
     heads: Float[np.ndarray, "R N S"] | None = None
     """The weights of each head, of which `weights` are the mean; None for a single head."""
 

@@ -40,7 +40,7 @@ def log_sum_exp(values: Float[np.ndarray, "R V"]) -> Float[np.ndarray, "R 1"]:
 
 
 def top_values(values: Float[np.ndarray, "R N"], count: int) -> tuple[Int[np.ndarray, "R C"], Float[np.ndarray, "R C"]]:
-    """Return the indices of the greatest numbers of each row, in falling order, and the numbers.
+    """Return the indices of the greatest numbers of each row, in descending order, and the numbers.
 
     Args:
         values: Numbers of each row.

@@ -1,4 +1,4 @@
-"""Warnings and notes about data: targets out of reach, repeated examples, spaces, overlap of the sets."""
+"""Warnings and notes about data: targets that a model cannot produce, repeated examples, spaces, overlap of sets."""
 
 from collections.abc import Iterator, Sequence
 

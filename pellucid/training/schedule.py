@@ -1,7 +1,7 @@
 """Schedule of a training: when it validates, when its last part begins, and when it ends.
 
-The functions take the progress beside the training state, because they are also asked about a progress that the state
-does not have: that after a validation, and that in a checkpoint before it is restored (`progress_check`).
+The functions take the progress beside the training state, because callers also pass a progress other than the state's:
+the one after a validation, or the one in a checkpoint that is not restored yet (`progress_check`).
 """
 
 import math
