@@ -198,7 +198,7 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
     if masked:
         masked_positions = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
         masked_positions[:, list(masked)] = True
-        memory = memory._replace(masked=masked_positions)
+        memory = memory._replace(ignored=masked_positions)
     decoder = require_encoder_decoder(network).decoder
     return SingleModelInference(decoder, decoder.init_state(memory), decoder.build_cache(memory))
 

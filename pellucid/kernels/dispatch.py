@@ -74,7 +74,7 @@ DECODER: SupportedValues = {
     "attention.filter_radius": ANYTHING,
     "attention.num_heads": {1},
     "memory.source": ANYTHING,
-    "memory.masked": {False},
+    "memory.ignored": {False},
     "masks.outputs": ANYTHING,
     "masks.dropped_tokens": ANYTHING,  # applied to the symbols before all steps
     **RECURRENT_MASK,
@@ -147,7 +147,7 @@ TRITON = Backend(
             "attention.differentiated_queries": {0, 1},  # queries of a source that gradients flow to
             "attention.positions": range(1, MAX_TRITON_POSITIONS + 1),
             "memory.source": ANYTHING,
-            "memory.masked": {False},
+            "memory.ignored": {False},
         }
     },
     load_triton_kernel,

@@ -358,7 +358,7 @@ class _AttentionCheck:
                 f"{self.name}: expected weights of at least 0 whose sum over the positions is at most 1, got {got}: "
                 "divide the weights of each row by their sum, or by a number that is at least their sum"
             )
-        padding = ~memory.mask().repeat_interleave(NUM_QUERIES, dim=0).repeat(len(outputs), 1)
+        padding = ~memory.length_mask().repeat_interleave(NUM_QUERIES, dim=0).repeat(len(outputs), 1)
         if bool((weights[padding] > MIN_WEIGHT).any()):
             raise ConfigError(
                 f"{self.name}: positions of padding have weight: expected 0 where memory.attention_mask() is false"
@@ -385,19 +385,19 @@ class _AttentionCheck:
             f"{self.name}: the context of a source of {length} positions changes if a source of {longest} is in its "
             "batch, so outputs would depend on the other lines. The keys have the positions of the longest source "
             "(padding): compute what depends on the length or on other positions in keys(), with memory.lengths and "
-            "memory.mask()"
+            "memory.length_mask()"
         )
 
     def _check_masks(self) -> None:
         """Check that a position that a user masks has no weight."""
-        masked = torch.zeros_like(self.memory.mask())
+        masked = torch.zeros_like(self.memory.length_mask())
         masked[0, 1] = masked[1, 0] = True
-        for output in self._take_steps(self.memory._replace(masked=masked), self.queries):
+        for output in self._take_steps(self.memory._replace(ignored=masked), self.queries):
             weights = output.weights[masked.repeat_interleave(NUM_QUERIES, dim=0)]
             if bool((weights > MIN_WEIGHT).any()):
                 raise ConfigError(
                     f"{self.name}: a masked position has the weight {float(weights.max()):.4g}: expected 0 where "
-                    "memory.attention_mask() is false (memory.mask() is that of padding only)"
+                    "memory.attention_mask() is false (memory.length_mask() is that of padding only)"
                 )
 
     def _check_forced_weights(self) -> None:

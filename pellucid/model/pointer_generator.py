@@ -64,7 +64,7 @@ class PointerGenerator(nn.Module):
         first_position = (source[:, :, None] == source[:, None, :]).int().argmax(dim=2)
         ids = torch.where(ids == BY_POSITION, self.vocabulary_size + first_position, ids)
         ids = torch.where(source >= source_size, source - source_size, ids)
-        return ids.masked_fill(~memory.mask(), NEVER_COPIED)
+        return ids.masked_fill(~memory.length_mask(), NEVER_COPIED)
 
     def forward(
         self,

@@ -195,7 +195,7 @@ def _copy_ids(pointer: PointerGeneratorArrays, vocabulary_size: int, memory: Enc
     first_position = (source[:, :, None] == source[:, None, :]).argmax(axis=2)
     ids = np.where(ids == BY_POSITION, vocabulary_size + first_position, ids)
     ids = np.where(source >= known, source - known, ids)
-    return np.where(memory.mask(), ids, NEVER_COPIED)
+    return np.where(memory.length_mask(), ids, NEVER_COPIED)
 
 
 def _mix_copies(
