@@ -108,9 +108,9 @@ class ReorderedInference(NamedTuple):
             forced_weights: Attention weights that replace the model's; None for its own.
         """
         output = self.inference.step(_map_ids(symbols, self.id_map), forced_weights)
-        copy_ids = torch.arange(len(self.id_map), output.logits.shape[1], device=symbols.device)
+        position_ids = torch.arange(len(self.id_map), output.logits.shape[1], device=symbols.device)
         return output._replace(
-            logits=output.logits[:, torch.cat([self.id_map, copy_ids])], after=self._replace(inference=output.after)
+            logits=output.logits[:, torch.cat([self.id_map, position_ids])], after=self._replace(inference=output.after)
         )
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "ReorderedInference":
@@ -351,9 +351,9 @@ def map_source_ids(
         target_id_map: The member's id of every target id; None if they are equal.
     """
     num_known = len(source_id_map)
-    copied_ids = (source - num_known).clamp(min=0)
-    copied_ids = copied_ids if target_id_map is None else _map_ids(copied_ids, target_id_map)
-    ids = torch.where(source < num_known, source_id_map[source.clamp(0, num_known - 1)], copied_ids + copy_offset)
+    target_ids = (source - num_known).clamp(min=0)
+    target_ids = target_ids if target_id_map is None else _map_ids(target_ids, target_id_map)
+    ids = torch.where(source < num_known, source_id_map[source.clamp(0, num_known - 1)], target_ids + copy_offset)
     return torch.where(source < 0, source, ids)
 
 
