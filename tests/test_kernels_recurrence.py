@@ -22,7 +22,7 @@ from pellucid.kernels.types import GRU, LSTM, Direction
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
-from pellucid.model.recurrence import Inputs, run_rnn
+from pellucid.model.recurrence import InputVectors, run_rnn
 
 
 @given(st.data(), CELLS, SIZES, SIZES, SEEDS, st.integers(1, 2), st.booleans())
@@ -39,10 +39,10 @@ def test_states_and_gradients_equal_pytorch(
             torch.nn.init.normal_(parameter)
     if by_symbols:
         vectors = torch.randn(symbols, embedding, requires_grad=True)
-        inputs = Inputs(vectors, torch.randint(0, symbols, (rows, positions)))
+        inputs = InputVectors(vectors, torch.randint(0, symbols, (rows, positions)))
     else:  # a view that is not contiguous
         vectors = torch.randn(positions, rows, 2 * embedding, requires_grad=True)
-        inputs = Inputs(vectors.transpose(0, 1)[:, :, ::2])
+        inputs = InputVectors(vectors.transpose(0, 1)[:, :, ::2])
 
     def states() -> list[torch.Tensor]:
         return [*run_rnn([*cells], inputs, lengths)]

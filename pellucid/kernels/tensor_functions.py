@@ -66,9 +66,9 @@ def _arrays(*tensors: Tensor | np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def run_recurrence(
-    directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+    directions: list[Direction], input_rows: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
 ) -> RecurrentOutput:
-    """Return the states of each direction, run from zero over every row on projected_inputs[symbol] = W x + b.
+    """Return the states of each direction, run from zero over every row on projected_inputs[row] = W x + b.
 
     The first direction runs from a row's first position to its last, the second from its last to its first. Gradients
     flow to the tensors of the directions, unless gradients are disabled. The backward pass runs once: a second one
@@ -76,17 +76,17 @@ def run_recurrence(
 
     Args:
         directions: Projected inputs and parameters of one or two directions of the same size.
-        symbols: Row of the projected inputs for each position.
+        input_rows: Row of the projected inputs for each position.
         lengths: Number of real positions of each row, at least 1.
     """
-    groups = row_groups(_array(symbols), _array(lengths), len(directions))
+    groups = row_groups(_array(input_rows), _array(lengths), len(directions))
     layouts = [direction.layout for direction in directions]
     tensors = [
         tensor
         for direction in directions
         for tensor in (direction.projected_inputs, direction.weight, direction.bias_n)
     ]
-    shape = (*symbols.shape, len(directions))
+    shape = (*input_rows.shape, len(directions))
     if not torch.is_grad_enabled():
         output, _ = run_groups(_recurrent_parameters(layouts, tensors, False), groups, shape, False)
         return RecurrentOutput(*map(torch.from_numpy, output))

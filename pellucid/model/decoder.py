@@ -42,7 +42,7 @@ from pellucid.model.pointer_generator import PointerGenerator
 from pellucid.model.recurrence import (
     NO_MASKS,
     DropoutMasks,
-    Inputs,
+    InputVectors,
     draw_mask,
     draw_recurrent_masks,
     output_norms,
@@ -368,7 +368,7 @@ class Decoder(nn.Module, ABC):
         log_probabilities: Tensor = self.copying(logits, readout.weights, gate_inputs, cache.copy_ids)
         return log_probabilities
 
-    def embed(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> Inputs:
+    def embed(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> InputVectors:
         """Return the embeddings of fed-back symbols, as a table and the row of each symbol.
 
         Args:
@@ -608,7 +608,7 @@ class AttendThenStep(Decoder):
         # The output of the top layer is normalized after all steps.
         weights = self._with_norms(weights, self.config.num_layers - 1)
         initial_state = InitialState(state.hidden, state.cell_state, state.attention_state)
-        table_rows = cast(Tensor, inputs.symbols)
+        table_rows = cast(Tensor, inputs.rows)
         attention_inputs = _attention_inputs(cache)
         results = unroll_decoder(weights, table_rows, attention_inputs, initial_state, layer_masks)
         hidden = [results.states, *results.upper_states.unbind()]

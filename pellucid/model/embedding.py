@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config.settings import TargetEmbedding
-from pellucid.model.recurrence import Inputs
+from pellucid.model.recurrence import InputVectors
 from pellucid.shapes import Bool, Float, Int
 
 MIN_GATHERED_TABLE = 1000
@@ -83,7 +83,7 @@ class Embedding(nn.Module):
             return None
         return torch.rand(rows, len(self.weight), device=self.weight.device) < self.symbol_dropout
 
-    def embed(self, ids: Int[Tensor, "B *steps"], dropped: Bool[Tensor, "B V"] | None) -> Inputs:
+    def embed(self, ids: Int[Tensor, "B *steps"], dropped: Bool[Tensor, "B V"] | None) -> InputVectors:
         """Return a table of vectors and the row of each id, so that a kernel can project the table only once.
 
         The table has the vectors of all symbols; or, on a CPU, those of the distinct ids alone, if there are more than
@@ -105,10 +105,10 @@ class Embedding(nn.Module):
             vectors = self.vectors()
             rows = ids
         if dropped is None:
-            return Inputs(vectors, rows)
+            return InputVectors(vectors, rows)
         is_dropped = dropped.gather(1, ids.view(len(ids), -1)).view_as(ids)
         extended_table = torch.cat([vectors / (1 - self.symbol_dropout), vectors.new_zeros(1, self.size)])
-        return Inputs(extended_table, rows.masked_fill(is_dropped, len(vectors)))
+        return InputVectors(extended_table, rows.masked_fill(is_dropped, len(vectors)))
 
     def load_pretrained(self, ids: Sequence[int], vectors: Float[Tensor, "N E"]) -> None:
         """Replace the vectors of some symbols, in place.

@@ -141,7 +141,7 @@ class OutputLayerArrays:
 
 @dataclass(frozen=True, eq=False)
 class PointerGeneratorArrays:
-    """Gate p_gen = σ(gate · [state; context; embedding] + bias) of a decoder that copies, and the target ids of source ids."""
+    """Gate p_gen = σ(gate · [state; context; embedding] + bias) of a decoder that copies, and its target ids."""
 
     source_to_target: Int[np.ndarray, " N"]
     """Target id of each source id, or a negative number (`target_ids_of_source_ids`); int64."""
