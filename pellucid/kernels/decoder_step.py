@@ -36,7 +36,7 @@ from pellucid.kernels.types import (
     KernelStepOutput,
     OutputLayerParameters,
 )
-from pellucid.kernels.unroll import CellParameters, StackedStates, cell_parameters, compute_preactivations
+from pellucid.kernels.unroll import DecoderCellParameters, StackedStates, cell_parameters, compute_preactivations
 from pellucid.shapes import Float, Int
 
 
@@ -82,7 +82,7 @@ class TransposedOutputLayer(NamedTuple):
 class PreparedDecoder(NamedTuple):
     """Parameters and sources of a search, arranged as kernels read them at every step."""
 
-    parameters: CellParameters
+    parameters: DecoderCellParameters
     output_layer: TransposedOutputLayer
     attention: SearchAttention
 
@@ -181,7 +181,7 @@ def _step_rows(
 
 @njit
 def step(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     symbols: Int[np.ndarray, " R"],

@@ -288,8 +288,8 @@ def recurrence_backward(
     parameters: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
-    states: Float[np.ndarray, "M H"],
-    hidden: Float[np.ndarray, "B H"],
+    grad_states: Float[np.ndarray, "M H"],
+    grad_hidden: Float[np.ndarray, "B H"],
 ) -> Float[np.ndarray, "V G"]:
     """Return the gradient of the projected inputs; those of the preactivations replace the values in `tape.buffers`.
 
@@ -299,15 +299,16 @@ def recurrence_backward(
         parameters: Parameters of the direction.
         packed: The rows.
         tape: Values of the forward pass, run with `with_tape`; its buffers are overwritten.
-        states: Gradients of the states.
-        hidden: Gradients of the final states, overwritten.
+        grad_states: Gradients of the states.
+        grad_hidden: Gradients of the final states, overwritten.
     """
     rows = packed.counts[0] * (parameters.layout.states - 1)
     size = parameters.recurrent.shape[1]
-    projected_inputs = np.zeros(parameters.projected_inputs.shape, np.float32)
-    cell_state = np.zeros((rows, size), np.float32)
-    _backward_steps(parameters, packed, tape, RecurrentGradients(states, hidden, cell_state), projected_inputs)
-    return projected_inputs
+    grad_projected_inputs = np.zeros(parameters.projected_inputs.shape, np.float32)
+    grad_cell_state = np.zeros((rows, size), np.float32)
+    gradients = RecurrentGradients(grad_states, grad_hidden, grad_cell_state)
+    _backward_steps(parameters, packed, tape, gradients, grad_projected_inputs)
+    return grad_projected_inputs
 
 
 @njit_no_refcount
@@ -316,10 +317,10 @@ def _backward_steps(
     packed: PackedSequence,
     tape: RecurrentTape,
     gradients: RecurrentGradients,
-    projected_inputs: Float[np.ndarray, "V G"],
+    grad_projected_inputs: Float[np.ndarray, "V G"],
 ) -> None:
     """Take the steps of `recurrence_backward`, from the gradients of states, hidden and cell."""
-    states, hidden, cell_state = gradients
+    grad_states, grad_hidden, grad_cell_state = gradients
     end = packed.state_rows.shape[0]
     size = parameters.recurrent.shape[1]
     layout = parameters.layout
@@ -328,14 +329,16 @@ def _backward_steps(
         start = end - n
         cells = n * (layout.states - 1)
         for row in range(n):
-            add_(hidden[row], states[packed.state_rows[start + row]])
+            add_(grad_hidden[row], grad_states[packed.state_rows[start + row]])
         offset = start * size
-        hidden_gradient = hidden[:n]
+        step_grad_hidden = grad_hidden[:n]
         before = FlatState(tape.before[start:end].reshape(-1), tape.cell_before[start : start + cells].reshape(-1))
-        after = FlatState(hidden_gradient.reshape(-1), cell_state[:cells].reshape(-1))
+        after = FlatState(step_grad_hidden.reshape(-1), grad_cell_state[:cells].reshape(-1))
         cell_backward(layout, tape.buffers, offset, after, before)
-        scatter_add(layout, tape.buffers, offset, packed.input_rows[start:end], projected_inputs)
-        add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, hidden_gradient, parameters.bfloat16)
+        scatter_add(layout, tape.buffers, offset, packed.input_rows[start:end], grad_projected_inputs)
+        add_recurrent_backward(
+            layout, tape.buffers, offset, parameters.recurrent, step_grad_hidden, parameters.bfloat16
+        )
         end = start
 
 
@@ -378,7 +381,7 @@ def scatter_add(
     buffers: GateBuffers,
     offset: int,
     input_rows: Int[np.ndarray, " n"],
-    projected_inputs: Float[np.ndarray, "V G"],
+    grad_projected_inputs: Float[np.ndarray, "V G"],
 ) -> None:
     """Add the gradients of W x + b to the rows of the projected inputs.
 
@@ -387,13 +390,13 @@ def scatter_add(
         buffers: Gradients of the preactivations.
         offset: Index at which the step begins in each buffer.
         input_rows: Row of the projected inputs for each row of the step; rows may repeat.
-        projected_inputs: Gradient of the projected inputs, changed in place.
+        grad_projected_inputs: Gradient of the projected inputs, changed in place.
     """
-    size = projected_inputs.shape[1] // layout.gates
+    size = grad_projected_inputs.shape[1] // layout.gates
     for gate in range(layout.gates):
         buffer = buffers[gate, offset : offset + input_rows.shape[0] * size]
         for row in range(input_rows.shape[0]):
-            inputs = projected_inputs[input_rows[row]]
+            inputs = grad_projected_inputs[input_rows[row]]
             for j in range(size):
                 inputs[gate * size + j] += buffer[row * size + j]
 
@@ -439,7 +442,7 @@ def add_recurrent_backward(
     buffers: GateBuffers,
     offset: int,
     recurrent: Float[np.ndarray, "Q H H"],
-    hidden: Float[np.ndarray, "n H"],
+    grad_hidden: Float[np.ndarray, "n H"],
     bfloat16: bool,
 ) -> None:
     """Add Uᵀ times the gradients of every gate's U h to the gradients of h.
@@ -449,12 +452,12 @@ def add_recurrent_backward(
         buffers: Gradients of the preactivations.
         offset: Index at which the step begins in each buffer.
         recurrent: U of each gate.
-        hidden: Gradients of h, changed in place.
+        grad_hidden: Gradients of h, changed in place.
         bfloat16: Whether products are in bfloat16.
     """
     for gate in range(layout.gates):
-        buffer = buffers[recurrent_buffer_index(layout, gate), offset : offset + hidden.size]
-        gemm_add(buffer.reshape(hidden.shape), recurrent[gate], hidden, bfloat16)
+        buffer = buffers[recurrent_buffer_index(layout, gate), offset : offset + grad_hidden.size]
+        gemm_add(buffer.reshape(grad_hidden.shape), recurrent[gate], grad_hidden, bfloat16)
 
 
 def warm_up() -> None:

@@ -47,7 +47,7 @@ from pellucid.kernels.types import (
     OutputLayerParameters,
     SearchLimits,
 )
-from pellucid.kernels.unroll import CellParameters
+from pellucid.kernels.unroll import DecoderCellParameters
 from pellucid.shapes import Bool, Float, Int
 
 IMPOSSIBLE = np.float32(-np.inf)
@@ -301,7 +301,7 @@ def _check_search(decoder: PreparedDecoder, initial_state: InitialState, limits:
 
 
 def _search_rows(
-    steps: Callable[[CellParameters, TransposedOutputLayer, SearchAttention, SearchState, Settings], Output],
+    steps: Callable[[DecoderCellParameters, TransposedOutputLayer, SearchAttention, SearchState, Settings], Output],
     decoder: PreparedDecoder,
     initial_state: SearchState,
     settings: Settings,
@@ -314,7 +314,7 @@ def _search_rows(
 
 @njit
 def greedy_search_slice(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     initial_state: SearchState,
@@ -472,7 +472,7 @@ def beam_search_numpy(
 
 @njit
 def beam_search_slice(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     initial_state: SearchState,

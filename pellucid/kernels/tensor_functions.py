@@ -131,13 +131,13 @@ class _RecurrenceFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, states: Tensor, final: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """Return the gradients of the arguments of `forward`.
 
         Args:
             ctx: Context of autograd.
-            states: Gradients of all states.
-            final: Gradients of the final states.
+            grad_states: Gradients of all states.
+            grad_final: Gradients of the final states.
         """
         settings: _RecurrenceSettings = ctx.settings
         weights = _recurrent_parameters(settings.layouts, ctx.saved_tensors, settings.bfloat16)
@@ -146,7 +146,7 @@ class _RecurrenceFunction(torch.autograd.Function):
                 "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
             )
         tapes, ctx.tapes = ctx.tapes, None
-        grad_outputs = (states.contiguous().flatten(0, 2).numpy(), final.numpy())
+        grad_outputs = (grad_states.contiguous().flatten(0, 2).numpy(), grad_final.numpy())
         pairs = list(zip(settings.groups, tapes, strict=True))
         results = thread_map(partial(_run_group_backward, weights, grad_outputs), pairs)
         summed_gradients: list[Tensor] = []
@@ -179,16 +179,16 @@ def _run_group_backward(
     group_and_tape: tuple[RowGroup, RecurrentTape],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return one group's gradients of projected inputs, weight and `bias_n` of its direction."""
-    (group, tape), (states, final) = group_and_tape, grad_outputs
+    (group, tape), (grad_states, grad_final) = group_and_tape, grad_outputs
     direction_weights = weights[group.direction]
-    projected_inputs = recurrence_backward(
-        direction_weights, group.packed, tape, states, final[group.rows, group.direction]
+    grad_projected_inputs = recurrence_backward(
+        direction_weights, group.packed, tape, grad_states, grad_final[group.rows, group.direction]
     )
     layout = direction_weights.layout
     size = direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
-    weight = _recurrent_gradient(layout, factors, torch.from_numpy(tape.before), direction_weights.bfloat16)
-    return torch.from_numpy(projected_inputs), weight, _bias_n_gradient(layout, factors)
+    grad_weight = _recurrent_gradient(layout, factors, torch.from_numpy(tape.before), direction_weights.bfloat16)
+    return torch.from_numpy(grad_projected_inputs), grad_weight, _bias_n_gradient(layout, factors)
 
 
 def _recurrent_gradient(
@@ -276,17 +276,17 @@ class _LinearFunction(torch.autograd.Function):
         """
         rows, matrix = ctx.saved_tensors
         gradients = _as_matrix(grad_output)
-        inputs = weight = None
+        grad_inputs = grad_weight = None
         if ctx.needs_input_grad[1]:
             row_gradients = torch.empty(rows.shape, dtype=torch.float32)
             arrays = _arrays(gradients, matrix, row_gradients)
             _map_rows(partial(_linear_inputs_backward, arrays, ctx.bfloat16), len(rows))
-            inputs = row_gradients.view(ctx.input_shape)
+            grad_inputs = row_gradients.view(ctx.input_shape)
         if ctx.needs_input_grad[2]:
             task = partial(_linear_weight_backward, _arrays(gradients, rows), ctx.bfloat16)
-            weight = torch.from_numpy(reduce(np.add, _map_rows(task, len(rows))))
-        bias = gradients.sum(dim=0) if ctx.has_bias and ctx.needs_input_grad[3] else None
-        return None, inputs, weight, bias
+            grad_weight = torch.from_numpy(reduce(np.add, _map_rows(task, len(rows))))
+        grad_bias = gradients.sum(dim=0) if ctx.has_bias and ctx.needs_input_grad[3] else None
+        return None, grad_inputs, grad_weight, grad_bias
 
 
 def _as_matrix(vectors: Float[Tensor, "*shape K"]) -> Float[Tensor, "M K"]:
@@ -369,11 +369,11 @@ class _ProjectKeysFunction(torch.autograd.Function):
             grad_keys: Gradients of the keys.
         """
         projection = _projection(ctx.saved_tensors, ctx.bfloat16)
-        memory = torch.empty(projection.memory.shape, dtype=torch.float32)
-        weight, bias = attention.project_keys_backward(
-            projection, grad_keys.transpose(1, 2).contiguous().numpy(), memory.numpy()
+        grad_memory = torch.empty(projection.memory.shape, dtype=torch.float32)
+        grad_weight, grad_bias = attention.project_keys_backward(
+            projection, grad_keys.transpose(1, 2).contiguous().numpy(), grad_memory.numpy()
         )
-        return None, memory, torch.from_numpy(weight), torch.from_numpy(bias)
+        return None, grad_memory, torch.from_numpy(grad_weight), torch.from_numpy(grad_bias)
 
 
 def _projection(tensors: tuple[Tensor, ...], bfloat16: bool) -> KeyProjection:
@@ -543,7 +543,7 @@ def _memory_gradients(arguments: _UnrollTensors, scorer: AttentionScorer) -> Mem
 
 
 def _slice_gradients(
-    parameters: unroll.CellParameters,
+    parameters: unroll.DecoderCellParameters,
     gradients: unroll.DecoderOutputGradients,
     memory_gradients: MemoryGradients,
     unrolled: unroll.UnrolledSlice,
