@@ -32,7 +32,7 @@ from pellucid.kernels.types import (
     LSTM,
     AttentionInputs,
     DecoderParameters,
-    Direction,
+    DirectionParameters,
     InitialState,
     OutputLayerParameters,
     ScoreLayout,
@@ -49,7 +49,7 @@ def ones(*shape: int) -> np.ndarray:
     return np.full(shape, 0.1, np.float32)
 
 
-DIRECTION = Direction(GRU, ones(V, 3 * H), ones(3 * H, H), ones(H))
+DIRECTION = DirectionParameters(GRU, ones(V, 3 * H), ones(3 * H, H), ones(H))
 SYMBOLS, LENGTHS = np.full((B, S), V - 1), np.array([S, 1, 2])
 
 
@@ -327,9 +327,11 @@ def test_a_direction_of_a_wrong_type_is_one_error_that_names_it() -> None:
         with pytest.raises(ArgumentError, match=rf"^directions\[1\]\.{name}: expected "):
             run_recurrence(directions=[DIRECTION, wrong])
     for value in list[Any]((None, "x", 1.5, DIRECTION, {})):
-        with pytest.raises(ArgumentError, match=r"^directions: expected a list of Direction objects, got "):
+        with pytest.raises(ArgumentError, match=r"^directions: expected a list of DirectionParameters objects, got "):
             inspect.unwrap(run_recurrence_numpy)(value, SYMBOLS, LENGTHS)
-    with pytest.raises(ArgumentError, match=r"^directions\[0\]: expected an object of the class Direction, got "):
+    with pytest.raises(
+        ArgumentError, match=r"^directions\[0\]: expected an object of the class DirectionParameters, got "
+    ):
         run_recurrence(directions=[tuple(DIRECTION)])
 
 

@@ -20,7 +20,7 @@ from pellucid.kernels.types import (
     AttentionInputs,
     CellLayout,
     DecoderParameters,
-    Direction,
+    DirectionParameters,
     InitialState,
     OutputLayerParameters,
     ScoreLayout,
@@ -202,18 +202,20 @@ def _check_range(name: str, values: np.ndarray, low: int, high: int) -> None:
         raise ArgumentError(f"{name}: expected whole numbers from {low} to {high}, got {wrong}")
 
 
-def check_directions(directions: list[Direction]) -> None:
+def check_directions(directions: list[DirectionParameters]) -> None:
     """Raise `ArgumentError` unless there are one or two directions of equal size, whose parameters fit each other.
 
     Args:
         directions: Projected inputs and parameters of each direction.
     """
     if type(directions) not in (list, tuple):
-        raise ArgumentError(f"directions: expected a list of Direction objects, got {describe_value(directions)}")
+        raise ArgumentError(
+            f"directions: expected a list of DirectionParameters objects, got {describe_value(directions)}"
+        )
     if not 1 <= len(directions) <= 2:
         raise ArgumentError(f"directions: expected one or two, got {len(directions)}")
     for index, direction in enumerate(directions):
-        check_fields(f"directions[{index}]", direction, Direction)
+        check_fields(f"directions[{index}]", direction, DirectionParameters)
     size = directions[0].weight.shape[-1]
     for index, (layout, projected_inputs, weight, bias) in enumerate(directions):
         name = f"directions[{index}]"

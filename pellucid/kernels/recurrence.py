@@ -16,7 +16,7 @@ from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
 from pellucid.kernels.cells import FlatState, GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.runtime import contiguous, defer_signals, empty, num_slices, thread_map, zeros
-from pellucid.kernels.types import GRU, CellLayout, Direction, RecurrentOutput
+from pellucid.kernels.types import GRU, CellLayout, DirectionParameters, RecurrentOutput
 from pellucid.shapes import Float, Int
 
 
@@ -76,7 +76,7 @@ class RowGroup(NamedTuple):
 
 
 def run_recurrence_numpy(
-    directions: list[Direction], input_rows: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]
+    directions: list[DirectionParameters], input_rows: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]
 ) -> RecurrentOutput:
     """Return the states of each direction, run from zero over every row on projected_inputs[row] = W x + b.
 
@@ -149,7 +149,7 @@ def _run_group(
     return recurrence_forward(parameters[group.direction], group.packed, states, with_tape)
 
 
-def recurrent_parameters(direction: Direction, bfloat16: bool = False) -> RecurrentParameters:
+def recurrent_parameters(direction: DirectionParameters, bfloat16: bool = False) -> RecurrentParameters:
     """Return the parameters of a direction as the kernels read them.
 
     Args:
@@ -465,7 +465,7 @@ def warm_up() -> None:
     one = np.ones((1, 1), np.int64)
     single = np.zeros((1, 1), np.float32)
     parameters = recurrent_parameters(
-        Direction(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0])
+        DirectionParameters(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0])
     )
     groups = row_groups(one, one[0], 1)
     _, tapes = run_groups([parameters], groups, (1, 1, 1), True)

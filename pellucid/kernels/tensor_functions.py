@@ -42,7 +42,7 @@ from pellucid.kernels.types import (
     CellLayout,
     DecoderOutput,
     DecoderParameters,
-    Direction,
+    DirectionParameters,
     InitialState,
     KernelSearchOutput,
     KernelStepOutput,
@@ -66,7 +66,7 @@ def _arrays(*tensors: Tensor | np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def run_recurrence(
-    directions: list[Direction], input_rows: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+    directions: list[DirectionParameters], input_rows: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
 ) -> RecurrentOutput:
     """Return the states of each direction, run from zero over every row on projected_inputs[row] = W x + b.
 
@@ -168,7 +168,7 @@ def _recurrent_parameters(
     """Return the weights of each direction, as the kernels read them, from the flat list that PyTorch passes."""
     arrays = _arrays(*tensors)
     return [
-        recurrent_parameters(Direction(layout, *arrays[3 * index : 3 * index + 3]), bfloat16)
+        recurrent_parameters(DirectionParameters(layout, *arrays[3 * index : 3 * index + 3]), bfloat16)
         for index, layout in enumerate(layouts)
     ]
 

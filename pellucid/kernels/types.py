@@ -74,8 +74,8 @@ SCORES: Mapping[str, ScoreLayout] = {
 """The scores that Numba kernels compute, by the kind of attention; dot products differ only in their keys."""
 
 
-class Direction(NamedTuple):
-    """One direction of a recurrent layer: its projected inputs and its recurrent parameters."""
+class DirectionParameters(NamedTuple):
+    """Parameters of one direction of a recurrent layer: its projected inputs and its recurrent parameters."""
 
     layout: CellLayout
     projected_inputs: Float[Array, "V G"]

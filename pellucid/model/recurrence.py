@@ -14,7 +14,7 @@ from torch.nn.functional import dropout
 from pellucid.config.settings import DecoderConfig, EncoderConfig, LayerNormalization
 from pellucid.kernels.backend import present_fields
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import Direction, RecurrentOutput
+from pellucid.kernels.types import DirectionParameters, RecurrentOutput
 from pellucid.model.cells import NO_DROPOUT, RecurrentCell, RecurrentMask
 from pellucid.model.linear import linear
 from pellucid.model.requests import kind_of, request_of
@@ -180,7 +180,7 @@ def run_rnn_kernel(
 
     vectors, rows = inputs.table()
     directions = [
-        Direction(
+        DirectionParameters(
             cell.layout,
             linear(vectors, cell.input_weight, cell.added_bias()),
             cell.hidden_weight if mask.weight is None else mask.weight,
