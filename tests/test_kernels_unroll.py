@@ -27,7 +27,7 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.kernels import runtime
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.tensor_functions import unroll_decoder
-from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters, InitialState
+from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters, KernelDecoderState
 from pellucid.model.decoder import AttendThenStep, Decoder, DecoderSizes
 from pellucid.model.memory import DecoderCache, DecoderState, Memory
 from pellucid.model.network import build_decoder
@@ -116,7 +116,7 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
                 parameters,
                 torch.ones(2, 1, dtype=torch.int64),
                 attention_inputs,
-                InitialState(torch.ones(2, 1, 1), None, None),
+                KernelDecoderState(torch.ones(2, 1, 1), None, None),
             ).weights
         ]
 

@@ -38,7 +38,7 @@ from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.search import BeamSizes, beam_search_numpy
 from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.kernels.types import (
-    AttentionInputs, CellLayout, DecoderParameters, DirectionParameters, InitialState, OutputLayerParameters,
+    AttentionInputs, CellLayout, DecoderParameters, DirectionParameters, KernelDecoderState, OutputLayerParameters,
     ScoreLayout, SearchLimits,
 )
 from pellucid.kernels.unroll import unroll_decoder_numpy
@@ -65,7 +65,7 @@ for case in range(int(sys.argv[2])):
     parameters = read_struct(DecoderParameters, f"{case}.parameters")
     output_layer = read_struct(OutputLayerParameters, f"{case}.output_layer")
     inputs = read_struct(AttentionInputs, f"{case}.inputs")
-    initial_state = read_struct(InitialState, f"{case}.initial_state")
+    initial_state = read_struct(KernelDecoderState, f"{case}.initial_state")
     fields = [arguments[f"{case}.limits.{name}"] for name in SearchLimits._fields]
     limits = SearchLimits(fields[0], *map(int, fields[1:]))
     decoder = prepare_decoder_numpy(parameters, output_layer, inputs)

@@ -20,7 +20,7 @@ from pellucid.decoding.outputs import (
 from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.runtime import defer_signals
-from pellucid.kernels.types import InitialState, SearchLimits
+from pellucid.kernels.types import KernelDecoderState, SearchLimits
 from pellucid.model.memory import DecoderState
 from pellucid.model.requests import request_of
 from pellucid.shapes import Bool, Float
@@ -36,13 +36,13 @@ def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None)
     return torch.from_numpy(suppressed_mask(vocabulary_size)).to(device)
 
 
-def initial_kernel_state(state: DecoderState) -> InitialState:
+def initial_kernel_state(state: DecoderState) -> KernelDecoderState:
     """Return the initial state of a decoder for a kernel.
 
     Args:
         state: Decoder state.
     """
-    return InitialState(state.hidden, state.cell_state, state.attention_state)
+    return KernelDecoderState(state.hidden, state.cell_state, state.attention_state)
 
 
 def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:

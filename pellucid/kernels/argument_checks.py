@@ -21,7 +21,7 @@ from pellucid.kernels.types import (
     CellLayout,
     DecoderParameters,
     DirectionParameters,
-    InitialState,
+    KernelDecoderState,
     OutputLayerParameters,
     ScoreLayout,
     SearchLimits,
@@ -291,7 +291,7 @@ def _source_shape(memory: np.ndarray) -> tuple[int, int, int]:
     return rows, positions, size
 
 
-def check_state(parameters: DecoderParameters, initial_state: InitialState, rows: int, positions: int) -> None:
+def check_state(parameters: DecoderParameters, initial_state: KernelDecoderState, rows: int, positions: int) -> None:
     """Raise `ArgumentError` unless the state before the first step has one row per source.
 
     Args:
@@ -306,7 +306,7 @@ def check_state(parameters: DecoderParameters, initial_state: InitialState, rows
 
 
 def check_initial_state(
-    layout: CellLayout, positions: int | None, initial_state: InitialState, shape: tuple[int, int, int]
+    layout: CellLayout, positions: int | None, initial_state: KernelDecoderState, shape: tuple[int, int, int]
 ) -> None:
     """Raise `ArgumentError` unless the state before the first step has one row per source.
 
@@ -316,7 +316,7 @@ def check_initial_state(
         initial_state: The state.
         shape: B, L and H.
     """
-    check_fields("initial_state", initial_state, InitialState, prefix="")
+    check_fields("initial_state", initial_state, KernelDecoderState, prefix="")
     check_shape("hidden", initial_state.hidden, shape)
     if layout.states == 2:
         check_shape("cell_state", initial_state.cell_state, shape)

@@ -32,7 +32,7 @@ from pellucid.kernels.types import (
     NO_ROWS,
     AttentionInputs,
     DecoderParameters,
-    InitialState,
+    KernelDecoderState,
     KernelStepOutput,
     OutputLayerParameters,
 )
@@ -116,7 +116,7 @@ class PreparedDecoder(NamedTuple):
         """
         has_weights = not self.attention.scorer.layout.reads_weights or attention_state is not None
         assert has_weights, "a location-sensitive score needs the previous weights"
-        state = search_state(InitialState(hidden, cell_state, attention_state))
+        state = search_state(KernelDecoderState(hidden, cell_state, attention_state))
         task = partial(_step_rows, self, contiguous(symbols), state)
         active = len(self.attention.rows)
         parts = thread_map(task, split_rows(active, min(active, num_slices(len(hidden)))))
@@ -152,7 +152,7 @@ def prepare_decoder_numpy(
     )
 
 
-def search_state(state: InitialState) -> SearchState:
+def search_state(state: KernelDecoderState) -> SearchState:
     """Return the state before a step as contiguous arrays, layers first; absent parts have no rows.
 
     Args:

@@ -42,7 +42,7 @@ from pellucid.kernels.types import (
     GRU,
     AttentionInputs,
     DecoderParameters,
-    InitialState,
+    KernelDecoderState,
     KernelSearchOutput,
     OutputLayerParameters,
     SearchLimits,
@@ -271,7 +271,7 @@ class GreedyRecord(NamedTuple):
 
 
 def greedy_search_numpy(
-    decoder: PreparedDecoder, initial_state: InitialState, limits: SearchLimits
+    decoder: PreparedDecoder, initial_state: KernelDecoderState, limits: SearchLimits
 ) -> list[KernelSearchOutput]:
     """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
 
@@ -290,7 +290,7 @@ def greedy_search_numpy(
     return thread_map(task, split_rows(len(initial_state.hidden), num_slices(len(initial_state.hidden))))
 
 
-def _check_search(decoder: PreparedDecoder, initial_state: InitialState, limits: SearchLimits) -> None:
+def _check_search(decoder: PreparedDecoder, initial_state: KernelDecoderState, limits: SearchLimits) -> None:
     """Raise `ArgumentError` unless the state and the limits of a search fit the decoder."""
     check_class("decoder", decoder, PreparedDecoder)
     attention, parameters = decoder.attention, decoder.parameters
@@ -444,7 +444,7 @@ class KernelBeamOutput(NamedTuple):
 
 
 def beam_search_numpy(
-    decoder: PreparedDecoder, initial_state: InitialState, limits: SearchLimits, sizes: BeamSizes
+    decoder: PreparedDecoder, initial_state: KernelDecoderState, limits: SearchLimits, sizes: BeamSizes
 ) -> list[KernelBeamOutput]:
     """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
 
@@ -661,7 +661,7 @@ def _backtrace_step(
             beam_indices[output] = parent
 
 
-def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
+def _smallest_search() -> tuple[PreparedDecoder, KernelDecoderState, SearchLimits]:
     """Return the smallest example of a search: decoder, initial state and limits."""
     empty = np.zeros((3, 1), np.float32)
     square = np.zeros((1, 1), np.float32)
@@ -671,7 +671,7 @@ def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     output_layer = OutputLayerParameters(column, column, column[:, 0])
     inputs = AttentionInputs(square[None], square[None], one)
     limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
-    return prepare_decoder_numpy(parameters, output_layer, inputs), InitialState(square[None], None, None), limits
+    return prepare_decoder_numpy(parameters, output_layer, inputs), KernelDecoderState(square[None], None, None), limits
 
 
 def warm_up() -> None:

@@ -43,7 +43,7 @@ from pellucid.kernels.types import (
     DecoderOutput,
     DecoderParameters,
     DirectionParameters,
-    InitialState,
+    KernelDecoderState,
     KernelSearchOutput,
     KernelStepOutput,
     OutputLayerParameters,
@@ -386,7 +386,7 @@ def unroll_decoder(
     parameters: DecoderParameters,
     symbols: Int[Tensor, "B T"],
     inputs: AttentionInputs,
-    initial_state: InitialState,
+    initial_state: KernelDecoderState,
     masks: Float[Tensor, "U B K H"] | None = None,
 ) -> DecoderOutput:
     """Return the results of all decoder steps over known symbols; each step attends from the previous state.
@@ -692,7 +692,9 @@ def prepare_decoder(
     )
 
 
-def greedy_search(prepared: object, initial_state: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
+def greedy_search(
+    prepared: object, initial_state: KernelDecoderState, limits: SearchLimits
+) -> list[KernelSearchOutput]:
     """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
 
     The slices are consecutive and in the order of the sources.
@@ -710,7 +712,7 @@ def greedy_search(prepared: object, initial_state: InitialState, limits: SearchL
 
 
 def beam_search(
-    prepared: object, initial_state: InitialState, limits: SearchLimits, sizes: search.BeamSizes
+    prepared: object, initial_state: KernelDecoderState, limits: SearchLimits, sizes: search.BeamSizes
 ) -> list[search.KernelBeamOutput]:
     """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
 
@@ -729,9 +731,9 @@ def beam_search(
     return search.beam_search_numpy(prepared.decoder, _initial_arrays(initial_state), limits, sizes)
 
 
-def _initial_arrays(initial_state: InitialState) -> InitialState:
+def _initial_arrays(initial_state: KernelDecoderState) -> KernelDecoderState:
     """Return the initial state of a search as arrays."""
-    return InitialState(*(None if part is None else _array(part) for part in initial_state))
+    return KernelDecoderState(*(None if part is None else _array(part) for part in initial_state))
 
 
 class CrossEntropyFunction(torch.autograd.Function):

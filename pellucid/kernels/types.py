@@ -172,10 +172,11 @@ class AttentionInputs(NamedTuple):
     lengths: Int[Array, " B"]
 
 
-class InitialState(NamedTuple):
-    """State before the first step of a search or of unrolled steps, one row per source.
+class KernelDecoderState(NamedTuple):
+    """State of the decoder before a step.
 
-    In `PreparedDecoder.step` it is the state before any step, one row per hypothesis.
+    It has one row per source before the first step of a search or of unrolled steps, and one row per hypothesis in
+    `PreparedDecoder.step`.
     """
 
     hidden: Float[Array, "N L H"]

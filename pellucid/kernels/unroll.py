@@ -60,7 +60,7 @@ from pellucid.kernels.types import (
     CellLayout,
     DecoderOutput,
     DecoderParameters,
-    InitialState,
+    KernelDecoderState,
 )
 from pellucid.shapes import Float, Int
 
@@ -215,7 +215,7 @@ def unroll_decoder_numpy(
     """
     check_decoder(parameters, inputs)
     rows, positions, _ = inputs.memory.shape
-    check_state(parameters, InitialState(hidden, cell_state, initial_weights), rows, positions)
+    check_state(parameters, KernelDecoderState(hidden, cell_state, initial_weights), rows, positions)
     check_array("symbols", symbols, np.int64, 2)
     check_shape("symbols", symbols, (rows, symbols.shape[-1]))
     check_ids("symbols", symbols, len(parameters.projected_inputs))

@@ -20,7 +20,7 @@ from pellucid.kernels.types import (
     SCORES,
     AttentionInputs,
     DecoderParameters,
-    InitialState,
+    KernelDecoderState,
     KernelStepOutput,
     OutputLayerParameters,
 )
@@ -607,7 +607,7 @@ class AttendThenStep(Decoder):
         weights = self._kernel_weights(inputs.vectors, cache.dropout_masks)
         # The output of the top layer is normalized after all steps.
         weights = self._with_norms(weights, self.config.num_layers - 1)
-        initial_state = InitialState(state.hidden, state.cell_state, state.attention_state)
+        initial_state = KernelDecoderState(state.hidden, state.cell_state, state.attention_state)
         table_rows = cast(Tensor, inputs.rows)
         attention_inputs = _attention_inputs(cache)
         results = unroll_decoder(weights, table_rows, attention_inputs, initial_state, layer_masks)
