@@ -294,14 +294,14 @@ def attend_hypotheses(
             previous_weights = attention_state[query, :length] if scorer.layout.reads_weights else query_weights
             attention_weights(scorer, attention.keys[row], queries[query], previous_weights, buffers, query_weights)
         if num_hypotheses == 1:
-            _mean(attention.memory[row], attn_weights[first, :length], contexts[first])
+            _weighted_sum(attention.memory[row], attn_weights[first, :length], contexts[first])
         else:
             source_weights = attn_weights[first : first + num_hypotheses, :length]
             gemm(source_weights, attention.memory[row, :length], contexts[first : first + num_hypotheses])
 
 
 @njit_no_refcount
-def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> None:
+def _weighted_sum(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> None:
     """Compute Σ α h of one hypothesis, four positions at once: half the time of a product if units are few."""
     context[:] = 0
     num_grouped = weights.shape[0] // 4 * 4

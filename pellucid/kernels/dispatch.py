@@ -284,8 +284,8 @@ def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterat
     """Disable kernels within the block if a search on the CPU is faster without loading them.
 
     They stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there are
-    at least `MIN_HYPOTHESES_TO_LOAD` hypotheses (`are_kernels_worth_loading`). Within `set_kernels_enabled`, its argument
-    decides for the CPU.
+    at least `MIN_HYPOTHESES_TO_LOAD` hypotheses (`are_kernels_worth_loading`). Within `set_kernels_enabled`, its
+    argument decides for the CPU.
 
     Args:
         hypotheses: Number of hypotheses of the search, over the sources of a chunk.
