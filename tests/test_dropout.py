@@ -95,7 +95,7 @@ def test_dropped_symbols_are_zero_at_all_positions_and_others_are_rescaled() -> 
 @pytest.mark.parametrize("training", [False, True])
 def test_symbols_are_dropped_at_their_rate_in_training_only(training: bool) -> None:
     torch.manual_seed(0)
-    dropped = Embedding("learned", 500, 3, 0.0, 0.25).train(training).draw_dropped_tokens(100)
+    dropped = Embedding("learned", 500, 3, 0.0, 0.25).train(training).draw_dropped_symbols(100)
     assert (dropped is not None) == training
     assert dropped is None or abs(float(dropped.float().mean()) - 0.25) < 0.01
-    assert Embedding("learned", 500, 3, 0.0).draw_dropped_tokens(100) is None
+    assert Embedding("learned", 500, 3, 0.0).draw_dropped_symbols(100) is None

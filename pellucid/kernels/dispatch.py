@@ -76,7 +76,7 @@ DECODER: SupportedValues = {
     "memory.source": ANYTHING,
     "memory.ignored": {False},
     "masks.outputs": ANYTHING,
-    "masks.dropped_tokens": ANYTHING,  # applied to the symbols before all steps
+    "masks.dropped_symbols": ANYTHING,  # applied to the symbols before all steps
     **RECURRENT_MASK,
 }
 STEP: SupportedValues = {

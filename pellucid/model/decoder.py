@@ -375,7 +375,7 @@ class Decoder(nn.Module, ABC):
             symbols: Ids of the vocabulary.
             masks: Dropout masks; None outside training.
         """
-        return self.table.embed(symbols, None if masks is None else masks.dropped_tokens)
+        return self.table.embed(symbols, None if masks is None else masks.dropped_symbols)
 
     def step_layers(
         self, preactivations: Float[Tensor, "R G"], layers: list[LayerState], masks: DropoutMasks | None
@@ -478,7 +478,7 @@ class Decoder(nn.Module, ABC):
         layers = config.num_layers if config.dropout_mask == "sequence" else 0
         shape = (rows, config.hidden_size)
         outputs = tuple(draw_mask(memory.states, shape, config.dropout) for _ in range(layers))
-        return DropoutMasks(cells, outputs, self.table.draw_dropped_tokens(rows))
+        return DropoutMasks(cells, outputs, self.table.draw_dropped_symbols(rows))
 
 
 def _with_step_masks(

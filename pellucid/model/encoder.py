@@ -169,7 +169,7 @@ class Encoder(nn.Module):
         """
         known = self._drop_contexts(self.oov_to_unk(source))
         if self.characters is None:
-            return self.table.embed(known, self.table.draw_dropped_tokens(len(source)))
+            return self.table.embed(known, self.table.draw_dropped_symbols(len(source)))
         if characters is None or characters.words.shape != source.shape:
             raise ArgumentError(
                 f"characters: expected the word at each position of {len(source)} sources, which "
@@ -179,7 +179,7 @@ class Encoder(nn.Module):
         if self.training:
             is_dropped = torch.rand(source.shape, device=source.device) < self.config.word_dropout
             known = torch.where(is_dropped & self.is_single[known], UNK, known)
-        vectors = self.table.embed(known, self.table.draw_dropped_tokens(len(source))).to_dense()
+        vectors = self.table.embed(known, self.table.draw_dropped_symbols(len(source))).to_dense()
         spelled = self._apply_dropout(self.characters(characters)) * is_word[:, :, None]
         return InputVectors(torch.cat([vectors, spelled], dim=2))
 

@@ -27,7 +27,7 @@ class DropoutMasks(NamedTuple):
     cells: tuple[RecurrentMask, ...]
     outputs: tuple[Float[Tensor, "B H"], ...] = ()
     """Factors of the output of each layer, the same at every step; empty if each step draws its own."""
-    dropped_tokens: Bool[Tensor, "B V"] | None = None
+    dropped_symbols: Bool[Tensor, "B V"] | None = None
     """Symbols whose vectors are zero at all positions of a sequence."""
 
     def index_select(self, rows: Int[Tensor, " R"]) -> "DropoutMasks":
@@ -40,7 +40,7 @@ class DropoutMasks(NamedTuple):
             cell._replace(state=None if cell.state is None else cell.state.index_select(0, rows)) for cell in self.cells
         )
         outputs = tuple(mask.index_select(0, rows) for mask in self.outputs)
-        dropped = None if self.dropped_tokens is None else self.dropped_tokens.index_select(0, rows)
+        dropped = None if self.dropped_symbols is None else self.dropped_symbols.index_select(0, rows)
         return DropoutMasks(cells, outputs, dropped)
 
 
