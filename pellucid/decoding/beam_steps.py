@@ -385,7 +385,7 @@ def search_beam(
     active: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
     while active.any():
         output = state.inference.step(state.symbols)
-        if not steps and config.scorer.coverage:
+        if not steps and config.scorer.coverage_penalty:
             state = state._replace(coverage=_initial_coverage(output, lengths))
         masks = _symbol_masks(state, output.scores.num_symbols, config, len(steps))
         step = _beam_step(state, output, masks, config, free_slots[state.sources])

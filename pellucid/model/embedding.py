@@ -39,8 +39,8 @@ class Embedding(nn.Module):
             vocabulary_size: V.
             embedding_size: E; not read for one-hot tables and "none".
             dropout: Probability of dropping a unit of a vector, in training mode.
-            embedding_dropout: Probability that a sequence drops a symbol at all its positions, in training mode; default
-                0.
+            embedding_dropout: Probability that a sequence drops a symbol at all its positions, in training mode;
+                default 0.
         """
         super().__init__()
         self.dropout = dropout
