@@ -368,15 +368,15 @@ class _ModeUse:
         """Count no block yet."""
         # Weak references: a block that an interruption has ended is forgotten with its frame.
         self.blocks = WeakSet[_Block]()
-        self.trained: list[torch.nn.Module] = []
+        self.training_modules: list[torch.nn.Module] = []
         """Modules that were in training mode before the first block."""
 
     def restore(self) -> None:
         """Return the modules to training mode, if no block is left."""
         if not self.blocks:
-            for module in self.trained:
+            for module in self.training_modules:
                 module.training = True
-            self.trained = []
+            self.training_modules = []
 
 
 class _ModeRegistry:
@@ -416,9 +416,9 @@ def evaluation_mode(network: Network) -> Iterator[None]:
             use = _modes.uses.setdefault(network, _ModeUse())
             use.restore()
             use.blocks.add(block)
-            trained = [module for module in network.modules() if module.training]
-            if trained:
-                use.trained += trained
+            training_modules = [module for module in network.modules() if module.training]
+            if training_modules:
+                use.training_modules += training_modules
                 network.eval()
         yield
     finally:
