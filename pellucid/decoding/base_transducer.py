@@ -64,7 +64,7 @@ class BaseTransducer(BasePredictor):
     """Pair n-gram model whose outputs and scores take part in searches, by the ids of one network, unless its weight is
     0; None if there is none. Scores of given targets and samples are those of the network alone."""
 
-    decodes_by_symbol: ClassVar[bool] = True
+    class_is_autoregressive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the types of the fields, and the sizes of the pair n-gram model."""

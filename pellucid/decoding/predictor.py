@@ -50,11 +50,11 @@ class Predictor(BasePredictor):
         """Check that configuration, vocabularies and networks can be of one model, by the task and the sizes."""
         check_members(self.members)
         advice = "config, vocabularies and network must be those of one model"
-        if self.autoregressive != self.decodes_by_symbol:
+        if self.autoregressive != self.class_is_autoregressive:
             task = quote(self.config.task)
             raise ArgumentError(f"config: a {type(self).__name__} cannot have the task {task}; {advice}")
         for network in self.networks:
-            if isinstance(network, EncoderDecoder) != self.decodes_by_symbol:
+            if isinstance(network, EncoderDecoder) != self.class_is_autoregressive:
                 raise ArgumentError(
                     f"network: a {type(self).__name__} cannot use the class {type(network).__name__}; {advice}"
                 )

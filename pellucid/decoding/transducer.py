@@ -33,13 +33,13 @@ class Transducer(BaseTransducer, Predictor):
         ArgumentError: A field has a wrong type, or `members` is not empty (only an `Ensemble` has members).
     """
 
-    combines_networks: ClassVar[bool] = False
+    class_is_ensemble: ClassVar[bool] = False
     """True for ensembles."""
 
     def __post_init__(self) -> None:
         """Check the types of the fields, and that there are no members."""
         super().__post_init__()
-        if self.members.networks and not self.combines_networks:
+        if self.members.networks and not self.class_is_ensemble:
             raise ArgumentError(
                 "members: a Transducer has one network, the field `network`; pellucid.load([...]) makes an Ensemble"
             )
