@@ -269,12 +269,12 @@ class EnsembleMembers(NamedTuple):
         Raises:
             InputError: A network is not an encoder-decoder.
         """
-        members = zip(self.networks, self.source_ids(source), self.characters(characters), strict=True)
+        members = zip(self.networks, self.map_source_ids(source), self.map_characters(characters), strict=True)
         return self.combine(
             [encode_and_initialize(network, ids, lengths, masked, words) for network, ids, words in members]
         )
 
-    def characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:
+    def map_characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:
         """Translate the ids of characters of the ensemble to those of each member.
 
         Args:
@@ -295,7 +295,7 @@ class EnsembleMembers(NamedTuple):
             tuple(member if id_map is None else ReorderedInference(member, id_map) for member, id_map in pairs)
         )
 
-    def source_ids(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+    def map_source_ids(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
         """Translate the source ids of the ensemble to those of each member.
 
         Args:

@@ -161,7 +161,7 @@ class LabelingPredictor(Predictor):
         """
         log_probabilities, weights, all_hops = list[Tensor](), list[Tensor](), list[Tensor]()
         orders = self.members.target_id_maps or (None,)
-        inputs = zip(self.member_sources(batch.source), self.member_characters(batch.characters), strict=True)
+        inputs = zip(self.map_source_ids(batch.source), self.map_characters(batch.characters), strict=True)
         for network, (source, characters), order in zip(self.networks, inputs, orders, strict=True):
             model = cast(LabelingNetwork, network)
             output = model.forward_memory(model.encoder(source, batch.lengths, characters))

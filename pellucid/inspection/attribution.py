@@ -192,7 +192,7 @@ def _encode_changed(
     """Return the model over changed embeddings."""
     model = require_transducer(transducer, "transducer")
     forced_rows, members = model.forced_attention_rows(batch), list[SingleModelInference]()
-    inputs = zip(transducer.member_sources(batch.source), transducer.member_characters(batch.characters), strict=True)
+    inputs = zip(transducer.map_source_ids(batch.source), transducer.map_characters(batch.characters), strict=True)
     for network, (source, characters) in zip(transducer.networks, inputs, strict=True):
         encoder = network.encoder
         vectors = change(encoder.embed(source, characters).to_dense())
