@@ -17,7 +17,7 @@ from pellucid.decoding.outputs import (
     Recorder,
     StepRecord,
     TopSymbols,
-    candidate_count,
+    num_candidates,
     with_early_end,
 )
 from pellucid.decoding.sampling_config import SamplingConfig
@@ -174,7 +174,7 @@ def _record(
     rows: Int[np.ndarray, " R"], ids: Int[np.ndarray, " R"], log_probabilities: Float[Tensor, "R V"], output: StepOutput
 ) -> StepRecord:
     """Record one step and the candidates of its distribution."""
-    top = log_probabilities.topk(candidate_count(log_probabilities.shape[1]))
+    top = log_probabilities.topk(num_candidates(log_probabilities.shape[1]))
     drawn_log_probabilities = log_probabilities.gather(1, torch.from_numpy(ids).to(log_probabilities.device)[:, None])[
         :, 0
     ]
