@@ -240,7 +240,7 @@ class BaseTransducer(BasePredictor):
         adds_pair_ngram = self._uses_pair_ngram
         return self._search(chunk, beam_size, max(nbest, 2) if adds_pair_ngram else nbest, adds_pair_ngram)
 
-    def candidates(self, examples: Sequence[Example]) -> list[list[Trace]]:
+    def ranked_outputs(self, examples: Sequence[Example]) -> list[list[Trace]]:
         """Return all outputs of the search and of the pair n-gram model, if there is one, ranked by their scores.
 
         With the weight 0 of the pair n-gram model, those of the search are first, in its order.
