@@ -202,7 +202,7 @@ class BaseTransducer(BasePredictor):
 
     @abstractmethod
     def _sample_batch(
-        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], config: BeamConfig, sampling: SamplingConfig
+        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], constraints: Constraints, sampling: SamplingConfig
     ) -> list[list[Hypothesis]]:
         """Sample outputs of each source of a batch.
 
@@ -412,9 +412,8 @@ class BaseTransducer(BasePredictor):
         prepared = self._encode_chunk(chunk, ChunkConfig(sampling.samples, sys.maxsize, constraints))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
-                config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
                 numbers = batch.rows + chunk.first
-                hypotheses = self._sample_batch(batch, numbers, config, sampling)
+                hypotheses = self._sample_batch(batch, numbers, constraints.take(batch.rows), sampling)
                 self._add_traces(prepared, batch, hypotheses)
         lists = self._all_traces(prepared)
         return [sampled_traces(traces, sampling, number) for number, traces in enumerate(lists, chunk.first)]
