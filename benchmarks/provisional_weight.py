@@ -67,7 +67,7 @@ def percentages(folder: Path, test: Sequence[tuple[str, str]]) -> dict[str, floa
     for word, pronunciation in test:
         references[word].add(pronunciation)
     predictor = require_transducer(pellucid.load(folder), "FOLDER")
-    found = predictor.candidates([Example(word, "") for word in references])
+    found = predictor.ranked_outputs([Example(word, "") for word in references])
 
     def right(weight: float) -> float:
         """Return the percentage by a weight."""

@@ -101,11 +101,11 @@ def enumerate_outputs(max_symbols: int) -> list[tuple[int, ...]]:
 def score_by_definition(decoded: DecodedOutput, score: HypothesisScorer) -> float:
     """Return the score of an output by its definition."""
     steps = len(decoded.ids)
-    penalty: float = {"none": 1.0, "average": float(steps), "gnmt": ((5 + steps) / 6) ** score.power}[
-        score.normalization
+    penalty: float = {"none": 1.0, "average": float(steps), "gnmt": ((5 + steps) / 6) ** score.length_penalty_alpha}[
+        score.length_normalization
     ]
     total = float(decoded.log_probabilities.sum(dtype=np.float64) / penalty)
-    if score.coverage and decoded.weights.any():
+    if score.coverage_penalty and decoded.weights.any():
         coverage = np.clip(decoded.weights.astype(np.float64).sum(axis=0), 1e-6, 1)
-        total += score.coverage * float(np.log(coverage).sum())
+        total += score.coverage_penalty * float(np.log(coverage).sum())
     return total

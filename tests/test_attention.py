@@ -172,8 +172,10 @@ def test_huge_scores_do_not_overflow() -> None:
 def test_padding_does_not_change_the_attention(case: AttentionCase, seed: int, columns: int) -> None:
     attention_output, (B, S, D) = case.attend_once(), case.memory.states.shape
     noise = torch.randn(B, S + columns, D, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    noise[:, :S][case.memory.mask()] = case.memory.states[case.memory.mask()]
-    previous_weights = torch.cat([case.attention_state.where(case.memory.mask(), torch.nan), noise[:, S:, 0]], dim=1)
+    noise[:, :S][case.memory.length_mask()] = case.memory.states[case.memory.length_mask()]
+    previous_weights = torch.cat(
+        [case.attention_state.where(case.memory.length_mask(), torch.nan), noise[:, S:, 0]], dim=1
+    )
     other = case._replace(memory=case.memory._replace(states=noise), attention_state=previous_weights).attend_once()
     assert_tensors_close(other.context, attention_output.context)
     assert_tensors_close(other.weights[:, :S], attention_output.weights)

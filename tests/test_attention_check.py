@@ -154,7 +154,7 @@ class IgnoresMask(LocalAttention):
 
     def build_cache(self, memory: Memory) -> DecoderCache:
         """Return the memory without its masked positions."""
-        return super().build_cache(memory._replace(masked=None))
+        return super().build_cache(memory._replace(ignored=None))
 
 
 class IgnoresOverride(LocalAttention):

@@ -69,7 +69,7 @@ def test_decoding_attends_to_one_position_and_never_moves_back() -> None:
         assert attention_output.attention_state is not None
         previous_weights, weights = attention_output.attention_state, attention_output.weights
         assert set(weights.unique().tolist()) <= {0.0, 1.0} and bool((weights.sum(dim=1) <= 1).all())
-        assert not weights[~cache.memory.mask()].any()
+        assert not weights[~cache.memory.length_mask()].any()
         has_stopped = weights.sum(dim=1) > 0
         assert bool((weights.argmax(dim=1)[has_stopped] >= last_position[has_stopped]).all())
         last_position = torch.where(has_stopped, weights.argmax(dim=1), last_position)

@@ -20,7 +20,7 @@ from pellucid.errors import ArgumentError, InputError
 from pellucid.inspection import attribution as module
 from pellucid.inspection.attribution import attribute, input_x_gradient, occlusion, rank_correlation
 from pellucid.inspection.replay import build_replays
-from pellucid.model.recurrence import Inputs
+from pellucid.model.recurrence import InputVectors
 from pellucid.tasks.registry import build_network
 
 
@@ -31,7 +31,7 @@ def log_probabilities_of(transducer: Transducer, trace: Trace, change: torch.Ten
     with torch.inference_mode():
         vectors = encoder.table(encoder.oov_to_unk(batch.source)) + change
         inference = initialize_from_memory(
-            transducer.network, encoder.forward_embedded(Inputs(vectors), batch.source, batch.lengths)
+            transducer.network, encoder.forward_embedded(InputVectors(vectors), batch.source, batch.lengths)
         )
         symbols, log_probabilities = torch.tensor([1]), list[float]()
         for symbol in replay.target[0]:

@@ -87,10 +87,10 @@ def test_constraints_hold_in_every_sample(
 ) -> None:
     network, count = make_small_network(kind, seed), len(batch.source)
     limits = BatchLengthLimits(np.zeros(count, np.int64), np.full(count, MAX_LENGTH))
-    sampling, beam_config = SamplingConfig(samples=3, top_p=0.8), BeamConfig(limits, 1, constraints=constraints)
+    sampling = SamplingConfig(samples=3, top_p=0.8)
     with torch.inference_mode():
         inference = encode_and_initialize(network, batch.source, batch.source_lengths)
-        outputs = sample(inference, batch.source_lengths, np.arange(count), beam_config, sampling)
+        outputs = sample(inference, batch.source_lengths, np.arange(count), limits, constraints, sampling)
     assert all(
         satisfies(each.decoded.ids.tolist(), constraints, row)
         for row, samples in enumerate(outputs)

@@ -138,9 +138,9 @@ class SpanTask(LabelingTask):
         config, sizes = parts.config, parts.sizes
 
         def pointer() -> Pointer:
-            query = Query(config.decoder.init_hidden, sizes.memory, config.decoder.hidden_size)
-            attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
-            return Pointer(parts.encoder, query, attention, sizes.vocabulary - NUM_SPECIAL)
+            query = Query(config.decoder.init_hidden, sizes.memory_size, config.decoder.hidden_size)
+            attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory_size)
+            return Pointer(parts.encoder, query, attention, sizes.vocabulary_size - NUM_SPECIAL)
 
         return SpanNetwork(parts.encoder, [pointer(), pointer()])
 

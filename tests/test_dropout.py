@@ -13,7 +13,7 @@ from torch import Tensor
 from pellucid.model.cells import LayerState, RecurrentCell
 from pellucid.model.embedding import Embedding
 from pellucid.model.encoder import Encoder
-from pellucid.model.recurrence import Inputs, draw_mask, draw_recurrent_masks, run_rnn
+from pellucid.model.recurrence import InputVectors, draw_mask, draw_recurrent_masks, run_rnn
 
 
 def test_a_mask_has_its_rate_and_keeps_the_mean() -> None:
@@ -53,19 +53,19 @@ def test_a_state_mask_is_constant_and_applies_to_u_h_only() -> None:
     for step in range(5):
         recurrent = (hidden * mask) @ cell.hidden_weight.T + cell.hidden_bias
         hidden = gru_step(inputs[:, step] @ cell.input_weight.T + cell.input_bias, recurrent, hidden)
-    assert_tensors_close(run_rnn([cell], Inputs(inputs), lengths, masks).final[:, 0], hidden)
+    assert_tensors_close(run_rnn([cell], InputVectors(inputs), lengths, masks).final[:, 0], hidden)
 
 
 def test_masked_weights_equal_a_cell_with_those_weights() -> None:
     torch.manual_seed(0)
     cell, inputs, lengths = RecurrentCell("lstm", 2, 4).double(), torch.randn(3, 5, 2).double(), torch.tensor([5, 1, 3])
     masks = draw_recurrent_masks([cell.hidden_weight], 3, make_config({"encoder": {"recurrent_dropout": 0.5}}).encoder)
-    actual = run_rnn([cell], Inputs(inputs), lengths, masks)
+    actual = run_rnn([cell], InputVectors(inputs), lengths, masks)
     state = LayerState(*(torch.randn(3, 4, dtype=torch.float64) for _ in range(2)))
     stepped = cell.step(cell.project(inputs[:, 0]), state, masks[0])
     assert masks[0].weight is not None
     cell.hidden_weight.data = masks[0].weight.detach()
-    assert_tensors_close(actual.states, run_rnn([cell], Inputs(inputs), lengths).states)
+    assert_tensors_close(actual.states, run_rnn([cell], InputVectors(inputs), lengths).states)
     assert_tensors_close(stepped.hidden, cell.step(cell.project(inputs[:, 0]), state).hidden)
 
 
@@ -95,7 +95,7 @@ def test_dropped_symbols_are_zero_at_all_positions_and_others_are_rescaled() -> 
 @pytest.mark.parametrize("training", [False, True])
 def test_symbols_are_dropped_at_their_rate_in_training_only(training: bool) -> None:
     torch.manual_seed(0)
-    dropped = Embedding("learned", 500, 3, 0.0, 0.25).train(training).draw_dropped_tokens(100)
+    dropped = Embedding("learned", 500, 3, 0.0, 0.25).train(training).draw_dropped_symbols(100)
     assert (dropped is not None) == training
     assert dropped is None or abs(float(dropped.float().mean()) - 0.25) < 0.01
-    assert Embedding("learned", 500, 3, 0.0).draw_dropped_tokens(100) is None
+    assert Embedding("learned", 500, 3, 0.0).draw_dropped_symbols(100) is None

@@ -80,9 +80,9 @@ def test_dropout_is_applied_to_the_table_in_training_only(kind: EmbeddingKind) -
     assert torch.equal(table.eval()(ids), table.weight[ids])
 
 
-def large_table(dropout: float = 0.0, symbol_dropout: float = 0.0) -> Embedding:
+def large_table(dropout: float = 0.0, embedding_dropout: float = 0.0) -> Embedding:
     """Return a table of which a small batch reads the rows of its own symbols alone."""
-    return Embedding("learned", MIN_GATHERED_TABLE + 500, 4, dropout, symbol_dropout)
+    return Embedding("learned", MIN_GATHERED_TABLE + 500, 4, dropout, embedding_dropout)
 
 
 def test_a_batch_reads_only_its_rows_of_a_large_table() -> None:
@@ -111,8 +111,8 @@ def test_dropout_of_a_large_table_drops_the_same_units_of_a_symbol() -> None:
 
 def test_dropped_symbols_of_a_large_table_are_zero_in_their_sequence() -> None:
     torch.manual_seed(1)
-    table, ids = large_table(symbol_dropout=0.5).train(), torch.randint(6, (20, 30))
-    dropped = table.draw_dropped_tokens(20)
+    table, ids = large_table(embedding_dropout=0.5).train(), torch.randint(6, (20, 30))
+    dropped = table.draw_dropped_symbols(20)
     assert dropped is not None
     is_dropped = dropped.gather(1, ids)
     dense = table.embed(ids, dropped).to_dense()

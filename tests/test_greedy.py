@@ -180,7 +180,7 @@ class ScriptedDecoder:
         self.batch_sizes.append(len(symbols))
         best = [NUM_SPECIAL if count > 1 else EOS if count == 1 else NUM_SPECIAL + 1 for count in remaining]
         logits = torch.stack([make_logits(symbol) for symbol in best])
-        weights = cache.memory.mask() / cache.memory.lengths[:, None]
+        weights = cache.memory.length_mask() / cache.memory.lengths[:, None]
         return DecoderStepOutput(
             logits, DecoderState(state.hidden - 1), AttentionOutput(cache.memory.states[:, 0], weights)
         )

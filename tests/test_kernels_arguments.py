@@ -32,8 +32,8 @@ from pellucid.kernels.types import (
     LSTM,
     AttentionInputs,
     DecoderParameters,
-    Direction,
-    InitialState,
+    DirectionParameters,
+    KernelDecoderState,
     OutputLayerParameters,
     ScoreLayout,
     SearchLimits,
@@ -49,7 +49,7 @@ def ones(*shape: int) -> np.ndarray:
     return np.full(shape, 0.1, np.float32)
 
 
-DIRECTION = Direction(GRU, ones(V, 3 * H), ones(3 * H, H), ones(H))
+DIRECTION = DirectionParameters(GRU, ones(V, 3 * H), ones(3 * H, H), ones(H))
 SYMBOLS, LENGTHS = np.full((B, S), V - 1), np.array([S, 1, 2])
 
 
@@ -75,9 +75,9 @@ DEEP = DECODER._replace(
     norm_biases=ones(3, H),
 )
 """Parameters of three layers."""
-DEEP_START = InitialState(ones(B, 3, H), None, None)
+DEEP_START = KernelDecoderState(ones(B, 3, H), None, None)
 LOGITS, SCORES = ones(2 * B, V), ones(B, 2)
-START, SIZES = InitialState(HIDDEN, None, None), BeamSizes(2, 2)
+START, SIZES = KernelDecoderState(HIDDEN, None, None), BeamSizes(2, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +112,7 @@ def search(
     parameters: DecoderParameters = DECODER,
     output_layer: OutputLayerParameters = OUTPUT_LAYER,
     inputs: AttentionInputs = INPUTS,
-    initial_state: InitialState = START,
+    initial_state: KernelDecoderState = START,
     limits: SearchLimits = LIMITS,
     sizes: BeamSizes = SIZES,
 ) -> None:
@@ -246,7 +246,7 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
     (search, {"inputs": INPUTS._replace(memory=ones(0, S, D))}, "inputs.memory: expected an array B × S × D that is"),
     (
         search,
-        {"initial_state": InitialState(ones(B - 1, 1, H), None, None)},
+        {"initial_state": KernelDecoderState(ones(B - 1, 1, H), None, None)},
         "hidden: expected an array of shape (3, 1, 2), got (2,",
     ),
     (search, {"limits": LIMITS._replace(suppressed=np.zeros(2, np.bool_))}, "limits.suppressed: expected an array of"),
@@ -293,7 +293,7 @@ def with_wrong_field(struct: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
                 yield name, struct._replace(**{name: each})
 
 
-LSTM_START = InitialState(HIDDEN, HIDDEN, ones(B, S))
+LSTM_START = KernelDecoderState(HIDDEN, HIDDEN, ones(B, S))
 STRUCTS: list[tuple[Callable[..., None], str, Any, str]] = [
     (unroll, "parameters", DEEP, "parameters."),
     (unroll, "inputs", INPUTS, "inputs."),
@@ -327,9 +327,11 @@ def test_a_direction_of_a_wrong_type_is_one_error_that_names_it() -> None:
         with pytest.raises(ArgumentError, match=rf"^directions\[1\]\.{name}: expected "):
             run_recurrence(directions=[DIRECTION, wrong])
     for value in list[Any]((None, "x", 1.5, DIRECTION, {})):
-        with pytest.raises(ArgumentError, match=r"^directions: expected a list of Direction objects, got "):
+        with pytest.raises(ArgumentError, match=r"^directions: expected a list of DirectionParameters objects, got "):
             inspect.unwrap(run_recurrence_numpy)(value, SYMBOLS, LENGTHS)
-    with pytest.raises(ArgumentError, match=r"^directions\[0\]: expected an object of the class Direction, got "):
+    with pytest.raises(
+        ArgumentError, match=r"^directions\[0\]: expected an object of the class DirectionParameters, got "
+    ):
         run_recurrence(directions=[tuple(DIRECTION)])
 
 

@@ -459,7 +459,7 @@ def test_inference_loads_kernels_only_for_many_hypotheses(monkeypatch: pytest.Mo
     )
     assert not uses_kernels(0, False, 10**6) and uses_kernels(0, False, 1, "cuda")
     for enabled in (True, False):  # the choice of another process decides, except on a GPU
-        with dispatch.choose_kernels(enabled):
+        with dispatch.set_kernels_enabled(enabled):
             assert uses_kernels(0, False, 1) == uses_kernels(1, True, 10**6) == enabled
             assert uses_kernels(0, False, 1, "cuda")
     assert uses_kernels(1, False, 1)

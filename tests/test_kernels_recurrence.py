@@ -18,11 +18,11 @@ from pellucid.config.settings import Cell, EncoderConfig
 from pellucid.kernels import runtime
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.tensor_functions import run_recurrence
-from pellucid.kernels.types import GRU, LSTM, Direction
+from pellucid.kernels.types import GRU, LSTM, DirectionParameters
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import Memory
-from pellucid.model.recurrence import Inputs, run_rnn
+from pellucid.model.recurrence import InputVectors, run_rnn
 
 
 @given(st.data(), CELLS, SIZES, SIZES, SEEDS, st.integers(1, 2), st.booleans())
@@ -39,10 +39,10 @@ def test_states_and_gradients_equal_pytorch(
             torch.nn.init.normal_(parameter)
     if by_symbols:
         vectors = torch.randn(symbols, embedding, requires_grad=True)
-        inputs = Inputs(vectors, torch.randint(0, symbols, (rows, positions)))
+        inputs = InputVectors(vectors, torch.randint(0, symbols, (rows, positions)))
     else:  # a view that is not contiguous
         vectors = torch.randn(positions, rows, 2 * embedding, requires_grad=True)
-        inputs = Inputs(vectors.transpose(0, 1)[:, :, ::2])
+        inputs = InputVectors(vectors.transpose(0, 1)[:, :, ::2])
 
     def states() -> list[torch.Tensor]:
         return [*run_rnn([*cells], inputs, lengths)]
@@ -94,7 +94,9 @@ def test_padding_does_not_change_results(gates: int) -> None:
 
         def states(values: torch.Tensor = values) -> list[torch.Tensor]:
             return [
-                *run_recurrence([Direction(GRU if gates == 3 else LSTM, values, weight, bias)] * 2, symbols, lengths)
+                *run_recurrence(
+                    [DirectionParameters(GRU if gates == 3 else LSTM, values, weight, bias)] * 2, symbols, lengths
+                )
             ]
 
         results.append(compute_gradients(states, inputs, 1))
@@ -105,7 +107,9 @@ def test_padding_does_not_change_results(gates: int) -> None:
 
 def test_a_second_backward_pass_is_refused() -> None:
     table, symbols = torch.zeros(2, 9, requires_grad=True), torch.ones(1, 2, dtype=torch.int64)
-    output = run_recurrence([Direction(GRU, table, torch.zeros(9, 3), torch.zeros(3))], symbols, torch.tensor([2]))
+    output = run_recurrence(
+        [DirectionParameters(GRU, table, torch.zeros(9, 3), torch.zeros(3))], symbols, torch.tensor([2])
+    )
     torch.autograd.grad(output.states.sum(), table, retain_graph=True)
     with pytest.raises(RuntimeError, match="only once"):
         torch.autograd.grad(output.states.sum(), table)
@@ -169,5 +173,5 @@ def test_nan_propagates() -> None:
     table, weight = torch.zeros(2, 9), torch.zeros(9, 3)
     table[1, 4] = torch.nan
     symbols = torch.ones(1, 2, dtype=torch.int64)
-    output = run_recurrence([Direction(GRU, table, weight, torch.zeros(3))], symbols, torch.tensor([2]))
+    output = run_recurrence([DirectionParameters(GRU, table, weight, torch.zeros(3))], symbols, torch.tensor([2]))
     assert output.states.isnan().any()

@@ -114,7 +114,7 @@ SIGNAL_PROGRAM = """
 import signal
 import numpy as np
 from pellucid.kernels.recurrence import run_recurrence_numpy
-from pellucid.kernels.types import GRU, Direction
+from pellucid.kernels.types import GRU, DirectionParameters
 
 class TimeOut(Exception):
     pass
@@ -122,7 +122,8 @@ class TimeOut(Exception):
 def stop(*_):
     raise TimeOut
 
-direction = Direction(GRU, np.zeros((9, 48), np.float32), np.zeros((48, 16), np.float32), np.zeros(16, np.float32))
+arrays = (np.zeros(shape, np.float32) for shape in ((9, 48), (48, 16), (16,)))
+direction = DirectionParameters(GRU, *arrays)
 symbols, lengths = np.zeros((64, 40), np.int64), np.full(64, 40)
 run_recurrence_numpy([direction], symbols, lengths)
 signal.signal(signal.SIGALRM, stop)

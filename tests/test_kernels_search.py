@@ -17,7 +17,7 @@ from pellucid.config.settings import Cell
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.inference import encode_and_initialize
-from pellucid.decoding.outputs import DecodedOutput, LengthLimits, SymbolMasks, batch_length_limits, candidate_count
+from pellucid.decoding.outputs import DecodedOutput, LengthLimits, SymbolMasks, batch_length_limits, num_candidates
 from pellucid.decoding.topk import extend_hypotheses, suppressed_symbols, top_symbols
 from pellucid.kernels import runtime
 from pellucid.kernels.dispatch import disable_kernels
@@ -39,7 +39,7 @@ def test_candidates_equal_pytorch(rows: int, vocabulary: int, seed: int) -> None
     actual = top_symbols(logits, mask)
     with disable_kernels():
         expected = top_symbols(logits, mask)
-    num_possible = min(candidate_count(vocabulary), int((~mask).sum()))
+    num_possible = min(num_candidates(vocabulary), int((~mask).sum()))
     assert (actual.ids[:, :num_possible] == expected.ids[:, :num_possible]).all()
     np.testing.assert_allclose(actual.log_probabilities, expected.log_probabilities, rtol=1e-5, atol=1e-5)
 

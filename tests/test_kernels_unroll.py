@@ -27,8 +27,8 @@ from pellucid.decoding.transducer import Transducer
 from pellucid.kernels import runtime
 from pellucid.kernels.dispatch import disable_kernels
 from pellucid.kernels.tensor_functions import unroll_decoder
-from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters, InitialState
-from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims
+from pellucid.kernels.types import ADDITIVE, GRU, AttentionInputs, DecoderParameters, KernelDecoderState
+from pellucid.model.decoder import AttendThenStep, Decoder, DecoderSizes
 from pellucid.model.memory import DecoderCache, DecoderState, Memory
 from pellucid.model.network import build_decoder
 from pellucid.tasks.registry import build_network
@@ -61,7 +61,7 @@ def build_small_decoder(
 ) -> Decoder:
     config = DecoderConfig(cell=cell, hidden_size=size, embedding_size=4, dropout=0.25, **settings)
     attention = AttentionConfig(type=score, size=units, filters=size, filter_radius=units // 2)
-    return build_decoder(config, attention, DecoderDims(memory_size, 6))
+    return build_decoder(config, attention, DecoderSizes(memory_size, 6))
 
 
 def build_memory(states: torch.Tensor, lengths: torch.Tensor) -> Memory:
@@ -116,7 +116,7 @@ def test_large_keys_and_queries_that_cancel_are_exact(shift: float, seed: int) -
                 parameters,
                 torch.ones(2, 1, dtype=torch.int64),
                 attention_inputs,
-                InitialState(torch.ones(2, 1, 1), None, None),
+                KernelDecoderState(torch.ones(2, 1, 1), None, None),
             ).weights
         ]
 
@@ -238,7 +238,7 @@ def test_unsupported_decoders_run_in_pytorch(monkeypatch: pytest.MonkeyPatch) ->
     supported = build_small_decoder("additive", "gru", 3, 3)
     unsupported = [
         build_small_decoder("none", "gru", 3, 3),
-        build_decoder(normalized, AttentionConfig(size=3), DecoderDims(3, 6)),
+        build_decoder(normalized, AttentionConfig(size=3), DecoderSizes(3, 6)),
         supported.double(),
     ]
     for decoder in unsupported:

@@ -38,8 +38,8 @@ from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.search import BeamSizes, beam_search_numpy
 from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.kernels.types import (
-    AttentionInputs, CellLayout, DecoderParameters, Direction, InitialState, OutputLayerParameters, ScoreLayout,
-    SearchLimits,
+    AttentionInputs, CellLayout, DecoderParameters, DirectionParameters, KernelDecoderState, OutputLayerParameters,
+    ScoreLayout, SearchLimits,
 )
 from pellucid.kernels.unroll import unroll_decoder_numpy
 from pellucid.kernels.recurrence import run_recurrence_numpy
@@ -51,7 +51,7 @@ arguments, results = np.load(sys.argv[1]), {}
 
 def read_struct(kind, prefix):
     arrays = [arguments.get(f"{prefix}.{name}") for name in kind._fields]
-    if kind in (Direction, DecoderParameters):
+    if kind in (DirectionParameters, DecoderParameters):
         arrays[0] = CellLayout(*map(int, arrays[0]))
     if kind is DecoderParameters:
         arrays[1] = ScoreLayout(int(arrays[1][0]), *map(bool, arrays[1][1:]))
@@ -59,13 +59,13 @@ def read_struct(kind, prefix):
     return kind(*arrays)
 
 for case in range(int(sys.argv[2])):
-    directions = [read_struct(Direction, f"{case}.direction{index}") for index in range(2)]
+    directions = [read_struct(DirectionParameters, f"{case}.direction{index}") for index in range(2)]
     encoded = run_recurrence_numpy(directions, arguments[f"{case}.symbols"], arguments[f"{case}.lengths"])
     results[f"{case}.states"] = encoded.states
     parameters = read_struct(DecoderParameters, f"{case}.parameters")
     output_layer = read_struct(OutputLayerParameters, f"{case}.output_layer")
     inputs = read_struct(AttentionInputs, f"{case}.inputs")
-    initial_state = read_struct(InitialState, f"{case}.initial_state")
+    initial_state = read_struct(KernelDecoderState, f"{case}.initial_state")
     fields = [arguments[f"{case}.limits.{name}"] for name in SearchLimits._fields]
     limits = SearchLimits(fields[0], *map(int, fields[1:]))
     decoder = prepare_decoder_numpy(parameters, output_layer, inputs)

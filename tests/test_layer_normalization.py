@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pellucid.config.settings import Cell
 from pellucid.model.cells import LayerState, NormalizedCell, RecurrentCell, cell_class
-from pellucid.model.recurrence import Inputs, output_norms, run_cell, run_rnn
+from pellucid.model.recurrence import InputVectors, output_norms, run_cell, run_rnn
 
 
 def build_cell(kind: Cell, sizes: tuple[int, int], seed: int) -> NormalizedCell:
@@ -97,8 +97,8 @@ def test_gradients_equal_finite_differences(kind: Cell) -> None:
 def test_both_directions_stay_within_the_lengths(kind: Cell) -> None:
     cells = [build_cell(kind, (2, 3), seed) for seed in (1, 2)]
     inputs, lengths = torch.randn(2, 4, 2, dtype=torch.float64), torch.tensor([4, 2])
-    batched = run_rnn(cells, Inputs(inputs), lengths)
-    single = run_rnn(cells, Inputs(inputs[1:, :2]), lengths[1:])
+    batched = run_rnn(cells, InputVectors(inputs), lengths)
+    single = run_rnn(cells, InputVectors(inputs[1:, :2]), lengths[1:])
     assert_tensors_close(batched.states[1:, :2], single.states)
     assert_tensors_close(batched.final[1:], single.final)
     assert not batched.states[1, 2:].any()

@@ -57,4 +57,4 @@ def test_a_cache_selects_rows_of_every_part(rows: list[int], cell: bool) -> None
 def test_the_mask_is_true_at_real_positions(lengths: list[int], padding: int) -> None:
     B, S = len(lengths), max(lengths) + padding
     memory = Memory(torch.zeros(B, S, 2), torch.tensor(lengths), DecoderState(torch.zeros(B, 1, 2)))
-    assert memory.mask().tolist() == [[s < length for s in range(S)] for length in lengths]
+    assert memory.length_mask().tolist() == [[s < length for s in range(S)] for length in lengths]

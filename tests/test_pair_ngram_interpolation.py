@@ -200,7 +200,7 @@ def test_weight_zero_gives_the_outputs_of_the_network(
     transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
 ) -> None:
     alone = transducer.nbest([example.source for example in examples], 3)
-    both = with_weight(transducer, pair_ngram, 0.0).candidates(examples)
+    both = with_weight(transducer, pair_ngram, 0.0).ranked_outputs(examples)
     assert outputs_of(alone) == [outputs[: len(own)] for outputs, own in zip(outputs_of(both), alone, strict=True)]
 
 
@@ -208,7 +208,7 @@ def test_weight_zero_gives_the_outputs_of_the_network(
 def test_scores_are_those_of_both_models(
     transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example], weight: float
 ) -> None:
-    lists = with_weight(transducer, pair_ngram, weight).candidates(examples)
+    lists = with_weight(transducer, pair_ngram, weight).ranked_outputs(examples)
     given_outputs = [Example(trace.text, trace.output) for traces in lists for trace in traces if trace.finished]
     scored = iter(transducer.score_examples(given_outputs))
     for traces in lists:
@@ -338,7 +338,7 @@ def test_outputs_of_the_pair_ngram_model_satisfy_constraints(
 ) -> None:
     predictor = with_weight(transducer, pair_ngram, 1.0)
     forbidden = predictor.with_options(DecodingOptions(forbidden=("1",)))
-    assert not any("1" in trace.output for traces in forbidden.candidates(examples) for trace in traces)
+    assert not any("1" in trace.output for traces in forbidden.ranked_outputs(examples) for trace in traces)
     prefixed = predictor.with_options(DecodingOptions(prefix="2"))
     assert all(trace.output.startswith("2") for trace in prefixed.predict_examples(examples[:-1]))
     lexicon = predictor.with_options(DecodingOptions(lexicon=Lexicon({examples[0].source: ("999",)})))
@@ -374,7 +374,7 @@ def test_a_search_tree_is_shared_by_all_outputs(
     transducer: Transducer, pair_ngram: PairNgramPredictor, examples: list[Example]
 ) -> None:
     predictor = with_weight(transducer, pair_ngram, 0.5).with_options(DecodingOptions(search_tree=True))
-    traces = predictor.candidates(examples[:5])
+    traces = predictor.ranked_outputs(examples[:5])
     for candidates in traces:
         assert all(trace.search_tree is not None for trace in candidates)
         for trace in candidates:

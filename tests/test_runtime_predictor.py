@@ -196,7 +196,7 @@ def test_ensembles_have_the_pair_ngram_model_of_any_member() -> None:
     ]
     assert [each.pair_ngram and each.pair_ngram[1:3] for each in ensembles] == [(0.4, n) for n in (1, 0, 1, 1, 0)]
     sources = [Example(source, "") for source in ("dab", "abc", "bb?", "d")]
-    found = [[ranked_outputs(traces) for traces in each.candidates(sources)] for each in ensembles]
+    found = [[ranked_outputs(traces) for traces in each.ranked_outputs(sources)] for each in ensembles]
     assert "xvw" in found[0][0] and all(each == found[0] for each in found)
     aligned = [each.align_by_pair_ngram([*examples, Example("ac", "vz")]) for each in ensembles]
     assert all(each == two.align_by_pair_ngram([*examples, Example("ac", "vz")]) for each in aligned)

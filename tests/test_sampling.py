@@ -14,7 +14,7 @@ from small_searches import NETWORK_KINDS, enumerate_outputs, greedy_outputs, mak
 from test_transducer import transducer_of
 
 from pellucid.data.batches import Batch
-from pellucid.decoding.beam_steps import BeamConfig
+from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.inference import encode_and_initialize
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
 from pellucid.decoding.sampling import draw_symbols, sample
@@ -36,10 +36,10 @@ def draw_numbered_samples(
     network: Network, batch: Batch, numbers: list[int], config: SamplingConfig, max_length: int = MAX_LENGTH
 ) -> list[list[DecodedOutput]]:
     """Draw samples for sources with the given numbers."""
-    beam_config = BeamConfig(batch_length_limits(LengthLimits(0, max_length), len(numbers)), 1)
+    limits = batch_length_limits(LengthLimits(0, max_length), len(numbers))
     with torch.inference_mode():
         inference = encode_and_initialize(network, batch.source, batch.source_lengths)
-        samples = sample(inference, batch.source_lengths, np.array(numbers), beam_config, config)
+        samples = sample(inference, batch.source_lengths, np.array(numbers), limits, NO_CONSTRAINTS, config)
     return [[hypothesis.decoded for hypothesis in hypotheses] for hypotheses in samples]
 
 

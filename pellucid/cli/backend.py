@@ -212,9 +212,9 @@ class ChosenBackends:
         if not choice.pytorch:
             yield self.loaded[False]
             return
-        from pellucid.kernels.dispatch import choose_kernels
+        from pellucid.kernels.dispatch import set_kernels_enabled
 
-        with choose_kernels(choice.kernels):
+        with set_kernels_enabled(choice.kernels):
             yield self.loaded[True]
 
 

@@ -24,7 +24,7 @@ BY_POSITION, NEVER_COPIED = -1, -2
 """In place of a target id: a source symbol outside the target vocabulary; a source id that is never copied."""
 
 
-def copied_target_ids(vocabularies: Vocabularies) -> list[int]:
+def target_ids_of_source_ids(vocabularies: Vocabularies) -> list[int]:
     """Return the target id of each source id.
 
     Args:

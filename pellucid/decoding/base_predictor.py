@@ -130,7 +130,7 @@ class BasePredictor(ABC):
     """Run folder, or folder of an ensemble, from which it was loaded; "" if there is none. `save_pretrained` copies its
     files."""
 
-    decodes_by_symbol: ClassVar[bool] = False
+    class_is_autoregressive: ClassVar[bool] = False
     """True for predictors that decode symbol by symbol, with an encoder-decoder."""
 
     def __post_init__(self) -> None:

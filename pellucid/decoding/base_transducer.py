@@ -64,7 +64,7 @@ class BaseTransducer(BasePredictor):
     """Pair n-gram model whose outputs and scores take part in searches, by the ids of one network, unless its weight is
     0; None if there is none. Scores of given targets and samples are those of the network alone."""
 
-    decodes_by_symbol: ClassVar[bool] = True
+    class_is_autoregressive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the types of the fields, and the sizes of the pair n-gram model."""
@@ -202,7 +202,7 @@ class BaseTransducer(BasePredictor):
 
     @abstractmethod
     def _sample_batch(
-        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], config: BeamConfig, sampling: SamplingConfig
+        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], constraints: Constraints, sampling: SamplingConfig
     ) -> list[list[Hypothesis]]:
         """Sample outputs of each source of a batch.
 
@@ -240,7 +240,7 @@ class BaseTransducer(BasePredictor):
         adds_pair_ngram = self._uses_pair_ngram
         return self._search(chunk, beam_size, max(nbest, 2) if adds_pair_ngram else nbest, adds_pair_ngram)
 
-    def candidates(self, examples: Sequence[Example]) -> list[list[Trace]]:
+    def ranked_outputs(self, examples: Sequence[Example]) -> list[list[Trace]]:
         """Return all outputs of the search and of the pair n-gram model, if there is one, ranked by their scores.
 
         With the weight 0 of the pair n-gram model, those of the search are first, in its order.
@@ -412,9 +412,8 @@ class BaseTransducer(BasePredictor):
         prepared = self._encode_chunk(chunk, ChunkConfig(sampling.samples, sys.maxsize, constraints))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
-                config = BeamConfig(batch.limits, 1, constraints=constraints.take(batch.rows))
                 numbers = batch.rows + chunk.first
-                hypotheses = self._sample_batch(batch, numbers, config, sampling)
+                hypotheses = self._sample_batch(batch, numbers, constraints.take(batch.rows), sampling)
                 self._add_traces(prepared, batch, hypotheses)
         lists = self._all_traces(prepared)
         return [sampled_traces(traces, sampling, number) for number, traces in enumerate(lists, chunk.first)]

@@ -385,7 +385,7 @@ def search_beam(
     active: Bool[np.ndarray, " b"] = np.ones(len(lengths), np.bool_)
     while active.any():
         output = state.inference.step(state.symbols)
-        if not steps and config.scorer.coverage:
+        if not steps and config.scorer.coverage_penalty:
             state = state._replace(coverage=_initial_coverage(output, lengths))
         masks = _symbol_masks(state, output.scores.num_symbols, config, len(steps))
         step = _beam_step(state, output, masks, config, free_slots[state.sources])
@@ -428,7 +428,7 @@ def _symbol_masks(state: BeamState, num_symbols: int, config: BeamConfig, length
     shape = (state.cumulative_log_probs.shape[1], num_symbols)
     suppressed = suppressed_mask(num_symbols)
     position = DecodePosition(state.sources, length, limits.maximum[state.sources] - length)
-    blocked = config.constraints.blocked(position, state.met, num_symbols)
+    blocked = config.constraints.blocked_symbols_and_eos(position, state.met, num_symbols)
     early: Bool[np.ndarray, " b"] = length < limits.minimum[state.sources]
     if early.all():
         return SymbolMasks(suppressed, blocked, is_early=True)

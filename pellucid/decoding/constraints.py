@@ -190,10 +190,10 @@ class Constraints(NamedTuple):
         updated: Bool[np.ndarray, "b k M"] = met | (ids[:, :, None] == self.required)
         return updated
 
-    def blocked(
+    def blocked_symbols_and_eos(
         self, position: DecodePosition, met: Bool[np.ndarray, "b k M"], num_symbols: int
     ) -> Bool[np.ndarray, "b k V"] | None:
-        """Return the symbols that cannot follow: `impossible` ones, and EOS while required symbols are missing.
+        """Return the symbols of `blocked_symbols`, and EOS wherever required symbols are missing.
 
         Args:
             position: Position of the hypotheses.
@@ -203,19 +203,21 @@ class Constraints(NamedTuple):
         Returns:
             A mask that is True for symbols that cannot follow; None if all can.
         """
-        blocked = self.impossible(position, met, num_symbols)
+        blocked = self.blocked_symbols(position, met, num_symbols)
         if blocked is not None and len(self.required):
             blocked[:, :, EOS] |= ~met.all(axis=2)
         return blocked
 
-    def impossible(
+    def blocked_symbols(
         self, position: DecodePosition, met: Bool[np.ndarray, "b k M"], num_symbols: int
     ) -> Bool[np.ndarray, "b k V"] | None:
-        """Return the symbols that cannot follow: forbidden ones, and those that differ from the prefix.
+        """Return the symbols that cannot follow, except EOS while required symbols are missing.
+
+        They are the forbidden ones, and within a prefix all others.
 
         If no more symbols can follow than a hypothesis still requires, only those are possible. So every output
-        contains all required symbols if its maximum length has room for them. EOS is excluded within a prefix and where
-        only required symbols are possible; elsewhere `blocked` excludes it while required symbols are missing.
+        contains all required symbols if its maximum length has room for them. EOS is blocked within a prefix and where
+        only required symbols are possible; elsewhere `blocked_symbols_and_eos` blocks it.
 
         Args:
             position: Position of the hypotheses.

@@ -31,7 +31,7 @@ class Ensemble(Transducer):
         ArgumentError: A field has a wrong type, or `members` is empty.
     """
 
-    combines_networks: ClassVar[bool] = True
+    class_is_ensemble: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the types of the fields, and that there is at least one model."""

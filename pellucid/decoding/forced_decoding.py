@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.data.vocabulary import BOS, UNK
 from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, StepOutput
-from pellucid.decoding.outputs import Recorder, StepRecord, TopSymbols, candidate_count
+from pellucid.decoding.outputs import Recorder, StepRecord, TopSymbols, num_candidates
 from pellucid.decoding.topk import suppressed_symbols, symbol_log_probabilities, to_array, to_optional_array
 from pellucid.shapes import Bool, Float, Int
 
@@ -51,7 +51,7 @@ def score_targets(
 def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: Bool[Tensor, " V"]) -> StepRecord:
     """Record a step that writes the given symbols."""
     log_probabilities = step_log_probabilities(output, targets, suppressed)
-    top = log_probabilities.topk(candidate_count(log_probabilities.shape[1]))
+    top = log_probabilities.topk(num_candidates(log_probabilities.shape[1]))
     target_log_probabilities = to_array(log_probabilities.gather(1, targets[:, None])[:, 0])
     rows = np.arange(len(target_log_probabilities))
     top_symbols = TopSymbols(to_array(top.indices), to_array(top.values))

@@ -24,17 +24,17 @@ class HypothesisScorer(NamedTuple):
         Wu et al. 2016, "Google's Neural Machine Translation System", section 7, equation 14.
     """
 
-    normalization: Literal["none", "average", "gnmt"] = "none"
+    length_normalization: Literal["none", "average", "gnmt"] = "none"
     """Length penalty lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α."""
-    power: float = 0.0
+    length_penalty_alpha: float = 0.0
     """Exponent α of the "gnmt" length penalty."""
-    coverage: float = 0.0
+    coverage_penalty: float = 0.0
     """Weight β of the coverage penalty."""
 
     @property
     def is_log_probability(self) -> bool:
         """True without normalization and coverage penalty: the score is the log-probability, which only falls."""
-        return self.normalization == "none" and not self.coverage
+        return self.length_normalization == "none" and not self.coverage_penalty
 
     def length_penalty(self, steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, " B"]:
         """Return the length penalty lp(Y): 1, |Y|, or ((5 + |Y|) / 6)^α; at most the largest float32.
@@ -45,14 +45,14 @@ class HypothesisScorer(NamedTuple):
             steps: Number of steps |Y| of each output, including EOS; 0 counts as 1.
         """
         length: Float[np.ndarray, " B"] = np.maximum(steps, 1).astype(np.float32)
-        match self.normalization:
+        match self.length_normalization:
             case "none":
                 return np.ones_like(length)
             case "average":
                 return length
             case "gnmt":
                 with np.errstate(over="ignore"):
-                    penalty: Float[np.ndarray, " B"] = ((5 + length) / 6) ** np.float32(self.power)
+                    penalty: Float[np.ndarray, " B"] = ((5 + length) / 6) ** np.float32(self.length_penalty_alpha)
                 np.minimum(penalty, MAX_FLOAT32, out=penalty)
                 return penalty
 
@@ -70,8 +70,8 @@ class HypothesisScorer(NamedTuple):
                 attention. Not read if β is 0.
         """
         score: Float[np.ndarray, "B K"] = cumulative_log_probs / self.length_penalty(np.array([steps]))
-        if self.coverage:
-            score = score + np.float32(self.coverage) * np.log(np.clip(coverage, MIN_COVERAGE, 1)).sum(axis=2)
+        if self.coverage_penalty:
+            score = score + np.float32(self.coverage_penalty) * np.log(np.clip(coverage, MIN_COVERAGE, 1)).sum(axis=2)
         return score
 
     def bound(

@@ -108,9 +108,9 @@ class ReorderedInference(NamedTuple):
             forced_weights: Attention weights that replace the model's; None for its own.
         """
         output = self.inference.step(_map_ids(symbols, self.id_map), forced_weights)
-        copy_ids = torch.arange(len(self.id_map), output.logits.shape[1], device=symbols.device)
+        position_ids = torch.arange(len(self.id_map), output.logits.shape[1], device=symbols.device)
         return output._replace(
-            logits=output.logits[:, torch.cat([self.id_map, copy_ids])], after=self._replace(inference=output.after)
+            logits=output.logits[:, torch.cat([self.id_map, position_ids])], after=self._replace(inference=output.after)
         )
 
     def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "ReorderedInference":
@@ -198,7 +198,7 @@ def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[in
     if masked:
         masked_positions = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
         masked_positions[:, list(masked)] = True
-        memory = memory._replace(masked=masked_positions)
+        memory = memory._replace(ignored=masked_positions)
     decoder = require_encoder_decoder(network).decoder
     return SingleModelInference(decoder, decoder.init_state(memory), decoder.build_cache(memory))
 
@@ -269,12 +269,12 @@ class EnsembleMembers(NamedTuple):
         Raises:
             InputError: A network is not an encoder-decoder.
         """
-        members = zip(self.networks, self.source_ids(source), self.characters(characters), strict=True)
+        members = zip(self.networks, self.map_source_ids(source), self.map_characters(characters), strict=True)
         return self.combine(
             [encode_and_initialize(network, ids, lengths, masked, words) for network, ids, words in members]
         )
 
-    def characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:
+    def map_characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:
         """Translate the ids of characters of the ensemble to those of each member.
 
         Args:
@@ -295,7 +295,7 @@ class EnsembleMembers(NamedTuple):
             tuple(member if id_map is None else ReorderedInference(member, id_map) for member, id_map in pairs)
         )
 
-    def source_ids(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+    def map_source_ids(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
         """Translate the source ids of the ensemble to those of each member.
 
         Args:
@@ -351,9 +351,9 @@ def map_source_ids(
         target_id_map: The member's id of every target id; None if they are equal.
     """
     num_known = len(source_id_map)
-    copied_ids = (source - num_known).clamp(min=0)
-    copied_ids = copied_ids if target_id_map is None else _map_ids(copied_ids, target_id_map)
-    ids = torch.where(source < num_known, source_id_map[source.clamp(0, num_known - 1)], copied_ids + copy_offset)
+    target_ids = (source - num_known).clamp(min=0)
+    target_ids = target_ids if target_id_map is None else _map_ids(target_ids, target_id_map)
+    ids = torch.where(source < num_known, source_id_map[source.clamp(0, num_known - 1)], target_ids + copy_offset)
     return torch.where(source < 0, source, ids)
 
 
@@ -368,15 +368,15 @@ class _ModeUse:
         """Count no block yet."""
         # Weak references: a block that an interruption has ended is forgotten with its frame.
         self.blocks = WeakSet[_Block]()
-        self.trained: list[torch.nn.Module] = []
+        self.training_modules: list[torch.nn.Module] = []
         """Modules that were in training mode before the first block."""
 
     def restore(self) -> None:
         """Return the modules to training mode, if no block is left."""
         if not self.blocks:
-            for module in self.trained:
+            for module in self.training_modules:
                 module.training = True
-            self.trained = []
+            self.training_modules = []
 
 
 class _ModeRegistry:
@@ -416,9 +416,9 @@ def evaluation_mode(network: Network) -> Iterator[None]:
             use = _modes.uses.setdefault(network, _ModeUse())
             use.restore()
             use.blocks.add(block)
-            trained = [module for module in network.modules() if module.training]
-            if trained:
-                use.trained += trained
+            training_modules = [module for module in network.modules() if module.training]
+            if training_modules:
+                use.training_modules += training_modules
                 network.eval()
         yield
     finally:

@@ -161,7 +161,7 @@ class LabelingPredictor(Predictor):
         """
         log_probabilities, weights, all_hops = list[Tensor](), list[Tensor](), list[Tensor]()
         orders = self.members.target_id_maps or (None,)
-        inputs = zip(self.member_sources(batch.source), self.member_characters(batch.characters), strict=True)
+        inputs = zip(self.map_source_ids(batch.source), self.map_characters(batch.characters), strict=True)
         for network, (source, characters), order in zip(self.networks, inputs, orders, strict=True):
             model = cast(LabelingNetwork, network)
             output = model.forward_memory(model.encoder(source, batch.lengths, characters))
@@ -193,7 +193,7 @@ class LabelingPredictor(Predictor):
         if has_example_prefixes:
             raise self.unsupported_error("prefixes")
         if nbest > 1 and (self._per_position or self._class_first):
-            raise self._single("one tagging; its traces hold the candidates of each tag")
+            raise self._single_output_error("one tagging; its traces hold the candidates of each tag")
 
     def _search_chunk(self, chunk: ExampleChunk, nbest: int) -> list[list[Trace]]:
         """Return the most probable labels of each example."""
@@ -212,7 +212,7 @@ class LabelingPredictor(Predictor):
         values = to_array(top.values)
         ranked = list[list[Hypothesis]]()
         if nbest > 1 and labels.log_probabilities.shape[1] > 1:
-            raise self._single("one output; its traces hold the candidates of each label")
+            raise self._single_output_error("one output; its traces hold the candidates of each label")
         for index, steps in enumerate(self._steps(batch, labels)):
             # A source may have fewer positions than others, and there may be fewer classes than tags.
             possible = int(np.isfinite(values[index, :steps]).sum(axis=1).max())
@@ -221,7 +221,7 @@ class LabelingPredictor(Predictor):
             ranked.append([_ranked_hypothesis(candidates, rank, attention) for rank in range(min(nbest, possible))])
         return ranked
 
-    def _single(self, output: str) -> ConfigError:
+    def _single_output_error(self, output: str) -> ConfigError:
         """Return the error for an n-best list of a task with one output per source."""
         return ConfigError(f"count: expected 1, because a model whose task is {quote(self.config.task)} gives {output}")
 

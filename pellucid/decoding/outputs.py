@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.data.vocabulary import BOS, EOS, PAD, UNK
+from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, PAD, UNK
 from pellucid.kernels.types import Array, KernelSearchOutput
 from pellucid.shapes import Bool, Float, Int
 
 CANDIDATES = 5
 """Number of candidates kept per step."""
 INITIAL_CAPACITY = 32
-"""Steps for which there is room before the length of the outputs is known."""
+"""Steps for which arrays are allocated before the length of the outputs is known."""
 MIN_ACTIVE_FRACTION = 0.75
 """Finished sources are removed from the batch when the active ones are fewer than this fraction."""
 
@@ -258,7 +258,7 @@ class Recorder:
         """
         self.rows = rows
         self.steps = 0
-        self.room = capacity
+        self.capacity = capacity
         self.arrays: BatchOutputs | None = None
 
     def add(self, record: StepRecord) -> None:
@@ -268,10 +268,10 @@ class Recorder:
             record: Active rows and their outputs.
         """
         if self.arrays is None:
-            self.arrays = self._blank(record, self.room)
-        elif self.steps == self.room:
-            self.room *= 2
-            self.arrays = _copy_steps(self.arrays, self._blank(record, self.room))
+            self.arrays = self._blank(record, self.capacity)
+        elif self.steps == self.capacity:
+            self.capacity *= 2
+            self.arrays = _copy_steps(self.arrays, self._blank(record, self.capacity))
         arrays = self.arrays
         index = (record.rows, self.steps)
         if arrays.heads is not None:
@@ -310,10 +310,11 @@ def _copy_steps(old: BatchOutputs, new: BatchOutputs) -> BatchOutputs:
     return new
 
 
-def candidate_count(vocabulary_size: int) -> int:
+def num_candidates(vocabulary_size: int) -> int:
     """Return the number of candidates kept per step: `CANDIDATES`, or the number of writable symbols if smaller.
 
     Args:
         vocabulary_size: V, the number of target ids.
     """
-    return min(CANDIDATES, vocabulary_size - 3)
+    # No output contains PAD, BOS or UNK (`suppressed_mask`).
+    return min(CANDIDATES, vocabulary_size - (NUM_SPECIAL - 1))

@@ -50,11 +50,11 @@ class Predictor(BasePredictor):
         """Check that configuration, vocabularies and networks can be of one model, by the task and the sizes."""
         check_members(self.members)
         advice = "config, vocabularies and network must be those of one model"
-        if self.autoregressive != self.decodes_by_symbol:
+        if self.autoregressive != self.class_is_autoregressive:
             task = quote(self.config.task)
             raise ArgumentError(f"config: a {type(self).__name__} cannot have the task {task}; {advice}")
         for network in self.networks:
-            if isinstance(network, EncoderDecoder) != self.decodes_by_symbol:
+            if isinstance(network, EncoderDecoder) != self.class_is_autoregressive:
                 raise ArgumentError(
                     f"network: a {type(self).__name__} cannot use the class {type(network).__name__}; {advice}"
                 )
@@ -91,21 +91,21 @@ class Predictor(BasePredictor):
         """True for an ensemble, also for one of a single member."""
         return bool(self.members.networks)
 
-    def member_sources(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
+    def map_source_ids(self, source: Int[Tensor, "B S"]) -> list[Int[Tensor, "B S"]]:
         """Translate source ids to those of each network.
 
         Args:
             source: Source ids of the predictor's vocabulary.
         """
-        return self.members.source_ids(source) if self.is_ensemble else [source]
+        return self.members.map_source_ids(source) if self.is_ensemble else [source]
 
-    def member_characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:
+    def map_characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:
         """Translate ids of characters to those of each network; None for networks that read none.
 
         Args:
             characters: Characters of source words, in ids of the predictor's vocabulary; None if there is none.
         """
-        return self.members.characters(characters) if self.is_ensemble else [characters]
+        return self.members.map_characters(characters) if self.is_ensemble else [characters]
 
     def evaluation_mode(self) -> AbstractContextManager[None]:
         """Return a context in which all networks are in evaluation mode; it restores their modes afterwards."""

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from pellucid.data.vocabulary import BOS, EOS
-from pellucid.decoding.beam_steps import BeamConfig
-from pellucid.decoding.constraints import DecodePosition
+from pellucid.decoding.constraints import Constraints, DecodePosition
 from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
 from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.outputs import (
     MIN_ACTIVE_FRACTION,
+    BatchLengthLimits,
     Recorder,
     StepRecord,
     TopSymbols,
-    candidate_count,
+    num_candidates,
     with_early_end,
 )
 from pellucid.decoding.sampling_config import SamplingConfig
@@ -36,7 +36,8 @@ def sample(
     inference: Inference,
     lengths: Int[Tensor, " B"],
     numbers: Int[np.ndarray, " B"],
-    config: BeamConfig,
+    limits: BatchLengthLimits,
+    constraints: Constraints,
     sampling: SamplingConfig,
 ) -> list[list[Hypothesis]]:
     """Sample outputs of each source. Their log-probabilities are the model's own, without temperature and filtering.
@@ -48,7 +49,8 @@ def sample(
         inference: One empty hypothesis per source.
         lengths: Number of encoder positions of each source.
         numbers: Number of each source, which selects its random streams.
-        config: Length limits and constraints; the other fields have no effect.
+        limits: Minimum and maximum output length of each source.
+        constraints: Constraints of the batch.
         sampling: Number of samples, temperature, filters and seed.
 
     Returns:
@@ -58,24 +60,24 @@ def sample(
     samples = sampling.samples
     copies = torch.arange(len(lengths), device=lengths.device).repeat_interleave(samples)
     inference, sources, symbols = inference.take(copies), np.arange(len(lengths)), torch.full_like(copies, BOS)
-    met = config.constraints.initial_met(total).reshape(len(lengths), samples, -1)
+    met = constraints.initial_met(total).reshape(len(lengths), samples, -1)
     active = np.ones((len(lengths), samples), np.bool_)
     steps = np.zeros((len(lengths), samples), int)
     recorder = Recorder(total)
-    uniforms = uniform_numbers(sampling, numbers, int(config.limits.maximum.max()) + 1)
-    for length in range(int(config.limits.maximum.max()) + 1):
+    uniforms = uniform_numbers(sampling, numbers, int(limits.maximum.max()) + 1)
+    for length in range(int(limits.maximum.max()) + 1):
         output = inference.step(symbols)
-        remaining = config.limits.maximum[sources] - length
+        remaining = limits.maximum[sources] - length
         vocabulary = output.logits.shape[1]
         log_probabilities = symbol_log_probabilities(output.logits, suppressed_symbols(vocabulary, lengths.device))
-        impossible = config.constraints.impossible(DecodePosition(sources, length, remaining), met, vocabulary)
-        blocked = with_early_end(impossible, length < config.limits.minimum[sources], (samples, vocabulary))
-        ids = draw_symbols(log_probabilities, blocked, sampling, uniforms[sources, :, length].ravel())
-        ids = _replace_early_end(ids, log_probabilities, config.constraints.required, met.reshape(len(ids), -1))
+        blocked = constraints.blocked_symbols(DecodePosition(sources, length, remaining), met, vocabulary)
+        excluded = with_early_end(blocked, length < limits.minimum[sources], (samples, vocabulary))
+        ids = draw_symbols(log_probabilities, excluded, sampling, uniforms[sources, :, length].ravel())
+        ids = _replace_early_end(ids, log_probabilities, constraints.required, met.reshape(len(ids), -1))
         rows = (sources[:, None] * samples + np.arange(samples)).ravel()
         recorder.add(_record(rows, ids, log_probabilities, output))
         ids = ids.reshape(-1, samples)
-        ended, met = ids == EOS, config.constraints.update_met(met, ids)
+        ended, met = ids == EOS, constraints.update_met(met, ids)
         steps[sources] = np.where(active & (ended | (remaining[:, None] > 0)), length + 1, steps[sources])
         active = active & ~ended & (remaining[:, None] > 0)
         if not active.any():
@@ -117,7 +119,7 @@ def uniform_numbers(sampling: SamplingConfig, numbers: Int[np.ndarray, " B"], st
 
 def draw_symbols(
     log_probabilities: Float[Tensor, "R V"],
-    blocked: Bool[np.ndarray, "b N V"] | None,
+    excluded: Bool[np.ndarray, "b N V"] | None,
     sampling: SamplingConfig,
     uniforms: Float[np.ndarray, " R"],
 ) -> Int[np.ndarray, " R"]:
@@ -129,15 +131,15 @@ def draw_symbols(
 
     Args:
         log_probabilities: Log-probabilities of the next symbols.
-        blocked: Mask of the symbols that constraints exclude; None for no mask.
+        excluded: Mask of the symbols that constraints and the minimum length exclude; None for no mask.
         sampling: Temperature, `top_k` and `top_p`.
         uniforms: Uniform random number in [0, 1) of each row.
 
     References:
         Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1.
     """
-    if blocked is not None:
-        log_probabilities = log_probabilities.masked_fill(flat_mask(blocked, log_probabilities.device), -torch.inf)
+    if excluded is not None:
+        log_probabilities = log_probabilities.masked_fill(flat_mask(excluded, log_probabilities.device), -torch.inf)
     values, order = log_probabilities.double().sort(dim=1, descending=True, stable=True)
     values = (values - values[:, :1]) / sampling.temperature
     if sampling.top_k:
@@ -174,7 +176,7 @@ def _record(
     rows: Int[np.ndarray, " R"], ids: Int[np.ndarray, " R"], log_probabilities: Float[Tensor, "R V"], output: StepOutput
 ) -> StepRecord:
     """Record one step and the candidates of its distribution."""
-    top = log_probabilities.topk(candidate_count(log_probabilities.shape[1]))
+    top = log_probabilities.topk(num_candidates(log_probabilities.shape[1]))
     drawn_log_probabilities = log_probabilities.gather(1, torch.from_numpy(ids).to(log_probabilities.device)[:, None])[
         :, 0
     ]

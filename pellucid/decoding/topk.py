@@ -14,13 +14,13 @@ from pellucid.decoding.outputs import (
     LengthLimits,
     SymbolMasks,
     TopSymbols,
-    candidate_count,
+    num_candidates,
     suppressed_mask,
 )
 from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
 from pellucid.kernels.runtime import defer_signals
-from pellucid.kernels.types import InitialState, SearchLimits
+from pellucid.kernels.types import KernelDecoderState, SearchLimits
 from pellucid.model.memory import DecoderState
 from pellucid.model.requests import request_of
 from pellucid.shapes import Bool, Float
@@ -36,13 +36,13 @@ def suppressed_symbols(vocabulary_size: int, device: torch.device | None = None)
     return torch.from_numpy(suppressed_mask(vocabulary_size)).to(device)
 
 
-def initial_kernel_state(state: DecoderState) -> InitialState:
+def initial_kernel_state(state: DecoderState) -> KernelDecoderState:
     """Return the initial state of a decoder for a kernel.
 
     Args:
         state: Decoder state.
     """
-    return InitialState(state.hidden, state.cell_state, state.attention_state)
+    return KernelDecoderState(state.hidden, state.cell_state, state.attention_state)
 
 
 def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:
@@ -56,7 +56,7 @@ def search_limits(vocabulary_size: int, limits: LengthLimits) -> SearchLimits:
         suppressed=suppressed_mask(vocabulary_size),
         min_length=limits.minimum,
         max_length=limits.maximum,
-        num_candidates=candidate_count(vocabulary_size),
+        num_candidates=num_candidates(vocabulary_size),
     )
 
 
@@ -82,7 +82,7 @@ def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) ->
         logits: Logits of the next symbols.
         suppressed: Mask of the symbols that are never written.
     """
-    count = candidate_count(logits.shape[1])
+    count = num_candidates(logits.shape[1])
     if use_kernel(_ranking_request(logits, SymbolMasks(suppressed))):
         from pellucid.kernels.search import rank_symbols  # Numba takes a second to import
 
@@ -111,7 +111,7 @@ def extend_hypotheses(
     vocabulary = logits.shape[1]
     count = min(count, cumulative_log_probs.shape[1] * vocabulary)
     if use_kernel(_ranking_request(logits, masks)):
-        sizes = (candidate_count(vocabulary), count)
+        sizes = (num_candidates(vocabulary), count)
         from pellucid.kernels.search import rank_extensions  # Numba takes a second to import
 
         with defer_signals():
@@ -160,7 +160,7 @@ def select_extensions(
         count: Number of extensions of each source, at most N.
     """
     vocabulary = log_probabilities.shape[1]
-    best, top = cumulative_log_probs.topk(count), log_probabilities.topk(candidate_count(vocabulary))
+    best, top = cumulative_log_probs.topk(count), log_probabilities.topk(num_candidates(vocabulary))
     extension_log_probabilities = log_probabilities.view(len(cumulative_log_probs), -1).gather(1, best.indices)
     extensions = to_array(best.indices)
     candidates = TopSymbols(to_array(top.indices), to_array(top.values))

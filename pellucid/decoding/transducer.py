@@ -11,6 +11,7 @@ from torch import Tensor
 from pellucid.decoding.base_transducer import BaseTransducer
 from pellucid.decoding.beam_search import beam, beam_stepwise
 from pellucid.decoding.beam_steps import BeamConfig
+from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.forced_attention import check_attention_options, force_attention, forced_weights
 from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
@@ -33,13 +34,13 @@ class Transducer(BaseTransducer, Predictor):
         ArgumentError: A field has a wrong type, or `members` is not empty (only an `Ensemble` has members).
     """
 
-    combines_networks: ClassVar[bool] = False
+    class_is_ensemble: ClassVar[bool] = False
     """True for ensembles."""
 
     def __post_init__(self) -> None:
         """Check the types of the fields, and that there are no members."""
         super().__post_init__()
-        if self.members.networks and not self.combines_networks:
+        if self.members.networks and not self.class_is_ensemble:
             raise ArgumentError(
                 "members: a Transducer has one network, the field `network`; pellucid.load([...]) makes an Ensemble"
             )
@@ -106,10 +107,10 @@ class Transducer(BaseTransducer, Predictor):
         return score_targets(self.initialize(batch), batch.positions, ids, steps)
 
     def _sample_batch(
-        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], config: BeamConfig, sampling: SamplingConfig
+        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], constraints: Constraints, sampling: SamplingConfig
     ) -> list[list[Hypothesis]]:
         """Sample outputs of each source of a batch."""
-        return sample(self.initialize(batch), batch.positions, numbers, config, sampling)
+        return sample(self.initialize(batch), batch.positions, numbers, batch.limits, constraints, sampling)
 
     def _run_search(self, batch: SourceBatch, config: BeamConfig, fits_kernel: bool) -> list[list[Hypothesis]]:
         """Return the best hypotheses of each source of a batch.

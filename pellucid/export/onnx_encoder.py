@@ -164,10 +164,10 @@ class EncoderGraph:
 
     def _copy_ids(self, pointer_generator: PointerGeneratorArrays) -> str:
         """Return the target id of each position when it is copied, as `PointerGenerator.copy_ids` does."""
-        graph, count = self.graph, len(pointer_generator.copied)
+        graph, count = self.graph, len(pointer_generator.source_to_target)
         num_targets = len(self.network.decoder.embedding)
         known = graph.add("Min", self.ids, graph.constant(count - 1))
-        ids = graph.add("Gather", graph.constant(pointer_generator.copied), known)
+        ids = graph.add("Gather", graph.constant(pointer_generator.source_to_target), known)
         rows, columns = (graph.add("Unsqueeze", self.ids, graph.constant([axis])) for axis in (2, 1))
         is_equal = graph.add("Cast", graph.add("Equal", rows, columns), attributes={"to": TensorProto.INT32})
         first = graph.add("ArgMax", is_equal, attributes={"axis": 2, "keepdims": 0})

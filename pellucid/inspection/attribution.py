@@ -31,7 +31,7 @@ from pellucid.inspection.replay import (
     checked_traces,
     evaluation_context,
 )
-from pellucid.model.recurrence import Inputs
+from pellucid.model.recurrence import InputVectors
 from pellucid.shapes import Float, Int
 
 MAX_KEY_SCALARS = 2**24
@@ -193,11 +193,11 @@ def _encode_changed(
     """Return the model over changed embeddings."""
     model = require_transducer(transducer, "transducer")
     forced_rows, members = model.forced_attention_rows(batch), list[SingleModelInference]()
-    inputs = zip(transducer.member_sources(batch.source), transducer.member_characters(batch.characters), strict=True)
+    inputs = zip(transducer.map_source_ids(batch.source), transducer.map_characters(batch.characters), strict=True)
     for network, (source, characters) in zip(transducer.networks, inputs, strict=True):
         encoder = network.encoder
         vectors = change(encoder.embed(source, characters).to_dense())
-        memory = encoder.forward_embedded(Inputs(vectors), source, batch.lengths)
+        memory = encoder.forward_embedded(InputVectors(vectors), source, batch.lengths)
         members.append(initialize_from_memory(network, memory, transducer.options.masked))
     return force_attention(model.combine(members), forced_rows)
 

@@ -187,7 +187,7 @@ def _scores(
     lengths = torch.tensor([len(states)], device=states.device)
     memory = trace.inference.cache.memory
     final = memory.final.index_select(torch.tensor([trace.row], device=states.device))
-    memory = memory._replace(states=states[None], lengths=lengths, final=final, source=None, masked=None)
+    memory = memory._replace(states=states[None], lengths=lengths, final=final, source=None, ignored=None)
     states_before = [state for state in trace.attention_states if state is not None]
     before = torch.stack(states_before) if states_before else None
     attention = trace.inference.decoder.attention

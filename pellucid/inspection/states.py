@@ -28,7 +28,7 @@ from pellucid.inspection.replay import (
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.decoder import AttendThenStep, Decoder
 from pellucid.model.encoder import Encoder
-from pellucid.model.recurrence import Inputs, reverse_sequence, run_cell
+from pellucid.model.recurrence import InputVectors, reverse_sequence, run_cell
 from pellucid.shapes import Float, Int
 
 Gates = dict[str, Float[Tensor, "B *steps H"]]
@@ -69,7 +69,7 @@ def encoder_gates(
             for name, values in _row_gates(cell, inputs.to_dense(), lengths, direction == "backwards").items():
                 gates[f"encoder {layer_name}{direction} {name}"] = values
         states, _ = encoder.forward_layer(layer, inputs, states, lengths)
-        inputs = Inputs(states)
+        inputs = InputVectors(states)
     return gates
 
 

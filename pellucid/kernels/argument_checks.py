@@ -20,8 +20,8 @@ from pellucid.kernels.types import (
     AttentionInputs,
     CellLayout,
     DecoderParameters,
-    Direction,
-    InitialState,
+    DirectionParameters,
+    KernelDecoderState,
     OutputLayerParameters,
     ScoreLayout,
     SearchLimits,
@@ -202,18 +202,20 @@ def _check_range(name: str, values: np.ndarray, low: int, high: int) -> None:
         raise ArgumentError(f"{name}: expected whole numbers from {low} to {high}, got {wrong}")
 
 
-def check_directions(directions: list[Direction]) -> None:
+def check_directions(directions: list[DirectionParameters]) -> None:
     """Raise `ArgumentError` unless there are one or two directions of equal size, whose parameters fit each other.
 
     Args:
         directions: Projected inputs and parameters of each direction.
     """
     if type(directions) not in (list, tuple):
-        raise ArgumentError(f"directions: expected a list of Direction objects, got {describe_value(directions)}")
+        raise ArgumentError(
+            f"directions: expected a list of DirectionParameters objects, got {describe_value(directions)}"
+        )
     if not 1 <= len(directions) <= 2:
         raise ArgumentError(f"directions: expected one or two, got {len(directions)}")
     for index, direction in enumerate(directions):
-        check_fields(f"directions[{index}]", direction, Direction)
+        check_fields(f"directions[{index}]", direction, DirectionParameters)
     size = directions[0].weight.shape[-1]
     for index, (layout, projected_inputs, weight, bias) in enumerate(directions):
         name = f"directions[{index}]"
@@ -289,7 +291,7 @@ def _source_shape(memory: np.ndarray) -> tuple[int, int, int]:
     return rows, positions, size
 
 
-def check_state(parameters: DecoderParameters, initial_state: InitialState, rows: int, positions: int) -> None:
+def check_state(parameters: DecoderParameters, initial_state: KernelDecoderState, rows: int, positions: int) -> None:
     """Raise `ArgumentError` unless the state before the first step has one row per source.
 
     Args:
@@ -304,7 +306,7 @@ def check_state(parameters: DecoderParameters, initial_state: InitialState, rows
 
 
 def check_initial_state(
-    layout: CellLayout, positions: int | None, initial_state: InitialState, shape: tuple[int, int, int]
+    layout: CellLayout, positions: int | None, initial_state: KernelDecoderState, shape: tuple[int, int, int]
 ) -> None:
     """Raise `ArgumentError` unless the state before the first step has one row per source.
 
@@ -314,7 +316,7 @@ def check_initial_state(
         initial_state: The state.
         shape: B, L and H.
     """
-    check_fields("initial_state", initial_state, InitialState, prefix="")
+    check_fields("initial_state", initial_state, KernelDecoderState, prefix="")
     check_shape("hidden", initial_state.hidden, shape)
     if layout.states == 2:
         check_shape("cell_state", initial_state.cell_state, shape)

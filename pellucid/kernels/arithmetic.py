@@ -33,10 +33,11 @@ ZERO, HALF, ONE, TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32
 
 PER_LN2 = np.float32(1.4426950408889634)
 LN2 = np.float32(0.6931471805599453)
-FLOOR = 200.5
-FLOOR_INTEGER = 200
-FLOOR_SHIFT = np.float32(FLOOR)
+# Numbers above -200 are rounded to the nearest integer by adding 200.5, truncating and subtracting 200.
+ROUNDING_INTEGER = 200
+ROUNDING_OFFSET = np.float32(200.5)
 EXPONENT_LIMIT = np.float32(87)
+# Taylor coefficients 1/n! of e^r, n = 2 to 7.
 E2, E3, E4 = np.float32(1 / 2), np.float32(1 / 6), np.float32(1 / 24)
 E5, E6, E7 = np.float32(1 / 120), np.float32(1 / 720), np.float32(1 / 5040)
 
@@ -63,7 +64,7 @@ def exp(x: np.float32) -> np.float32:
         x: Exponent.
     """
     clamped = clamp(x, EXPONENT_LIMIT)
-    n = np.int32(np.int32(clamped * PER_LN2 + FLOOR_SHIFT) - np.int32(FLOOR_INTEGER))
+    n = np.int32(np.int32(clamped * PER_LN2 + ROUNDING_OFFSET) - np.int32(ROUNDING_INTEGER))
     r = clamped - np.float32(n) * LN2
     series = E4 + r * (E5 + r * (E6 + r * E7))
     series = ONE + r * (ONE + r * (E2 + r * (E3 + r * series)))

@@ -85,18 +85,18 @@ def project_keys_numpy(projection: KeyProjection) -> KeyMatrix:
 
 
 def project_keys_backward(
-    projection: KeyProjection, gradients: KeyMatrix, memory: Float[np.ndarray, "B S D"]
+    projection: KeyProjection, grad_keys: KeyMatrix, grad_memory: Float[np.ndarray, "B S D"]
 ) -> tuple[Float[np.ndarray, "A D"], Flat]:
     """Return the gradients of weight and bias (empty if the bias is), and write those of the memory.
 
     Args:
         projection: The memory, weight and bias.
-        gradients: Gradients of the keys, with the positions innermost.
-        memory: Output: the gradients of the memory.
+        grad_keys: Gradients of the keys, with the positions innermost.
+        grad_memory: Output: the gradients of the memory.
     """
-    task = partial(_project_rows_backward, projection, gradients, memory)
-    weights, biases = zip(*thread_map(task, _row_slices(projection)), strict=True)
-    return sum(weights[1:], weights[0]), sum(biases[1:], biases[0])
+    task = partial(_project_rows_backward, projection, grad_keys, grad_memory)
+    grad_weights, grad_biases = zip(*thread_map(task, _row_slices(projection)), strict=True)
+    return sum(grad_weights[1:], grad_weights[0]), sum(grad_biases[1:], grad_biases[0])
 
 
 def _row_slices(projection: KeyProjection) -> list[slice]:
@@ -110,14 +110,14 @@ def _project_rows(projection: KeyProjection, keys: KeyMatrix, rows: slice) -> No
 
 
 def _project_rows_backward(
-    projection: KeyProjection, gradients: KeyMatrix, memory: Float[np.ndarray, "B S D"], rows: slice
+    projection: KeyProjection, grad_keys: KeyMatrix, grad_memory: Float[np.ndarray, "B S D"], rows: slice
 ) -> tuple[Float[np.ndarray, "A D"], Flat]:
     """Write the gradients of the memory of some rows; return the rows' summands of the gradients of weight and bias."""
-    weight, bias = np.zeros_like(projection.weight), np.zeros_like(projection.bias)
+    grad_weight, grad_bias = np.zeros_like(projection.weight), np.zeros_like(projection.bias)
     project_rows_backward(
-        projection._replace(memory=projection.memory[rows]), gradients[rows], memory[rows], weight, bias
+        projection._replace(memory=projection.memory[rows]), grad_keys[rows], grad_memory[rows], grad_weight, grad_bias
     )
-    return weight, bias
+    return grad_weight, grad_bias
 
 
 @njit_no_refcount
@@ -141,29 +141,29 @@ def project_rows(projection: KeyProjection, keys: KeyMatrix) -> None:
 @njit_no_refcount
 def project_rows_backward(
     projection: KeyProjection,
-    gradients: KeyMatrix,
-    memory: Float[np.ndarray, "B S D"],
-    weight: Float[np.ndarray, "A D"],
-    bias: Flat,
+    grad_keys: KeyMatrix,
+    grad_memory: Float[np.ndarray, "B S D"],
+    grad_weight: Float[np.ndarray, "A D"],
+    grad_bias: Flat,
 ) -> None:
     """Compute dM = dKᵀ W of every row; dW += dK M; db += Σ dK, in the calling thread.
 
     Args:
         projection: The memory, weight and bias.
-        gradients: dK.
-        memory: Output: dM.
-        weight: dW, changed in place.
-        bias: db, changed in place; empty if there is none.
+        grad_keys: dK.
+        grad_memory: Output: dM.
+        grad_weight: dW, changed in place.
+        grad_bias: db, changed in place; empty if there is none.
     """
-    for row in range(gradients.shape[0]):
-        gemm_tn(gradients[row], projection.weight, memory[row], projection.bfloat16)
-        gemm_add(gradients[row], projection.memory[row], weight, projection.bfloat16)
-        for unit in range(bias.shape[0]):
-            unit_gradient = gradients[row, unit]
+    for row in range(grad_keys.shape[0]):
+        gemm_tn(grad_keys[row], projection.weight, grad_memory[row], projection.bfloat16)
+        gemm_add(grad_keys[row], projection.memory[row], grad_weight, projection.bfloat16)
+        for unit in range(grad_bias.shape[0]):
+            unit_gradient = grad_keys[row, unit]
             bias_sum = ZERO
             for position in range(unit_gradient.shape[0]):
                 bias_sum += unit_gradient[position]
-            bias[unit] += bias_sum
+            grad_bias[unit] += bias_sum
 
 
 class AttentionScorer(NamedTuple):

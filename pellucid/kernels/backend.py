@@ -1,9 +1,9 @@
 """Backends, and the description of the computations requested of them.
 
 A request lists all properties on which a result may depend: pairs of a name and a value, such as
-("decoder.num_layers", 1) or ("memory.masked", False). A backend lists, for every property that it knows, the values for
-which it computes exactly what the equations say. It declines a request that has a property, or a value, that it does
-not list. So a new setting, a new decoding option or a new optional field switches a backend off until somebody has
+("decoder.num_layers", 1) or ("memory.ignored", False). A backend lists, for every property that it knows, the values
+for which it computes exactly what the equations say. It declines a request that has a property, or a value, that it
+does not list. So a new setting, a new decoding option or a new optional field switches a backend off until somebody has
 decided what the backend does with it; none is ignored silently.
 """
 

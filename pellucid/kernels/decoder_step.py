@@ -32,11 +32,11 @@ from pellucid.kernels.types import (
     NO_ROWS,
     AttentionInputs,
     DecoderParameters,
-    InitialState,
+    KernelDecoderState,
     KernelStepOutput,
     OutputLayerParameters,
 )
-from pellucid.kernels.unroll import CellParameters, StackedStates, cell_parameters, compute_preactivations
+from pellucid.kernels.unroll import DecoderCellParameters, StackedStates, cell_parameters, compute_preactivations
 from pellucid.shapes import Float, Int
 
 
@@ -82,7 +82,7 @@ class TransposedOutputLayer(NamedTuple):
 class PreparedDecoder(NamedTuple):
     """Parameters and sources of a search, arranged as kernels read them at every step."""
 
-    parameters: CellParameters
+    parameters: DecoderCellParameters
     output_layer: TransposedOutputLayer
     attention: SearchAttention
 
@@ -116,7 +116,7 @@ class PreparedDecoder(NamedTuple):
         """
         has_weights = not self.attention.scorer.layout.reads_weights or attention_state is not None
         assert has_weights, "a location-sensitive score needs the previous weights"
-        state = search_state(InitialState(hidden, cell_state, attention_state))
+        state = search_state(KernelDecoderState(hidden, cell_state, attention_state))
         task = partial(_step_rows, self, contiguous(symbols), state)
         active = len(self.attention.rows)
         parts = thread_map(task, split_rows(active, min(active, num_slices(len(hidden)))))
@@ -152,7 +152,7 @@ def prepare_decoder_numpy(
     )
 
 
-def search_state(state: InitialState) -> SearchState:
+def search_state(state: KernelDecoderState) -> SearchState:
     """Return the state before a step as contiguous arrays, layers first; absent parts have no rows.
 
     Args:
@@ -181,7 +181,7 @@ def _step_rows(
 
 @njit
 def step(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     symbols: Int[np.ndarray, " R"],
@@ -294,14 +294,14 @@ def attend_hypotheses(
             previous_weights = attention_state[query, :length] if scorer.layout.reads_weights else query_weights
             attention_weights(scorer, attention.keys[row], queries[query], previous_weights, buffers, query_weights)
         if num_hypotheses == 1:
-            _mean(attention.memory[row], attn_weights[first, :length], contexts[first])
+            _weighted_sum(attention.memory[row], attn_weights[first, :length], contexts[first])
         else:
             source_weights = attn_weights[first : first + num_hypotheses, :length]
             gemm(source_weights, attention.memory[row, :length], contexts[first : first + num_hypotheses])
 
 
 @njit_no_refcount
-def _mean(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> None:
+def _weighted_sum(memory: Float[np.ndarray, "S D"], weights: Flat, context: Flat) -> None:
     """Compute Σ α h of one hypothesis, four positions at once: half the time of a product if units are few."""
     context[:] = 0
     num_grouped = weights.shape[0] // 4 * 4

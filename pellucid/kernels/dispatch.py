@@ -73,9 +73,9 @@ DECODER: SupportedValues = {
     "attention.filter_radius": ANYTHING,
     "attention.num_heads": {1},
     "memory.source": ANYTHING,
-    "memory.masked": {False},
+    "memory.ignored": {False},
     "masks.outputs": ANYTHING,
-    "masks.dropped_tokens": ANYTHING,  # applied to the symbols before all steps
+    "masks.dropped_symbols": ANYTHING,  # applied to the symbols before all steps
     **RECURRENT_MASK,
 }
 STEP: SupportedValues = {
@@ -110,7 +110,7 @@ SEARCH: SupportedValues = {
     "constraints.prefixes": {False},
     "predictor.is_ensemble": {False},
 }
-ALL_STEPS: SupportedValues = {**STEP, **SEARCH, "decoder.pointer_generator": {False}}
+WHOLE_SEARCH: SupportedValues = {**STEP, **SEARCH, "decoder.pointer_generator": {False}}
 UNROLL: SupportedValues = {
     **CPU,
     **DECODER,
@@ -125,8 +125,8 @@ NUMBA = Backend(
         "keys": CPU_TRAINING,
         "unroll": UNROLL,
         "step": STEP,
-        "greedy": ALL_STEPS,
-        "beam": ALL_STEPS,
+        "greedy": WHOLE_SEARCH,
+        "beam": WHOLE_SEARCH,
         "ranking": {**CPU, "masks.blocked": {False}, "masks.is_early": ANYTHING},
         "cross_entropy": CPU,
         "adam": CPU,
@@ -146,7 +146,7 @@ TRITON = Backend(
             "attention.differentiated_queries": {0, 1},  # queries of a source that gradients flow to
             "attention.positions": range(1, MAX_TRITON_POSITIONS + 1),
             "memory.source": ANYTHING,
-            "memory.masked": {False},
+            "memory.ignored": {False},
         }
     },
     load_triton_kernel,
@@ -231,7 +231,7 @@ def fits_search_kernel(properties: Properties) -> bool:
     Args:
         properties: Properties of the search (`search_properties`).
     """
-    return all(value in ALL_STEPS.get(name, ()) for name, value in properties)
+    return all(value in WHOLE_SEARCH.get(name, ()) for name, value in properties)
 
 
 def are_kernels_disabled() -> bool:
@@ -248,7 +248,7 @@ _CHOSEN = ContextVar[bool | None]("kernels_chosen", default=None)
 
 
 @contextmanager
-def choose_kernels(enabled: bool) -> Iterator[None]:
+def set_kernels_enabled(enabled: bool) -> Iterator[None]:
     """Compute all searches on the CPU within the block with kernels, or all without, whatever this process has loaded.
 
     A process that computes a part of an input for another one gives the same numbers if it is told the choice of that
@@ -283,8 +283,8 @@ def disable_kernels_unless_worth_loading(hypotheses: int, device: str) -> Iterat
     """Disable kernels within the block if a search on the CPU is faster without loading them.
 
     They stay enabled if this process has loaded them, on a GPU, or if they are compiled on this machine and there are
-    at least `MIN_HYPOTHESES_TO_LOAD` hypotheses (`are_kernels_worth_loading`). Within `choose_kernels`, its argument
-    decides for the CPU.
+    at least `MIN_HYPOTHESES_TO_LOAD` hypotheses (`are_kernels_worth_loading`). Within `set_kernels_enabled`, its
+    argument decides for the CPU.
 
     Args:
         hypotheses: Number of hypotheses of the search, over the sources of a chunk.

@@ -16,14 +16,14 @@ from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
 from pellucid.kernels.cells import FlatState, GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
 from pellucid.kernels.runtime import contiguous, defer_signals, empty, num_slices, thread_map, zeros
-from pellucid.kernels.types import GRU, CellLayout, Direction, RecurrentOutput
+from pellucid.kernels.types import GRU, CellLayout, DirectionParameters, RecurrentOutput
 from pellucid.shapes import Float, Int
 
 
 class PackedSequence(NamedTuple):
     """Real positions of some rows, concatenated step by step: first those of step 0 of all rows, then of step 1."""
 
-    symbols: Int[np.ndarray, " M"]
+    input_rows: Int[np.ndarray, " M"]
     """Row of the projected inputs, for each packed position."""
     state_rows: Int[np.ndarray, " M"]
     """Row of the array of all states, for each packed position."""
@@ -76,9 +76,9 @@ class RowGroup(NamedTuple):
 
 
 def run_recurrence_numpy(
-    directions: list[Direction], symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]
+    directions: list[DirectionParameters], input_rows: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]
 ) -> RecurrentOutput:
-    """Return the states of each direction, run from zero over every row on projected_inputs[symbol] = W x + b.
+    """Return the states of each direction, run from zero over every row on projected_inputs[row] = W x + b.
 
     The first direction runs from a row's first position to its last, the second from its last to its first. No
     gradients: tensor_functions.py computes them. This is the entry for programs without PyTorch; a network calls
@@ -86,7 +86,7 @@ def run_recurrence_numpy(
 
     Args:
         directions: Projected inputs and parameters of one or two directions of the same size.
-        symbols: Row of the projected inputs for each position.
+        input_rows: Row of the projected inputs for each position.
         lengths: Number of real positions of each row, at least 1.
 
     Raises:
@@ -94,30 +94,30 @@ def run_recurrence_numpy(
             range.
     """
     check_directions(directions)
-    check_sequences(symbols, lengths, len(directions[0].projected_inputs))
-    groups = row_groups(symbols, lengths, len(directions))
-    shape = (*symbols.shape, len(directions))
+    check_sequences(input_rows, lengths, len(directions[0].projected_inputs))
+    groups = row_groups(input_rows, lengths, len(directions))
+    shape = (*input_rows.shape, len(directions))
     return run_groups([recurrent_parameters(direction) for direction in directions], groups, shape, False)[0]
 
 
-def row_groups(symbols: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], directions: int) -> list[RowGroup]:
+def row_groups(input_rows: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], directions: int) -> list[RowGroup]:
     """Return the groups of rows of all threads; the directions share the threads.
 
     Rows are assigned in turn, longest first, so that every group has long and short rows.
 
     Args:
-        symbols: Row of the projected inputs for each position. The kernels read memory by these ids and by the lengths,
-            which the caller checks.
+        input_rows: Row of the projected inputs for each position. The kernels read memory by these and by the
+            lengths, which the caller checks.
         lengths: Number of real positions of each row, from 1 to S.
         directions: Number of directions, 1 or 2.
     """
-    symbols, lengths = contiguous(symbols), contiguous(lengths)
+    input_rows, lengths = contiguous(input_rows), contiguous(lengths)
     order = np.argsort(-lengths, kind="stable")
     num_groups = num_slices(len(lengths), directions)
     row_sets = [(direction, order[first::num_groups]) for direction in range(directions) for first in range(num_groups)]
     with defer_signals():
         return [
-            RowGroup(direction, rows, pack(symbols, lengths, rows, direction, directions))
+            RowGroup(direction, rows, pack(input_rows, lengths, rows, direction, directions))
             for direction, rows in row_sets
         ]
 
@@ -149,7 +149,7 @@ def _run_group(
     return recurrence_forward(parameters[group.direction], group.packed, states, with_tape)
 
 
-def recurrent_parameters(direction: Direction, bfloat16: bool = False) -> RecurrentParameters:
+def recurrent_parameters(direction: DirectionParameters, bfloat16: bool = False) -> RecurrentParameters:
     """Return the parameters of a direction as the kernels read them.
 
     Args:
@@ -184,7 +184,7 @@ def by_gate_t(weight: Float[np.ndarray, "G N"], size: int | None = None) -> Floa
 
 @njit
 def pack(
-    symbols: Int[np.ndarray, "B S"],
+    input_rows: Int[np.ndarray, "B S"],
     lengths: Int[np.ndarray, " B"],
     rows: Int[np.ndarray, " R"],
     direction: int,
@@ -193,7 +193,7 @@ def pack(
     """Return rows packed step by step.
 
     Args:
-        symbols: Row of the projected inputs for each position.
+        input_rows: Row of the projected inputs for each position.
         lengths: Number of real positions of each row.
         rows: Rows of the batch to pack, longest first.
         direction: 0, or 1 for the direction that reads from the end.
@@ -203,16 +203,16 @@ def pack(
     counts = np.zeros(longest, np.int64)
     for row in rows:
         counts[: lengths[row]] += 1
-    packed_symbols, state_rows = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.int64)
+    packed_rows, state_rows = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.int64)
     start = 0
     for step in range(longest):
         for index in range(counts[step]):
             row = rows[index]
             position = lengths[row] - 1 - step if direction else step
-            packed_symbols[start + index] = symbols[row, position]
-            state_rows[start + index] = (row * symbols.shape[1] + position) * num_directions + direction
+            packed_rows[start + index] = input_rows[row, position]
+            state_rows[start + index] = (row * input_rows.shape[1] + position) * num_directions + direction
         start += counts[step]
-    return PackedSequence(packed_symbols, state_rows, counts)
+    return PackedSequence(packed_rows, state_rows, counts)
 
 
 @njit
@@ -264,7 +264,7 @@ def _forward_steps(
         gather_inputs(
             layout,
             parameters.projected_inputs,
-            packed.symbols[start : start + n],
+            packed.input_rows[start : start + n],
             parameters.bias_n,
             tape.buffers,
             offset,
@@ -288,8 +288,8 @@ def recurrence_backward(
     parameters: RecurrentParameters,
     packed: PackedSequence,
     tape: RecurrentTape,
-    states: Float[np.ndarray, "M H"],
-    hidden: Float[np.ndarray, "B H"],
+    grad_states: Float[np.ndarray, "M H"],
+    grad_hidden: Float[np.ndarray, "B H"],
 ) -> Float[np.ndarray, "V G"]:
     """Return the gradient of the projected inputs; those of the preactivations replace the values in `tape.buffers`.
 
@@ -299,15 +299,16 @@ def recurrence_backward(
         parameters: Parameters of the direction.
         packed: The rows.
         tape: Values of the forward pass, run with `with_tape`; its buffers are overwritten.
-        states: Gradients of the states.
-        hidden: Gradients of the final states, overwritten.
+        grad_states: Gradients of the states.
+        grad_hidden: Gradients of the final states, overwritten.
     """
     rows = packed.counts[0] * (parameters.layout.states - 1)
     size = parameters.recurrent.shape[1]
-    projected_inputs = np.zeros(parameters.projected_inputs.shape, np.float32)
-    cell_state = np.zeros((rows, size), np.float32)
-    _backward_steps(parameters, packed, tape, RecurrentGradients(states, hidden, cell_state), projected_inputs)
-    return projected_inputs
+    grad_projected_inputs = np.zeros(parameters.projected_inputs.shape, np.float32)
+    grad_cell_state = np.zeros((rows, size), np.float32)
+    gradients = RecurrentGradients(grad_states, grad_hidden, grad_cell_state)
+    _backward_steps(parameters, packed, tape, gradients, grad_projected_inputs)
+    return grad_projected_inputs
 
 
 @njit_no_refcount
@@ -316,10 +317,10 @@ def _backward_steps(
     packed: PackedSequence,
     tape: RecurrentTape,
     gradients: RecurrentGradients,
-    projected_inputs: Float[np.ndarray, "V G"],
+    grad_projected_inputs: Float[np.ndarray, "V G"],
 ) -> None:
     """Take the steps of `recurrence_backward`, from the gradients of states, hidden and cell."""
-    states, hidden, cell_state = gradients
+    grad_states, grad_hidden, grad_cell_state = gradients
     end = packed.state_rows.shape[0]
     size = parameters.recurrent.shape[1]
     layout = parameters.layout
@@ -328,14 +329,16 @@ def _backward_steps(
         start = end - n
         cells = n * (layout.states - 1)
         for row in range(n):
-            add_(hidden[row], states[packed.state_rows[start + row]])
+            add_(grad_hidden[row], grad_states[packed.state_rows[start + row]])
         offset = start * size
-        hidden_gradient = hidden[:n]
+        step_grad_hidden = grad_hidden[:n]
         before = FlatState(tape.before[start:end].reshape(-1), tape.cell_before[start : start + cells].reshape(-1))
-        after = FlatState(hidden_gradient.reshape(-1), cell_state[:cells].reshape(-1))
+        after = FlatState(step_grad_hidden.reshape(-1), grad_cell_state[:cells].reshape(-1))
         cell_backward(layout, tape.buffers, offset, after, before)
-        scatter_add(layout, tape.buffers, offset, packed.symbols[start:end], projected_inputs)
-        add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, hidden_gradient, parameters.bfloat16)
+        scatter_add(layout, tape.buffers, offset, packed.input_rows[start:end], grad_projected_inputs)
+        add_recurrent_backward(
+            layout, tape.buffers, offset, parameters.recurrent, step_grad_hidden, parameters.bfloat16
+        )
         end = start
 
 
@@ -343,7 +346,7 @@ def _backward_steps(
 def gather_inputs(
     layout: CellLayout,
     projected_inputs: Float[np.ndarray, "V G"],
-    symbols: Int[np.ndarray, " n"],
+    input_rows: Int[np.ndarray, " n"],
     bias_n: Flat,
     buffers: GateBuffers,
     offset: int,
@@ -352,22 +355,22 @@ def gather_inputs(
 
     Args:
         layout: The cell.
-        projected_inputs: W x + b of every symbol.
-        symbols: Row of the projected inputs for each row of the step.
+        projected_inputs: W x + b of each distinct input vector.
+        input_rows: Row of the projected inputs for each row of the step.
         bias_n: Bias of the gate whose U h another gate multiplies; empty if there is none.
         buffers: Output.
         offset: Index at which the step begins in each buffer.
     """
     size = projected_inputs.shape[1] // layout.gates
     for gate in range(layout.gates):
-        buffer = buffers[gate, offset : offset + symbols.shape[0] * size]
-        for row in range(symbols.shape[0]):
-            inputs = projected_inputs[symbols[row]]
+        buffer = buffers[gate, offset : offset + input_rows.shape[0] * size]
+        for row in range(input_rows.shape[0]):
+            inputs = projected_inputs[input_rows[row]]
             for j in range(size):
                 buffer[row * size + j] = inputs[gate * size + j]
     if layout.gated >= 0:
-        buffer = buffers[layout.gates, offset : offset + symbols.shape[0] * size]
-        for row in range(symbols.shape[0]):
+        buffer = buffers[layout.gates, offset : offset + input_rows.shape[0] * size]
+        for row in range(input_rows.shape[0]):
             for j in range(size):
                 buffer[row * size + j] = bias_n[j]
 
@@ -377,8 +380,8 @@ def scatter_add(
     layout: CellLayout,
     buffers: GateBuffers,
     offset: int,
-    symbols: Int[np.ndarray, " n"],
-    projected_inputs: Float[np.ndarray, "V G"],
+    input_rows: Int[np.ndarray, " n"],
+    grad_projected_inputs: Float[np.ndarray, "V G"],
 ) -> None:
     """Add the gradients of W x + b to the rows of the projected inputs.
 
@@ -386,14 +389,14 @@ def scatter_add(
         layout: The cell.
         buffers: Gradients of the preactivations.
         offset: Index at which the step begins in each buffer.
-        symbols: Row of the projected inputs for each row of the step; rows may repeat.
-        projected_inputs: Gradient of the projected inputs, changed in place.
+        input_rows: Row of the projected inputs for each row of the step; rows may repeat.
+        grad_projected_inputs: Gradient of the projected inputs, changed in place.
     """
-    size = projected_inputs.shape[1] // layout.gates
+    size = grad_projected_inputs.shape[1] // layout.gates
     for gate in range(layout.gates):
-        buffer = buffers[gate, offset : offset + symbols.shape[0] * size]
-        for row in range(symbols.shape[0]):
-            inputs = projected_inputs[symbols[row]]
+        buffer = buffers[gate, offset : offset + input_rows.shape[0] * size]
+        for row in range(input_rows.shape[0]):
+            inputs = grad_projected_inputs[input_rows[row]]
             for j in range(size):
                 inputs[gate * size + j] += buffer[row * size + j]
 
@@ -439,7 +442,7 @@ def add_recurrent_backward(
     buffers: GateBuffers,
     offset: int,
     recurrent: Float[np.ndarray, "Q H H"],
-    hidden: Float[np.ndarray, "n H"],
+    grad_hidden: Float[np.ndarray, "n H"],
     bfloat16: bool,
 ) -> None:
     """Add Uᵀ times the gradients of every gate's U h to the gradients of h.
@@ -449,12 +452,12 @@ def add_recurrent_backward(
         buffers: Gradients of the preactivations.
         offset: Index at which the step begins in each buffer.
         recurrent: U of each gate.
-        hidden: Gradients of h, changed in place.
+        grad_hidden: Gradients of h, changed in place.
         bfloat16: Whether products are in bfloat16.
     """
     for gate in range(layout.gates):
-        buffer = buffers[recurrent_buffer_index(layout, gate), offset : offset + hidden.size]
-        gemm_add(buffer.reshape(hidden.shape), recurrent[gate], hidden, bfloat16)
+        buffer = buffers[recurrent_buffer_index(layout, gate), offset : offset + grad_hidden.size]
+        gemm_add(buffer.reshape(grad_hidden.shape), recurrent[gate], grad_hidden, bfloat16)
 
 
 def warm_up() -> None:
@@ -462,7 +465,7 @@ def warm_up() -> None:
     one = np.ones((1, 1), np.int64)
     single = np.zeros((1, 1), np.float32)
     parameters = recurrent_parameters(
-        Direction(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0])
+        DirectionParameters(GRU, np.zeros((2, 3), np.float32), np.zeros((3, 1), np.float32), single[0])
     )
     groups = row_groups(one, one[0], 1)
     _, tapes = run_groups([parameters], groups, (1, 1, 1), True)

@@ -42,12 +42,12 @@ from pellucid.kernels.types import (
     GRU,
     AttentionInputs,
     DecoderParameters,
-    InitialState,
+    KernelDecoderState,
     KernelSearchOutput,
     OutputLayerParameters,
     SearchLimits,
 )
-from pellucid.kernels.unroll import CellParameters
+from pellucid.kernels.unroll import DecoderCellParameters
 from pellucid.shapes import Bool, Float, Int
 
 IMPOSSIBLE = np.float32(-np.inf)
@@ -83,7 +83,7 @@ def _rank_symbols(
     values = np.empty((logits.shape[0], count), np.float32)
     log_probabilities = _log_probabilities(logits, suppressed)
     for row in range(logits.shape[0]):
-        _keep_best(log_probabilities[row], ids[row], values[row])
+        _topk(log_probabilities[row], ids[row], values[row])
     return ids, values
 
 
@@ -161,7 +161,7 @@ def _rank_extensions(
                     if too_early
                     else values[first + hypothesis, candidate] + cumulative_log_probs[source, hypothesis]
                 )
-        _keep_best(extended_log_probs, indices, best_log_probs[source])
+        _topk(extended_log_probs, indices, best_log_probs[source])
         for slot in range(width):
             hypothesis, candidate_rank = indices[slot] // num_extensions, indices[slot] % num_extensions
             numbers[source, slot] = hypothesis * vocabulary + ids[first + hypothesis, candidate_rank]
@@ -199,7 +199,7 @@ def _log_probabilities(
 
 
 @njit
-def _keep_best(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
+def _topk(values: Flat, ids: Int[np.ndarray, " C"], best: Flat) -> None:
     """Write the greatest values in descending order, and their indices; equal values keep their order."""
     count = best.shape[0]
     size = 0
@@ -271,7 +271,7 @@ class GreedyRecord(NamedTuple):
 
 
 def greedy_search_numpy(
-    decoder: PreparedDecoder, initial_state: InitialState, limits: SearchLimits
+    decoder: PreparedDecoder, initial_state: KernelDecoderState, limits: SearchLimits
 ) -> list[KernelSearchOutput]:
     """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
 
@@ -290,7 +290,7 @@ def greedy_search_numpy(
     return thread_map(task, split_rows(len(initial_state.hidden), num_slices(len(initial_state.hidden))))
 
 
-def _check_search(decoder: PreparedDecoder, initial_state: InitialState, limits: SearchLimits) -> None:
+def _check_search(decoder: PreparedDecoder, initial_state: KernelDecoderState, limits: SearchLimits) -> None:
     """Raise `ArgumentError` unless the state and the limits of a search fit the decoder."""
     check_class("decoder", decoder, PreparedDecoder)
     attention, parameters = decoder.attention, decoder.parameters
@@ -301,7 +301,7 @@ def _check_search(decoder: PreparedDecoder, initial_state: InitialState, limits:
 
 
 def _search_rows(
-    steps: Callable[[CellParameters, TransposedOutputLayer, SearchAttention, SearchState, Settings], Output],
+    steps: Callable[[DecoderCellParameters, TransposedOutputLayer, SearchAttention, SearchState, Settings], Output],
     decoder: PreparedDecoder,
     initial_state: SearchState,
     settings: Settings,
@@ -314,7 +314,7 @@ def _search_rows(
 
 @njit
 def greedy_search_slice(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     initial_state: SearchState,
@@ -418,16 +418,16 @@ class FinishedHypotheses(NamedTuple):
     """Step and beam index at which the outputs of each source end, best first; those without EOS last."""
 
     counts: Int[np.ndarray, " N"]
-    losses: Float[np.ndarray, "N W"]
-    """Minus the cumulative log-probabilities."""
+    negative_log_probs: Float[np.ndarray, "N W"]
+    """Minus the cumulative log-probability of each."""
     steps: Int[np.ndarray, "N W"]
     beam_indices: Int[np.ndarray, "N W"]
 
 
 class FinishedHypothesis(NamedTuple):
-    """One finished hypothesis: its loss, and the step and the beam index at which it ends."""
+    """One finished hypothesis: minus its log-probability, and the step and the beam index at which it ends."""
 
-    loss: np.float32
+    negative_log_prob: np.float32
     """Minus the cumulative log-probability."""
     step: int
     beam_index: int
@@ -444,7 +444,7 @@ class KernelBeamOutput(NamedTuple):
 
 
 def beam_search_numpy(
-    decoder: PreparedDecoder, initial_state: InitialState, limits: SearchLimits, sizes: BeamSizes
+    decoder: PreparedDecoder, initial_state: KernelDecoderState, limits: SearchLimits, sizes: BeamSizes
 ) -> list[KernelBeamOutput]:
     """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
 
@@ -472,7 +472,7 @@ def beam_search_numpy(
 
 @njit
 def beam_search_slice(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     output_layer: TransposedOutputLayer,
     attention: SearchAttention,
     initial_state: SearchState,
@@ -494,7 +494,7 @@ def beam_search_slice(
     active = np.arange(count)
     cumulative_log_probs = np.zeros((count, 1), np.float32)
     symbols = np.full(count, BOS)
-    open_slots = np.full(count, sizes.beam_size)
+    free_slots = np.full(count, sizes.beam_size)
     finished = _empty_finished(count, 2 * sizes.beam_size)
     records = []
     for length in range(limits.max_length + 1):
@@ -502,7 +502,7 @@ def beam_search_slice(
         hidden, cell_state, _, attn_weights, logits, _ = step(
             parameters, output_layer, active_attention, symbols, SearchState(hidden, cell_state, attention_state)
         )
-        width = min(open_slots[active].max(), cumulative_log_probs.shape[1] * logits.shape[1])
+        width = min(free_slots[active].max(), cumulative_log_probs.shape[1] * logits.shape[1])
         ids, values, numbers, log_probabilities, extended_log_probs = _rank_extensions(
             logits, limits.suppressed, cumulative_log_probs, (limits.num_candidates, width), length < limits.min_length
         )
@@ -511,7 +511,7 @@ def beam_search_slice(
             active, attn_weights, ids, values, parents, extension_ids, log_probabilities, extended_log_probs
         )
         records.append(record)
-        is_active = _collect(record, finished, open_slots, length, sizes.nbest)
+        is_active = _collect(record, finished, free_slots, length, sizes.nbest)
         _drop_non_finite(record, cumulative_log_probs, finished, is_active)
         if length == limits.max_length:
             _collect_unfinished(record, cumulative_log_probs, finished, length)
@@ -531,15 +531,15 @@ def beam_search_slice(
 def _empty_finished(sources: int, capacity: int) -> FinishedHypotheses:
     """Return arrays for finished hypotheses, without entries."""
     shape = (sources, capacity)
-    losses, zeros = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
-    return FinishedHypotheses(np.zeros(sources, np.int64), losses, zeros, zeros.copy())
+    negative_log_probs, zeros = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
+    return FinishedHypotheses(np.zeros(sources, np.int64), negative_log_probs, zeros, zeros.copy())
 
 
 @njit
 def _collect(
     record: BeamRecord,
     finished: FinishedHypotheses,
-    open_slots: Int[np.ndarray, " N"],
+    free_slots: Int[np.ndarray, " N"],
     step: int,
     nbest: int,
 ) -> Bool[np.ndarray, " b"]:
@@ -549,14 +549,15 @@ def _collect(
         source = record.sources[row]
         log_probs = record.cumulative_log_probs[row]
         best_log_prob = IMPOSSIBLE
-        log_probs[open_slots[source] :] = IMPOSSIBLE
+        log_probs[free_slots[source] :] = IMPOSSIBLE
         for beam_index in range(log_probs.shape[0]):
             if record.ids[row, beam_index] == EOS and log_probs[beam_index] > IMPOSSIBLE:
                 _insert_finished(finished, source, 0, FinishedHypothesis(-log_probs[beam_index], step, beam_index))
-                open_slots[source] -= 1
+                free_slots[source] -= 1
                 log_probs[beam_index] = IMPOSSIBLE
             best_log_prob = max(best_log_prob, log_probs[beam_index])
-        is_beaten = finished.counts[source] >= nbest and -finished.losses[source, nbest - 1] >= best_log_prob
+        has_enough = finished.counts[source] >= nbest
+        is_beaten = has_enough and -finished.negative_log_probs[source, nbest - 1] >= best_log_prob
         is_active[row] = best_log_prob > IMPOSSIBLE and not is_beaten
     return is_active
 
@@ -578,13 +579,15 @@ def _drop_non_finite(
 
 @njit
 def _insert_finished(finished: FinishedHypotheses, source: int, first: int, hypothesis: FinishedHypothesis) -> None:
-    """Insert a hypothesis among a source's entries from `first` on; equal losses keep their order."""
-    losses, steps, beam_indices = finished.losses[source], finished.steps[source], finished.beam_indices[source]
+    """Insert a hypothesis among a source's entries from `first` on; equal scores keep their order."""
+    negative_log_probs = finished.negative_log_probs[source]
+    steps, beam_indices = finished.steps[source], finished.beam_indices[source]
     index = finished.counts[source]
-    while index > first and losses[index - 1] > hypothesis.loss:
-        losses[index], steps[index], beam_indices[index] = losses[index - 1], steps[index - 1], beam_indices[index - 1]
+    while index > first and negative_log_probs[index - 1] > hypothesis.negative_log_prob:
+        negative_log_probs[index] = negative_log_probs[index - 1]
+        steps[index], beam_indices[index] = steps[index - 1], beam_indices[index - 1]
         index -= 1
-    losses[index] = hypothesis.loss
+    negative_log_probs[index] = hypothesis.negative_log_prob
     steps[index] = hypothesis.step
     beam_indices[index] = hypothesis.beam_index
     finished.counts[source] += 1
@@ -661,7 +664,7 @@ def _backtrace_step(
             beam_indices[output] = parent
 
 
-def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
+def _smallest_search() -> tuple[PreparedDecoder, KernelDecoderState, SearchLimits]:
     """Return the smallest example of a search: decoder, initial state and limits."""
     empty = np.zeros((3, 1), np.float32)
     square = np.zeros((1, 1), np.float32)
@@ -671,7 +674,7 @@ def _smallest_search() -> tuple[PreparedDecoder, InitialState, SearchLimits]:
     output_layer = OutputLayerParameters(column, column, column[:, 0])
     inputs = AttentionInputs(square[None], square[None], one)
     limits = SearchLimits(np.zeros(4, np.bool_), 0, 1, 1)
-    return prepare_decoder_numpy(parameters, output_layer, inputs), InitialState(square[None], None, None), limits
+    return prepare_decoder_numpy(parameters, output_layer, inputs), KernelDecoderState(square[None], None, None), limits
 
 
 def warm_up() -> None:

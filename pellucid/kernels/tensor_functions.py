@@ -42,8 +42,8 @@ from pellucid.kernels.types import (
     CellLayout,
     DecoderOutput,
     DecoderParameters,
-    Direction,
-    InitialState,
+    DirectionParameters,
+    KernelDecoderState,
     KernelSearchOutput,
     KernelStepOutput,
     OutputLayerParameters,
@@ -66,9 +66,9 @@ def _arrays(*tensors: Tensor | np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def run_recurrence(
-    directions: list[Direction], symbols: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+    directions: list[DirectionParameters], input_rows: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
 ) -> RecurrentOutput:
-    """Return the states of each direction, run from zero over every row on projected_inputs[symbol] = W x + b.
+    """Return the states of each direction, run from zero over every row on projected_inputs[row] = W x + b.
 
     The first direction runs from a row's first position to its last, the second from its last to its first. Gradients
     flow to the tensors of the directions, unless gradients are disabled. The backward pass runs once: a second one
@@ -76,17 +76,17 @@ def run_recurrence(
 
     Args:
         directions: Projected inputs and parameters of one or two directions of the same size.
-        symbols: Row of the projected inputs for each position.
+        input_rows: Row of the projected inputs for each position.
         lengths: Number of real positions of each row, at least 1.
     """
-    groups = row_groups(_array(symbols), _array(lengths), len(directions))
+    groups = row_groups(_array(input_rows), _array(lengths), len(directions))
     layouts = [direction.layout for direction in directions]
     tensors = [
         tensor
         for direction in directions
         for tensor in (direction.projected_inputs, direction.weight, direction.bias_n)
     ]
-    shape = (*symbols.shape, len(directions))
+    shape = (*input_rows.shape, len(directions))
     if not torch.is_grad_enabled():
         output, _ = run_groups(_recurrent_parameters(layouts, tensors, False), groups, shape, False)
         return RecurrentOutput(*map(torch.from_numpy, output))
@@ -131,13 +131,13 @@ class _RecurrenceFunction(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, states: Tensor, final: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, grad_states: Tensor, grad_final: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """Return the gradients of the arguments of `forward`.
 
         Args:
             ctx: Context of autograd.
-            states: Gradients of all states.
-            final: Gradients of the final states.
+            grad_states: Gradients of all states.
+            grad_final: Gradients of the final states.
         """
         settings: _RecurrenceSettings = ctx.settings
         weights = _recurrent_parameters(settings.layouts, ctx.saved_tensors, settings.bfloat16)
@@ -146,7 +146,7 @@ class _RecurrenceFunction(torch.autograd.Function):
                 "the backward pass ran already: its buffers are freed, so it runs only once for each forward pass"
             )
         tapes, ctx.tapes = ctx.tapes, None
-        grad_outputs = (states.contiguous().flatten(0, 2).numpy(), final.numpy())
+        grad_outputs = (grad_states.contiguous().flatten(0, 2).numpy(), grad_final.numpy())
         pairs = list(zip(settings.groups, tapes, strict=True))
         results = thread_map(partial(_run_group_backward, weights, grad_outputs), pairs)
         summed_gradients: list[Tensor] = []
@@ -168,7 +168,7 @@ def _recurrent_parameters(
     """Return the weights of each direction, as the kernels read them, from the flat list that PyTorch passes."""
     arrays = _arrays(*tensors)
     return [
-        recurrent_parameters(Direction(layout, *arrays[3 * index : 3 * index + 3]), bfloat16)
+        recurrent_parameters(DirectionParameters(layout, *arrays[3 * index : 3 * index + 3]), bfloat16)
         for index, layout in enumerate(layouts)
     ]
 
@@ -179,16 +179,16 @@ def _run_group_backward(
     group_and_tape: tuple[RowGroup, RecurrentTape],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return one group's gradients of projected inputs, weight and `bias_n` of its direction."""
-    (group, tape), (states, final) = group_and_tape, grad_outputs
+    (group, tape), (grad_states, grad_final) = group_and_tape, grad_outputs
     direction_weights = weights[group.direction]
-    projected_inputs = recurrence_backward(
-        direction_weights, group.packed, tape, states, final[group.rows, group.direction]
+    grad_projected_inputs = recurrence_backward(
+        direction_weights, group.packed, tape, grad_states, grad_final[group.rows, group.direction]
     )
     layout = direction_weights.layout
     size = direction_weights.recurrent.shape[1]
     factors = torch.from_numpy(tape.buffers).view(layout.buffers, -1, size)
-    weight = _recurrent_gradient(layout, factors, torch.from_numpy(tape.before), direction_weights.bfloat16)
-    return torch.from_numpy(projected_inputs), weight, _bias_n_gradient(layout, factors)
+    grad_weight = _recurrent_gradient(layout, factors, torch.from_numpy(tape.before), direction_weights.bfloat16)
+    return torch.from_numpy(grad_projected_inputs), grad_weight, _bias_n_gradient(layout, factors)
 
 
 def _recurrent_gradient(
@@ -276,17 +276,17 @@ class _LinearFunction(torch.autograd.Function):
         """
         rows, matrix = ctx.saved_tensors
         gradients = _as_matrix(grad_output)
-        inputs = weight = None
+        grad_inputs = grad_weight = None
         if ctx.needs_input_grad[1]:
             row_gradients = torch.empty(rows.shape, dtype=torch.float32)
             arrays = _arrays(gradients, matrix, row_gradients)
             _map_rows(partial(_linear_inputs_backward, arrays, ctx.bfloat16), len(rows))
-            inputs = row_gradients.view(ctx.input_shape)
+            grad_inputs = row_gradients.view(ctx.input_shape)
         if ctx.needs_input_grad[2]:
             task = partial(_linear_weight_backward, _arrays(gradients, rows), ctx.bfloat16)
-            weight = torch.from_numpy(reduce(np.add, _map_rows(task, len(rows))))
-        bias = gradients.sum(dim=0) if ctx.has_bias and ctx.needs_input_grad[3] else None
-        return None, inputs, weight, bias
+            grad_weight = torch.from_numpy(reduce(np.add, _map_rows(task, len(rows))))
+        grad_bias = gradients.sum(dim=0) if ctx.has_bias and ctx.needs_input_grad[3] else None
+        return None, grad_inputs, grad_weight, grad_bias
 
 
 def _as_matrix(vectors: Float[Tensor, "*shape K"]) -> Float[Tensor, "M K"]:
@@ -369,11 +369,11 @@ class _ProjectKeysFunction(torch.autograd.Function):
             grad_keys: Gradients of the keys.
         """
         projection = _projection(ctx.saved_tensors, ctx.bfloat16)
-        memory = torch.empty(projection.memory.shape, dtype=torch.float32)
-        weight, bias = attention.project_keys_backward(
-            projection, grad_keys.transpose(1, 2).contiguous().numpy(), memory.numpy()
+        grad_memory = torch.empty(projection.memory.shape, dtype=torch.float32)
+        grad_weight, grad_bias = attention.project_keys_backward(
+            projection, grad_keys.transpose(1, 2).contiguous().numpy(), grad_memory.numpy()
         )
-        return None, memory, torch.from_numpy(weight), torch.from_numpy(bias)
+        return None, grad_memory, torch.from_numpy(grad_weight), torch.from_numpy(grad_bias)
 
 
 def _projection(tensors: tuple[Tensor, ...], bfloat16: bool) -> KeyProjection:
@@ -386,7 +386,7 @@ def unroll_decoder(
     parameters: DecoderParameters,
     symbols: Int[Tensor, "B T"],
     inputs: AttentionInputs,
-    initial_state: InitialState,
+    initial_state: KernelDecoderState,
     masks: Float[Tensor, "U B K H"] | None = None,
 ) -> DecoderOutput:
     """Return the results of all decoder steps over known symbols; each step attends from the previous state.
@@ -543,7 +543,7 @@ def _memory_gradients(arguments: _UnrollTensors, scorer: AttentionScorer) -> Mem
 
 
 def _slice_gradients(
-    parameters: unroll.CellParameters,
+    parameters: unroll.DecoderCellParameters,
     gradients: unroll.DecoderOutputGradients,
     memory_gradients: MemoryGradients,
     unrolled: unroll.UnrolledSlice,
@@ -692,7 +692,9 @@ def prepare_decoder(
     )
 
 
-def greedy_search(prepared: object, initial_state: InitialState, limits: SearchLimits) -> list[KernelSearchOutput]:
+def greedy_search(
+    prepared: object, initial_state: KernelDecoderState, limits: SearchLimits
+) -> list[KernelSearchOutput]:
     """Return the outputs of greedy search for all sources: one result per thread, each for a slice of the sources.
 
     The slices are consecutive and in the order of the sources.
@@ -710,7 +712,7 @@ def greedy_search(prepared: object, initial_state: InitialState, limits: SearchL
 
 
 def beam_search(
-    prepared: object, initial_state: InitialState, limits: SearchLimits, sizes: search.BeamSizes
+    prepared: object, initial_state: KernelDecoderState, limits: SearchLimits, sizes: search.BeamSizes
 ) -> list[search.KernelBeamOutput]:
     """Return the outputs of beam search for all sources: one result per thread, each for a slice of the sources.
 
@@ -729,9 +731,9 @@ def beam_search(
     return search.beam_search_numpy(prepared.decoder, _initial_arrays(initial_state), limits, sizes)
 
 
-def _initial_arrays(initial_state: InitialState) -> InitialState:
+def _initial_arrays(initial_state: KernelDecoderState) -> KernelDecoderState:
     """Return the initial state of a search as arrays."""
-    return InitialState(*(None if part is None else _array(part) for part in initial_state))
+    return KernelDecoderState(*(None if part is None else _array(part) for part in initial_state))
 
 
 class CrossEntropyFunction(torch.autograd.Function):

@@ -74,8 +74,8 @@ SCORES: Mapping[str, ScoreLayout] = {
 """The scores that Numba kernels compute, by the kind of attention; dot products differ only in their keys."""
 
 
-class Direction(NamedTuple):
-    """One direction of a recurrent layer: its projected inputs and its recurrent parameters."""
+class DirectionParameters(NamedTuple):
+    """Parameters of one direction of a recurrent layer: its projected inputs and its recurrent parameters."""
 
     layout: CellLayout
     projected_inputs: Float[Array, "V G"]
@@ -172,10 +172,11 @@ class AttentionInputs(NamedTuple):
     lengths: Int[Array, " B"]
 
 
-class InitialState(NamedTuple):
-    """State before the first step of a search or of unrolled steps: N rows, one per source.
+class KernelDecoderState(NamedTuple):
+    """State of the decoder before a step.
 
-    In `PreparedDecoder.step` it is the state before any step: N rows, one per hypothesis.
+    It has N rows: one per source before the first step of a search or of unrolled steps, and one row per hypothesis in
+    `PreparedDecoder.step`.
     """
 
     hidden: Float[Array, "N L H"]

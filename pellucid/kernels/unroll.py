@@ -61,7 +61,7 @@ from pellucid.kernels.types import (
     CellLayout,
     DecoderOutput,
     DecoderParameters,
-    InitialState,
+    KernelDecoderState,
 )
 from pellucid.shapes import Float, Int
 
@@ -69,7 +69,7 @@ NO_MASKS = np.empty((0, 0, 0, 0), np.float32)
 """Dropout masks of a decoder without dropout between its layers."""
 
 
-class CellParameters(NamedTuple):
+class DecoderCellParameters(NamedTuple):
     """Parameters of the decoder's cells, gate by gate; those ending in `_t` are transposed, for the forward pass.
 
     All but `upper` are those of the first layer.
@@ -126,8 +126,8 @@ class StackedStates(NamedTuple):
     """Without rows where the cell has none."""
 
 
-class OutputGradients(NamedTuple):
-    """Gradients of the steps' results, which `unroll_backward` overwrites."""
+class TapeGradients(NamedTuple):
+    """Gradients of the steps' results of a slice, steps first, which `unroll_backward` overwrites."""
 
     hidden: Float[np.ndarray, "T1 B H"]
     """Gradients of the hidden states after each step, at the indices from 1 on; index 0 becomes the initial state's."""
@@ -145,7 +145,7 @@ class TapeAndGradients(NamedTuple):
     """Results of all steps and their gradients, which the backward pass overwrites."""
 
     tape: DecoderTape
-    output_gradients: OutputGradients
+    gradients: TapeGradients
 
 
 class StepGradients(NamedTuple):
@@ -216,7 +216,7 @@ def unroll_decoder_numpy(
     """
     check_decoder(parameters, inputs)
     rows, positions, _ = inputs.memory.shape
-    check_state(parameters, InitialState(hidden, cell_state, initial_weights), rows, positions)
+    check_state(parameters, KernelDecoderState(hidden, cell_state, initial_weights), rows, positions)
     check_array("symbols", symbols, np.int64, 2)
     check_shape("symbols", symbols, (rows, symbols.shape[-1]))
     check_ids("symbols", symbols, len(parameters.projected_inputs))
@@ -233,7 +233,7 @@ def unroll_decoder_numpy(
 
 
 def unroll_slices(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     scorer: AttentionScorer,
     inputs: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
@@ -271,7 +271,7 @@ def join_slices(unrolled: list[UnrolledSlice]) -> DecoderOutput:
     )
 
 
-def cell_parameters(parameters: DecoderParameters) -> CellParameters:
+def cell_parameters(parameters: DecoderParameters) -> DecoderCellParameters:
     """Return the parameters of the cells as contiguous arrays, gate by gate.
 
     Args:
@@ -280,7 +280,7 @@ def cell_parameters(parameters: DecoderParameters) -> CellParameters:
     recurrent = contiguous(parameters.recurrent)
     context = contiguous(parameters.context)
     size = recurrent.shape[1]
-    return CellParameters(
+    return DecoderCellParameters(
         layout=parameters.cell_layout,
         projected_inputs=contiguous(parameters.projected_inputs),
         bias_n=contiguous(parameters.bias_n),
@@ -294,7 +294,7 @@ def cell_parameters(parameters: DecoderParameters) -> CellParameters:
 
 
 def _unroll_slice(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     scorer: AttentionScorer,
     inputs: UnrollInputs,
     symbols: Int[np.ndarray, "B T"],
@@ -310,17 +310,17 @@ def _unroll_slice(
     attention = UnrollAttention(
         scorer, keys, positions_innermost(memory, part_lengths, False), part_lengths, initial_weights
     )
-    steps = np.ascontiguousarray(symbols[rows].T)
-    tape = unroll_forward(parameters, steps, attention, StackedStates(hidden, cell_state), masks)
-    return UnrolledSlice(rows, steps, attention, tape)
+    step_symbols = np.ascontiguousarray(symbols[rows].T)
+    tape = unroll_forward(parameters, step_symbols, attention, StackedStates(hidden, cell_state), masks)
+    return UnrolledSlice(rows, step_symbols, attention, tape)
 
 
 def unroll_slice_backward(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     gradients: DecoderOutputGradients,
     memory_gradients: MemoryGradients,
     unrolled: UnrolledSlice,
-) -> tuple[OutputGradients, StepGradients]:
+) -> tuple[TapeGradients, StepGradients]:
     """Return the gradients of initial state, projected inputs and score of a slice, and the factors of the others.
 
     The slice's tape is overwritten, so this runs once.
@@ -332,21 +332,21 @@ def unroll_slice_backward(
         unrolled: The slice.
     """
     tape = unrolled.tape
-    output_gradients = _output_gradients(parameters, gradients, unrolled)
-    keys = memory_gradients.keys[unrolled.rows]
-    memory = memory_gradients.memory[unrolled.rows]
+    tape_gradients = _tape_gradients(parameters, gradients, unrolled)
+    grad_keys = memory_gradients.keys[unrolled.rows]
+    grad_memory = memory_gradients.memory[unrolled.rows]
     adds_key_gradients = unrolled.attention.scorer.layout.adds_key_gradients
-    ordered = keys.transpose(0, 2, 1) if adds_key_gradients else np.empty((0, 0, 0), np.float32)
-    factors = unroll_backward(parameters, unrolled.symbols, unrolled.attention, tape, output_gradients, ordered)
-    sum_over_steps(tape.weights, output_gradients.contexts, memory, parameters.bfloat16)
+    ordered = grad_keys.transpose(0, 2, 1) if adds_key_gradients else np.empty((0, 0, 0), np.float32)
+    factors = unroll_backward(parameters, unrolled.symbols, unrolled.attention, tape, tape_gradients, ordered)
+    sum_over_steps(tape.weights, tape_gradients.contexts, grad_memory, parameters.bfloat16)
     if not adds_key_gradients:
-        sum_over_steps(factors.scores, query_states(tape), keys, parameters.bfloat16)
-    return output_gradients, factors
+        sum_over_steps(factors.scores, query_states(tape), grad_keys, parameters.bfloat16)
+    return tape_gradients, factors
 
 
-def _output_gradients(
-    parameters: CellParameters, gradients: DecoderOutputGradients, unrolled: UnrolledSlice
-) -> OutputGradients:
+def _tape_gradients(
+    parameters: DecoderCellParameters, gradients: DecoderOutputGradients, unrolled: UnrolledSlice
+) -> TapeGradients:
     """Return the gradients of the results of a slice, steps first; zero where nothing depends on a result."""
     tape, rows = unrolled.tape, unrolled.rows
     hidden = np.zeros_like(tape.hidden)
@@ -366,7 +366,7 @@ def _output_gradients(
         upper.cell_state[:] = final_cell_state[:, 1:].swapaxes(0, 1)
     if gradients.upper_states is not None:
         upper.hidden[:, 1:] = gradients.upper_states[:, rows].swapaxes(1, 2)
-    return OutputGradients(hidden, cell_state, contexts, weights, upper)
+    return TapeGradients(hidden, cell_state, contexts, weights, upper)
 
 
 def query_states(tape: DecoderTape) -> Float[np.ndarray, "T B H"]:
@@ -410,7 +410,7 @@ def sum_over_steps(
 
 @njit
 def unroll_forward(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
     initial_states: StackedStates,
@@ -455,7 +455,7 @@ def unroll_forward(
 
 @njit_no_refcount
 def _forward_steps(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
     tape: DecoderTape,
@@ -483,7 +483,7 @@ def _forward_steps(
 
 @njit_no_refcount
 def compute_preactivations(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     symbols: Int[np.ndarray, " B"],
     contexts: Float[np.ndarray, "B D"],
     before: Float[np.ndarray, "B H"],
@@ -509,12 +509,12 @@ def compute_preactivations(
 
 @njit
 def unroll_backward(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
     tape: DecoderTape,
-    output_gradients: OutputGradients,
-    keys: Float[np.ndarray, "K A S"],
+    tape_gradients: TapeGradients,
+    grad_keys: Float[np.ndarray, "K A S"],
 ) -> StepGradients:
     """Take the backward pass through all steps; gradients of the preactivations replace `tape.buffers`.
 
@@ -523,8 +523,8 @@ def unroll_backward(
         symbols: Row of the projected inputs for each step.
         attention: Attention score, keys and memory.
         tape: Results of `unroll_forward`, overwritten.
-        output_gradients: Gradients of the results, overwritten.
-        keys: Output: gradients of the keys; without rows for dot products, whose caller computes them.
+        tape_gradients: Gradients of the results, overwritten.
+        grad_keys: Output: gradients of the keys; without rows for dot products, whose caller computes them.
     """
     count, rows = symbols.shape
     scorer = attention.scorer
@@ -532,9 +532,9 @@ def unroll_backward(
     queries = np.empty((num_gradients, rows, attention.keys.shape[1]), np.float32)
     scores = np.zeros(tape.weights.shape, np.float32)
     projected_inputs = np.zeros(parameters.projected_inputs.shape, np.float32)
-    keys[:] = 0
+    grad_keys[:] = 0
     scorer_gradients = AttentionScorerGradients(
-        keys,
+        grad_keys,
         np.zeros(scorer.energy.shape, np.float32),
         np.zeros(scorer.location.shape, np.float32),
         np.zeros(scorer.filters.shape, np.float32),
@@ -542,36 +542,36 @@ def unroll_backward(
     )
     gradients = StepGradients(queries, scores, projected_inputs, scorer_gradients)
     buffers = location_buffers(scorer, attention.memory.shape[2])
-    steps = TapeAndGradients(tape, output_gradients)
-    _backward_steps(parameters, symbols, attention, steps, gradients, buffers)
+    tape_and_gradients = TapeAndGradients(tape, tape_gradients)
+    _backward_steps(parameters, symbols, attention, tape_and_gradients, gradients, buffers)
     return gradients
 
 
 @njit_no_refcount
 def _backward_steps(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     symbols: Int[np.ndarray, "T B"],
     attention: UnrollAttention,
-    steps: TapeAndGradients,
+    tape_and_gradients: TapeAndGradients,
     gradients: StepGradients,
     buffers: LocationBuffers,
 ) -> None:
     """Take the steps of `unroll_backward`."""
-    tape, output_gradients = steps
+    tape, tape_gradients = tape_and_gradients
     projected = attention.scorer.layout.projects_query
     num_upper = parameters.upper.inputs.shape[0]
     for step in range(symbols.shape[0] - 1, -1, -1):
         top = tape.hidden[step]
-        top_gradient = output_gradients.hidden[step]
+        top_gradient = tape_gradients.hidden[step]
         if num_upper > 0:
-            first_layer = LayerOutput(tape.hidden[step + 1], output_gradients.hidden[step + 1])
-            upper_layers_backward(parameters.upper, tape.upper, output_gradients.upper, first_layer, step)
+            first_layer = LayerOutput(tape.hidden[step + 1], tape_gradients.hidden[step + 1])
+            upper_layers_backward(parameters.upper, tape.upper, tape_gradients.upper, first_layer, step)
             top = tape.upper.hidden[num_upper - 1, step]
-            top_gradient = output_gradients.upper.hidden[num_upper - 1, step]
-        _step_backward(parameters, symbols[step], steps, gradients.projected_inputs, step)
+            top_gradient = tape_gradients.upper.hidden[num_upper - 1, step]
+        _step_backward(parameters, symbols[step], tape_and_gradients, gradients.projected_inputs, step)
         query_gradient = gradients.queries[step if projected else 0]
         attention_gradients = AttentionGradients(
-            output_gradients.contexts[step], output_gradients.weights, gradients.scores, query_gradient
+            tape_gradients.contexts[step], tape_gradients.weights, gradients.scores, query_gradient
         )
         forward_values = AttentionForwardValues(tape.queries[step] if projected else top, tape.weights)
         attention_backward(attention, attention_gradients, gradients.scorer, step, forward_values, buffers)
@@ -583,31 +583,33 @@ def _backward_steps(
 
 @njit_no_refcount
 def _step_backward(
-    parameters: CellParameters,
+    parameters: DecoderCellParameters,
     symbols: Int[np.ndarray, " B"],
-    steps: TapeAndGradients,
-    projected_inputs: Float[np.ndarray, "V G"],
+    tape_and_gradients: TapeAndGradients,
+    grad_projected_inputs: Float[np.ndarray, "V G"],
     step: int,
 ) -> None:
     """Compute the gradients of a step's contexts, previous states and projected inputs from those of its states.
 
     Only the first layer's states are read.
     """
-    tape, output_gradients = steps
+    tape, tape_gradients = tape_and_gradients
     layout = parameters.layout
-    hidden = output_gradients.hidden[step + 1]
+    grad_hidden = tape_gradients.hidden[step + 1]
     offset = step * tape.hidden[0].size
     before = FlatState(tape.hidden[step].reshape(-1), tape.cell_state[step].reshape(-1))
-    after = FlatState(hidden.reshape(-1), output_gradients.cell_state.reshape(-1))
+    after = FlatState(grad_hidden.reshape(-1), tape_gradients.cell_state.reshape(-1))
     cell_backward(layout, tape.buffers, offset, after, before)
-    scatter_add(layout, tape.buffers, offset, symbols, projected_inputs)
+    scatter_add(layout, tape.buffers, offset, symbols, grad_projected_inputs)
     for gate in range(layout.gates):
-        buffer = tape.buffers[gate, offset : offset + hidden.size]
-        contexts = output_gradients.contexts[step]
-        gemm_add(buffer.reshape(hidden.shape), parameters.context[gate], contexts, parameters.bfloat16)
-    previous_hidden = output_gradients.hidden[step]
-    add_(previous_hidden.reshape(-1), hidden.reshape(-1))
-    add_recurrent_backward(layout, tape.buffers, offset, parameters.recurrent, previous_hidden, parameters.bfloat16)
+        buffer = tape.buffers[gate, offset : offset + grad_hidden.size]
+        grad_contexts = tape_gradients.contexts[step]
+        gemm_add(buffer.reshape(grad_hidden.shape), parameters.context[gate], grad_contexts, parameters.bfloat16)
+    grad_previous_hidden = tape_gradients.hidden[step]
+    add_(grad_previous_hidden.reshape(-1), grad_hidden.reshape(-1))
+    add_recurrent_backward(
+        layout, tape.buffers, offset, parameters.recurrent, grad_previous_hidden, parameters.bfloat16
+    )
 
 
 def warm_up() -> None:

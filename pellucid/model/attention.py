@@ -460,7 +460,7 @@ class LocationSensitiveAttention(Attention):
         assert attention_state is not None, "a location-sensitive score needs the previous weights"
         memory = cache.memory
         projected_query: Tensor = self.query_projection(group_by_source(query, memory))
-        previous_weights = group_by_source(attention_state, memory).masked_fill(~memory.mask()[:, None], 0)
+        previous_weights = group_by_source(attention_state, memory).masked_fill(~memory.length_mask()[:, None], 0)
         location_term = self.location_projection(self.filters(previous_weights.flatten(0, 1)[:, None]).transpose(1, 2))
         scores = additive_scores(
             projected_query, cache.keys, self.energy, location_term.unflatten(0, projected_query.shape[:2])

@@ -74,12 +74,12 @@ class CheckedAttention(Protocol):
         """Return parameters and buffers by name."""
 
 
-class Sizes(NamedTuple):
+class AttentionSizes(NamedTuple):
     """Sizes with which an attention was built."""
 
-    query: int
+    query_size: int
     """H."""
-    memory: int
+    memory_size: int
     """D."""
 
 
@@ -221,7 +221,7 @@ def _registration_error(class_name: str, name: str, found: object = None) -> Con
 class _AttentionCheck:
     """Inputs of a check, and its parts."""
 
-    def __init__(self, attention: CheckedAttention, sizes: Sizes, device: torch.device) -> None:
+    def __init__(self, attention: CheckedAttention, sizes: AttentionSizes, device: torch.device) -> None:
         """Draw the numbers of two memories, which share one source in another row, and of the queries of all steps."""
         self.attention = attention
         self.name = type(attention).__name__
@@ -235,10 +235,12 @@ class _AttentionCheck:
             numbers = torch.randn(shape, generator=generator, device="cpu", dtype=dtype or torch.get_default_dtype())
             return numbers.to(device)
 
-        first, second, other, *long = (draw(length, sizes.memory) for length in (*LENGTHS, LENGTHS[1], *LONG_LENGTHS))
+        first, second, other, *long = (
+            draw(length, sizes.memory_size) for length in (*LENGTHS, LENGTHS[1], *LONG_LENGTHS)
+        )
         self.memory, self.other_memory = _build_memory([first, second]), _build_memory([other, first])
         num_rows = len(LENGTHS) * NUM_QUERIES
-        self.queries = [scale * draw(num_rows, sizes.query) for scale in QUERY_SCALES]
+        self.queries = [scale * draw(num_rows, sizes.query_size) for scale in QUERY_SCALES]
         self.long_memory = _build_memory(long)
 
     def check_results(self) -> None:
@@ -310,7 +312,7 @@ class _AttentionCheck:
             raise ConfigError(
                 f"{self.name}.forward: expected an AttentionOutput, as attend() returns it, got {type(output).__name__}"
             )
-        self._check_shape("forward: context", output.context, ("R", "D"), (num_rows, self.sizes.memory))
+        self._check_shape("forward: context", output.context, ("R", "D"), (num_rows, self.sizes.memory_size))
         self._check_shape("forward: weights", output.weights, ("R", "S"), (num_rows, num_positions))
         if output.heads is not None:
             num_heads = output.heads.shape[1] if output.heads.dim() == len("RNS") else 1
@@ -358,7 +360,7 @@ class _AttentionCheck:
                 f"{self.name}: expected weights of at least 0 whose sum over the positions is at most 1, got {got}: "
                 "divide the weights of each row by their sum, or by a number that is at least their sum"
             )
-        padding = ~memory.mask().repeat_interleave(NUM_QUERIES, dim=0).repeat(len(outputs), 1)
+        padding = ~memory.length_mask().repeat_interleave(NUM_QUERIES, dim=0).repeat(len(outputs), 1)
         if bool((weights[padding] > MIN_WEIGHT).any()):
             raise ConfigError(
                 f"{self.name}: positions of padding have weight: expected 0 where memory.attention_mask() is false"
@@ -385,19 +387,19 @@ class _AttentionCheck:
             f"{self.name}: the context of a source of {length} positions changes if a source of {longest} is in its "
             "batch, so outputs would depend on the other lines. The keys have the positions of the longest source "
             "(padding): compute what depends on the length or on other positions in keys(), with memory.lengths and "
-            "memory.mask()"
+            "memory.length_mask()"
         )
 
     def _check_masks(self) -> None:
         """Check that a position that a user masks has no weight."""
-        masked = torch.zeros_like(self.memory.mask())
+        masked = torch.zeros_like(self.memory.length_mask())
         masked[0, 1] = masked[1, 0] = True
-        for output in self._take_steps(self.memory._replace(masked=masked), self.queries):
+        for output in self._take_steps(self.memory._replace(ignored=masked), self.queries):
             weights = output.weights[masked.repeat_interleave(NUM_QUERIES, dim=0)]
             if bool((weights > MIN_WEIGHT).any()):
                 raise ConfigError(
                     f"{self.name}: a masked position has the weight {float(weights.max()):.4g}: expected 0 where "
-                    "memory.attention_mask() is false (memory.mask() is that of padding only)"
+                    "memory.attention_mask() is false (memory.length_mask() is that of padding only)"
                 )
 
     def _check_forced_weights(self) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.model.cells import RecurrentCell
-from pellucid.model.recurrence import Inputs, run_rnn
+from pellucid.model.recurrence import InputVectors, run_rnn
 from pellucid.shapes import Float
 
 
@@ -37,7 +37,7 @@ class RepeatedCode(nn.Module):
             steps: T, the number of steps to take.
         """
         symbols = torch.arange(len(code))[:, None].expand(-1, steps)
-        states: Tensor = run_rnn([self.cell], Inputs(code, symbols), torch.full((len(code),), steps)).states
+        states: Tensor = run_rnn([self.cell], InputVectors(code, symbols), torch.full((len(code),), steps)).states
         return states[:, :, 0]
 
 

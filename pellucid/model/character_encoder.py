@@ -14,7 +14,7 @@ from pellucid.data.characters import WordCharacters
 from pellucid.data.vocabulary import BOS, EOS, PAD
 from pellucid.model.cells import RecurrentCell
 from pellucid.model.embedding import Embedding
-from pellucid.model.recurrence import Inputs, length_mask, run_rnn
+from pellucid.model.recurrence import InputVectors, length_mask, run_rnn
 from pellucid.shapes import Float, Int
 
 CONVOLUTION_WIDTH = 3
@@ -123,7 +123,7 @@ class CharacterGRU(CharacterEncoder):
             lengths: Number of ids of each word.
         """
         cells = [cell for cell in self.cells if isinstance(cell, RecurrentCell)]
-        final: Float[Tensor, "W N H"] = run_rnn(cells, Inputs(self.table.vectors(), ids), lengths).final
+        final: Float[Tensor, "W N H"] = run_rnn(cells, InputVectors(self.table.vectors(), ids), lengths).final
         return final.flatten(1)
 
 

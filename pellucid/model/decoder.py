@@ -20,7 +20,7 @@ from pellucid.kernels.types import (
     SCORES,
     AttentionInputs,
     DecoderParameters,
-    InitialState,
+    KernelDecoderState,
     KernelStepOutput,
     OutputLayerParameters,
 )
@@ -42,7 +42,7 @@ from pellucid.model.pointer_generator import PointerGenerator
 from pellucid.model.recurrence import (
     NO_MASKS,
     DropoutMasks,
-    Inputs,
+    InputVectors,
     draw_mask,
     draw_recurrent_masks,
     output_norms,
@@ -51,15 +51,15 @@ from pellucid.model.requests import kind_of, request_of
 from pellucid.shapes import Float, Int
 
 
-class DecoderDims(NamedTuple):
-    """Dimensions of a decoder that the rest of the network determines."""
+class DecoderSizes(NamedTuple):
+    """Sizes of a decoder that the rest of the network determines."""
 
-    memory: int
+    memory_size: int
     """D, the size of an encoder state."""
-    vocabulary: int
+    vocabulary_size: int
     """V, the number of target ids."""
-    copied: Int[Tensor, " N"] | None = None
-    """Target id of each source id (`copied_ids`); None for decoders without a pointer-generator."""
+    source_to_target: Int[Tensor, " N"] | None = None
+    """Target id of each source id (`target_ids_of_source_ids`); None for decoders without a pointer-generator."""
 
 
 class UnstackedState(NamedTuple):
@@ -113,7 +113,7 @@ class Decoder(nn.Module, ABC):
         self,
         config: DecoderConfig,
         attention: AttentionConfig,
-        sizes: DecoderDims,
+        sizes: DecoderSizes,
         feed_size: int,
         output_layer_inputs: ReadoutKind,
     ) -> None:
@@ -130,9 +130,9 @@ class Decoder(nn.Module, ABC):
         self.config = config
         self.attention_config = attention
         self.table = Embedding(
-            config.embedding, sizes.vocabulary, config.embedding_size, config.dropout, config.embedding_dropout
+            config.embedding, sizes.vocabulary_size, config.embedding_size, config.dropout, config.embedding_dropout
         )
-        self.attention = build_attention(attention, config.hidden_size, sizes.memory)
+        self.attention = build_attention(attention, config.hidden_size, sizes.memory_size)
         inputs = [self.table.size] + [config.hidden_size] * (config.num_layers - 1)
         self.cells = StackedCells(config.cell, inputs, config.hidden_size, cell_class(config.layer_normalization))
         spec = get_cell_spec(config.cell)
@@ -140,20 +140,22 @@ class Decoder(nn.Module, ABC):
         # W of the inputs besides the symbol: the context (attend-then-step), or the input feed (step-then-attend).
         self.context_projection = nn.Linear(feed_size, rows, bias=False) if feed_size else None
         parts = config.num_layers * (2 if spec.has_cell_state else 1)
-        self.bridge = nn.Linear(sizes.memory, parts * config.hidden_size) if config.init_hidden != "zero" else None
+        self.bridge = nn.Linear(sizes.memory_size, parts * config.hidden_size) if config.init_hidden != "zero" else None
         # The output layer is `head` and the embedding is `table` in the names of saved parameters.
         if config.tie_embeddings:
             self.head: TiedOutputLayer | OutputLayer = TiedOutputLayer(
-                output_layer_inputs, config.hidden_size, sizes.memory, self.table.weight
+                output_layer_inputs, config.hidden_size, sizes.memory_size, self.table.weight
             )
         else:
-            self.head = OutputLayer(output_layer_inputs, config.hidden_size, sizes.memory, sizes.vocabulary)
+            self.head = OutputLayer(output_layer_inputs, config.hidden_size, sizes.memory_size, sizes.vocabulary_size)
         self.normalizations = output_norms(config.layer_normalization, config.num_layers, config.hidden_size)
         self.copying: PointerGenerator | None = None
         if config.pointer_generator:
-            assert sizes.copied is not None, "a decoder with a pointer-generator needs the target ids of source symbols"
-            gate_size = config.hidden_size + sizes.memory + self.table.size
-            self.copying = PointerGenerator(sizes.copied, sizes.vocabulary, gate_size)
+            assert sizes.source_to_target is not None, (
+                "a decoder with a pointer-generator needs the target ids of source symbols"
+            )
+            gate_size = config.hidden_size + sizes.memory_size + self.table.size
+            self.copying = PointerGenerator(sizes.source_to_target, sizes.vocabulary_size, gate_size)
 
     def vocabulary_tensors(self) -> dict[str, Tensor]:
         """Return the parameters and buffers with one row per target symbol, by their names in this module."""
@@ -366,14 +368,14 @@ class Decoder(nn.Module, ABC):
         log_probabilities: Tensor = self.copying(logits, readout.weights, gate_inputs, cache.copy_ids)
         return log_probabilities
 
-    def embed(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> Inputs:
+    def embed(self, symbols: Int[Tensor, "R *steps"], masks: DropoutMasks | None) -> InputVectors:
         """Return the embeddings of fed-back symbols, as a table and the row of each symbol.
 
         Args:
             symbols: Ids of the vocabulary.
             masks: Dropout masks; None outside training.
         """
-        return self.table.embed(symbols, None if masks is None else masks.dropped_tokens)
+        return self.table.embed(symbols, None if masks is None else masks.dropped_symbols)
 
     def step_layers(
         self, preactivations: Float[Tensor, "R G"], layers: list[LayerState], masks: DropoutMasks | None
@@ -476,7 +478,7 @@ class Decoder(nn.Module, ABC):
         layers = config.num_layers if config.dropout_mask == "sequence" else 0
         shape = (rows, config.hidden_size)
         outputs = tuple(draw_mask(memory.states, shape, config.dropout) for _ in range(layers))
-        return DropoutMasks(cells, outputs, self.table.draw_dropped_tokens(rows))
+        return DropoutMasks(cells, outputs, self.table.draw_dropped_symbols(rows))
 
 
 def _with_step_masks(
@@ -512,7 +514,7 @@ class AttendThenStep(Decoder):
 
     context_projection: nn.Linear
 
-    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> None:
+    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderSizes) -> None:
         """Build all parts; the context is the input of the first cell besides the symbol.
 
         Args:
@@ -520,7 +522,7 @@ class AttendThenStep(Decoder):
             attention: Configuration of the attention.
             sizes: Sizes of memory and vocabulary.
         """
-        super().__init__(config, attention, sizes, sizes.memory, config.output)
+        super().__init__(config, attention, sizes, sizes.memory_size, config.output)
 
     def build_cache(self, memory: Memory) -> DecoderCache:
         """Return the cache of `Decoder.build_cache`; outside training with the arrays of a kernel, if one supports it.
@@ -605,8 +607,8 @@ class AttendThenStep(Decoder):
         weights = self._kernel_weights(inputs.vectors, cache.dropout_masks)
         # The output of the top layer is normalized after all steps.
         weights = self._with_norms(weights, self.config.num_layers - 1)
-        initial_state = InitialState(state.hidden, state.cell_state, state.attention_state)
-        table_rows = cast(Tensor, inputs.symbols)
+        initial_state = KernelDecoderState(state.hidden, state.cell_state, state.attention_state)
+        table_rows = cast(Tensor, inputs.rows)
         attention_inputs = _attention_inputs(cache)
         results = unroll_decoder(weights, table_rows, attention_inputs, initial_state, layer_masks)
         hidden = [results.states, *results.upper_states.unbind()]
@@ -691,7 +693,7 @@ class StepThenAttend(Decoder):
 
     kind: ClassVar[str] = "step-then-attend"
 
-    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> None:
+    def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderSizes) -> None:
         """Build all parts; W_c reads the inputs that `config.output` names (state, context or both), and returns a_t.
 
         Args:
@@ -700,7 +702,7 @@ class StepThenAttend(Decoder):
             sizes: Sizes of memory and vocabulary.
         """
         super().__init__(config, attention, sizes, config.hidden_size if config.input_feeding else 0, "state")
-        input_size = output_layer_input_size(config.output, config.hidden_size, sizes.memory)
+        input_size = output_layer_input_size(config.output, config.hidden_size, sizes.memory_size)
         self.combination = nn.Linear(input_size, config.hidden_size, bias=False)
 
     def init_state(self, memory: Memory) -> DecoderState:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config.settings import TargetEmbedding
-from pellucid.model.recurrence import Inputs
+from pellucid.model.recurrence import InputVectors
 from pellucid.shapes import Bool, Float, Int
 
 MIN_GATHERED_TABLE = 1000
@@ -30,7 +30,7 @@ class Embedding(nn.Module):
         vocabulary_size: int,
         embedding_size: int,
         dropout: float,
-        symbol_dropout: float = 0.0,
+        embedding_dropout: float = 0.0,
     ) -> None:
         """Initialize vectors from a normal distribution with standard deviation 1/√E: each has about unit length.
 
@@ -39,12 +39,12 @@ class Embedding(nn.Module):
             vocabulary_size: V.
             embedding_size: E; not read for one-hot tables and "none".
             dropout: Probability of dropping a unit of a vector, in training mode.
-            symbol_dropout: Probability that a sequence drops a symbol at all its positions, in training mode; default
-                0.
+            embedding_dropout: Probability that a sequence drops a symbol at all its positions, in training mode;
+                default 0.
         """
         super().__init__()
         self.dropout = dropout
-        self.symbol_dropout = symbol_dropout
+        self.embedding_dropout = embedding_dropout
         if kind == "one-hot":
             identity = torch.zeros(vocabulary_size, vocabulary_size).fill_diagonal_(1.0)
             self.register_buffer("weight", identity, persistent=False)
@@ -73,17 +73,17 @@ class Embedding(nn.Module):
         """
         return nn.functional.dropout(self.weight, self.dropout, self.training)
 
-    def draw_dropped_tokens(self, rows: int) -> Bool[Tensor, "B V"] | None:
-        """Draw the symbols that each sequence drops (True); None outside training mode and without symbol dropout.
+    def draw_dropped_symbols(self, rows: int) -> Bool[Tensor, "B V"] | None:
+        """Draw the symbols that each sequence drops (True); None outside training mode and without embedding dropout.
 
         Args:
             rows: Number of sequences.
         """
-        if not (self.training and self.symbol_dropout):
+        if not (self.training and self.embedding_dropout):
             return None
-        return torch.rand(rows, len(self.weight), device=self.weight.device) < self.symbol_dropout
+        return torch.rand(rows, len(self.weight), device=self.weight.device) < self.embedding_dropout
 
-    def embed(self, ids: Int[Tensor, "B *steps"], dropped: Bool[Tensor, "B V"] | None) -> Inputs:
+    def embed(self, ids: Int[Tensor, "B *steps"], dropped: Bool[Tensor, "B V"] | None) -> InputVectors:
         """Return a table of vectors and the row of each id, so that a kernel can project the table only once.
 
         The table has the vectors of all symbols; or, on a CPU, those of the distinct ids alone, if there are more than
@@ -105,10 +105,10 @@ class Embedding(nn.Module):
             vectors = self.vectors()
             rows = ids
         if dropped is None:
-            return Inputs(vectors, rows)
+            return InputVectors(vectors, rows)
         is_dropped = dropped.gather(1, ids.view(len(ids), -1)).view_as(ids)
-        extended_table = torch.cat([vectors / (1 - self.symbol_dropout), vectors.new_zeros(1, self.size)])
-        return Inputs(extended_table, rows.masked_fill(is_dropped, len(vectors)))
+        extended_table = torch.cat([vectors / (1 - self.embedding_dropout), vectors.new_zeros(1, self.size)])
+        return InputVectors(extended_table, rows.masked_fill(is_dropped, len(vectors)))
 
     def load_pretrained(self, ids: Sequence[int], vectors: Float[Tensor, "N E"]) -> None:
         """Replace the vectors of some symbols, in place.

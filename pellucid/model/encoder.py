@@ -19,7 +19,7 @@ from pellucid.model.character_encoder import build_character_encoder
 from pellucid.model.embedding import Embedding
 from pellucid.model.memory import DecoderState, Memory
 from pellucid.model.recurrence import (
-    Inputs,
+    InputVectors,
     draw_mask,
     draw_recurrent_masks,
     length_mask,
@@ -157,7 +157,7 @@ class Encoder(nn.Module):
         check_sources(source, lengths)
         return self.forward_embedded(self.embed(source, characters), source, lengths)
 
-    def embed(self, source: Int[Tensor, "B S"], characters: WordCharacters | None = None) -> Inputs:
+    def embed(self, source: Int[Tensor, "B S"], characters: WordCharacters | None = None) -> InputVectors:
         """Return the vectors of the ids, and with characters also those of the words, with dropout in training.
 
         Args:
@@ -169,7 +169,7 @@ class Encoder(nn.Module):
         """
         known = self._drop_contexts(self.oov_to_unk(source))
         if self.characters is None:
-            return self.table.embed(known, self.table.draw_dropped_tokens(len(source)))
+            return self.table.embed(known, self.table.draw_dropped_symbols(len(source)))
         if characters is None or characters.words.shape != source.shape:
             raise ArgumentError(
                 f"characters: expected the word at each position of {len(source)} sources, which "
@@ -179,9 +179,9 @@ class Encoder(nn.Module):
         if self.training:
             is_dropped = torch.rand(source.shape, device=source.device) < self.config.word_dropout
             known = torch.where(is_dropped & self.is_single[known], UNK, known)
-        vectors = self.table.embed(known, self.table.draw_dropped_tokens(len(source))).to_dense()
+        vectors = self.table.embed(known, self.table.draw_dropped_symbols(len(source))).to_dense()
         spelled = self._apply_dropout(self.characters(characters)) * is_word[:, :, None]
-        return Inputs(torch.cat([vectors, spelled], dim=2))
+        return InputVectors(torch.cat([vectors, spelled], dim=2))
 
     def _drop_contexts(self, source: Int[Tensor, "B S"]) -> Int[Tensor, "B S"]:
         """Return the ids, in training with words of the context at random positions read as the unknown feature."""
@@ -198,7 +198,7 @@ class Encoder(nn.Module):
         """
         return torch.where(source < len(self.table.weight), source, UNK)
 
-    def forward_embedded(self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
+    def forward_embedded(self, inputs: InputVectors, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Memory:
         """Encode pre-embedded inputs, as `forward` does after the embedding.
 
         Args:
@@ -211,13 +211,13 @@ class Encoder(nn.Module):
         finals: list[Float[Tensor, "B D"]] = []
         for layer in range(self.config.num_layers):
             states, final = self.forward_layer(layer, inputs, states, lengths)
-            inputs = Inputs(self._apply_dropout(states))
+            inputs = InputVectors(self._apply_dropout(states))
             finals.append(final)
         return Memory(inputs.vectors, lengths, DecoderState(torch.stack(finals, dim=1)), source)
 
     def prepare_inputs(
-        self, inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
-    ) -> tuple[Inputs, Int[Tensor, "B S"], Int[Tensor, " B"]]:
+        self, inputs: InputVectors, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"]
+    ) -> tuple[InputVectors, Int[Tensor, "B S"], Int[Tensor, " B"]]:
         """Return the inputs of the first recurrent layer, with their ids and lengths.
 
         Summed features are added to the vectors of the symbols and lose their positions; then convolutions are applied.
@@ -230,11 +230,11 @@ class Encoder(nn.Module):
         if self.config.features == "sum":
             inputs, source, lengths = _sum_features(inputs, source, lengths, self.oov_to_unk(source) >= self.symbols)
         if self.convolutions is not None:
-            inputs = Inputs(self._apply_dropout(self.convolutions(inputs.to_dense(), lengths)))
+            inputs = InputVectors(self._apply_dropout(self.convolutions(inputs.to_dense(), lengths)))
         return inputs, source, lengths
 
     def forward_layer(
-        self, layer: int, inputs: Inputs, residual: Float[Tensor, "*rows E"], lengths: Int[Tensor, " B"]
+        self, layer: int, inputs: InputVectors, residual: Float[Tensor, "*rows E"], lengths: Int[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B S D"], Float[Tensor, "B D"]]:
         """Run one layer and return its states, both directions merged, and its final state.
 
@@ -258,7 +258,7 @@ class Encoder(nn.Module):
         """
         return [stack[layer] for stack in (self.forward_cells, self.backward_cells) if len(stack)]
 
-    def _run(self, cells: list[RecurrentCell], inputs: Inputs, lengths: Int[Tensor, " B"]) -> RecurrentOutput:
+    def _run(self, cells: list[RecurrentCell], inputs: InputVectors, lengths: Int[Tensor, " B"]) -> RecurrentOutput:
         """Run the cells of a layer over all rows, with recurrent dropout in training."""
         if not self.training:
             return run_rnn(cells, inputs, lengths)
@@ -314,8 +314,8 @@ def check_sources(source: Tensor, lengths: Tensor) -> None:
 
 
 def _sum_features(
-    inputs: Inputs, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], features: Bool[Tensor, "B S"]
-) -> tuple[Inputs, Int[Tensor, "B S"], Int[Tensor, " B"]]:
+    inputs: InputVectors, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], features: Bool[Tensor, "B S"]
+) -> tuple[InputVectors, Int[Tensor, "B S"], Int[Tensor, " B"]]:
     """Return the symbols, from position 0 on, each plus the sum of its row's features; with their ids and lengths."""
     vectors = inputs.to_dense()
     counts = features.sum(dim=1)
@@ -323,7 +323,7 @@ def _sum_features(
     indices = (positions + counts[:, None]).clamp(max=source.shape[1] - 1)
     summed = (vectors * features[:, :, None]).sum(dim=1, keepdim=True)
     combined = vectors.gather(1, indices[:, :, None].expand_as(vectors)) + summed
-    return Inputs(combined), source.gather(1, indices), lengths - counts
+    return InputVectors(combined), source.gather(1, indices), lengths - counts
 
 
 def _normalized(normalization: nn.Module, states: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> Tensor:

@@ -196,7 +196,7 @@ class Pointer(LabelingNetwork):
             self.query(memory), self.attention.build_cache(memory), self.attention.initial_attention_state(memory)
         )
         least = torch.finfo(attention.weights.dtype).tiny
-        log_weights = attention.weights.clamp(min=least).log().masked_fill(~memory.mask(), -torch.inf)
+        log_weights = attention.weights.clamp(min=least).log().masked_fill(~memory.length_mask(), -torch.inf)
         logits = nn.functional.pad(log_weights, (NUM_SPECIAL, 0), value=-torch.inf)[:, None]
         return NetworkOutput(logits, attention.weights[:, None], memory.final)
 

@@ -57,10 +57,10 @@ class Memory(NamedTuple):
     """The final hidden state of each layer, both directions merged; its other fields are None."""
     source: Int[Tensor, "B S"] | None = None
     """The source ids, for decoders with a pointer-generator."""
-    masked: Bool[Tensor, "B S"] | None = None
+    ignored: Bool[Tensor, "B S"] | None = None
     """Positions that attention must ignore because of `DecodingOptions.masked`; None if there is none."""
 
-    def mask(self) -> Bool[Tensor, "B S"]:
+    def length_mask(self) -> Bool[Tensor, "B S"]:
         """Return True at real positions, False at padding."""
         return length_mask(self.lengths, self.states.shape[1])
 
@@ -73,8 +73,8 @@ class Memory(NamedTuple):
         return self.final.hidden[:, -1] if kind == "final" else self.states.sum(dim=1) / self.lengths[:, None]
 
     def attention_mask(self) -> Bool[Tensor, "B S"]:
-        """Return True where attention is allowed: at real positions that are not masked."""
-        return self.mask() if self.masked is None else self.mask() & ~self.masked
+        """Return True where attention is allowed: at real positions that are not ignored."""
+        return self.length_mask() if self.ignored is None else self.length_mask() & ~self.ignored
 
 
 @runtime_checkable
@@ -148,7 +148,7 @@ class DecoderCache(NamedTuple):
             lengths=self.memory.lengths.index_select(0, rows),
             final=self.memory.final.index_select(rows),
             source=_select_rows(self.memory.source, rows),
-            masked=_select_rows(self.memory.masked, rows),
+            ignored=_select_rows(self.memory.ignored, rows),
         )
         masks = None if self.dropout_masks is None else self.dropout_masks.index_select(rows)
         return DecoderCache(memory, self.keys.index_select(0, rows), dropout_masks=masks, copy_ids=copy_ids)

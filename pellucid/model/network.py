@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from pellucid.config.settings import AttentionConfig, Config, DecoderConfig, has_source_features, memory_size
 from pellucid.data.batches import Batch
+from pellucid.data.extended_vocabulary import target_ids_of_source_ids
 from pellucid.data.vocabulary import BOS, NUM_SPECIAL, UNK, Vocabularies
 from pellucid.errors import ArgumentError, InputError
 from pellucid.model.character_encoder import empty_words
-from pellucid.model.decoder import AttendThenStep, Decoder, DecoderDims, StepThenAttend
+from pellucid.model.decoder import AttendThenStep, Decoder, DecoderSizes, StepThenAttend
 from pellucid.model.encoder import Encoder
 from pellucid.model.memory import NetworkOutput, SampledOutputs
-from pellucid.model.pointer_generator import copied_ids
 from pellucid.shapes import Int
 
 
@@ -140,8 +140,8 @@ class NetworkParts(NamedTuple):
 
     config: Config
     encoder: Encoder
-    sizes: DecoderDims
-    """Sizes of the encoder's states and of the target vocabulary, and the ids that can be copied."""
+    sizes: DecoderSizes
+    """Sizes of the encoder's states and of the target vocabulary, and the target id of each source id."""
     vocabularies: Vocabularies
 
 
@@ -163,8 +163,9 @@ def build_parts(config: Config, vocabularies: Vocabularies) -> NetworkParts:
         single_words,
         config.encoder.context_dropout if config.data.context_words else 0.0,
     )
-    targets = copied_ids(vocabularies) if config.decoder.pointer_generator else None
-    sizes = DecoderDims(memory_size(config.encoder), len(vocabularies.target), targets)
+    copies = config.decoder.pointer_generator
+    source_to_target = torch.tensor(target_ids_of_source_ids(vocabularies)) if copies else None
+    sizes = DecoderSizes(memory_size(config.encoder), len(vocabularies.target), source_to_target)
     return NetworkParts(config, encoder, sizes, vocabularies)
 
 
@@ -180,7 +181,7 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: DecoderDims) -> Decoder:
+def build_decoder(config: DecoderConfig, attention: AttentionConfig, sizes: DecoderSizes) -> Decoder:
     """Return a new decoder with random parameters, of the class that `config.order` names.
 
     Args:

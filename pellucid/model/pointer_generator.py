@@ -7,19 +7,9 @@ features, C inputs of the gate. Source: See et al. 2017, section 2.2, equations 
 import torch
 from torch import Tensor, nn
 
-from pellucid.data.extended_vocabulary import BY_POSITION, NEVER_COPIED, copied_target_ids
-from pellucid.data.vocabulary import Vocabularies
+from pellucid.data.extended_vocabulary import BY_POSITION, NEVER_COPIED
 from pellucid.model.memory import Memory
 from pellucid.shapes import Float, Int
-
-
-def copied_ids(vocabularies: Vocabularies) -> Int[Tensor, " N"]:
-    """Return the target id of each source id, as `copied_target_ids` does, as a tensor.
-
-    Args:
-        vocabularies: Vocabularies of sources, features and targets.
-    """
-    return torch.tensor(copied_target_ids(vocabularies))
 
 
 class PointerGenerator(nn.Module):
@@ -33,18 +23,18 @@ class PointerGenerator(nn.Module):
     symbol at source position p if it is outside the target vocabulary; equal symbols share the first position.
     """
 
-    copied: Int[Tensor, " N"]
+    source_to_target: Int[Tensor, " N"]
 
-    def __init__(self, copied: Int[Tensor, " N"], vocabulary_size: int, gate_size: int) -> None:
+    def __init__(self, source_to_target: Int[Tensor, " N"], vocabulary_size: int, gate_size: int) -> None:
         """Build the gate.
 
         Args:
-            copied: Target id of each source id, as `copied_ids` returns it.
+            source_to_target: Target id of each source id, as `target_ids_of_source_ids` returns it.
             vocabulary_size: V.
             gate_size: C.
         """
         super().__init__()
-        self.register_buffer("copied", copied, persistent=False)
+        self.register_buffer("source_to_target", source_to_target, persistent=False)
         self.vocabulary_size = vocabulary_size
         self.gate = nn.Linear(gate_size, 1)
 
@@ -58,13 +48,13 @@ class PointerGenerator(nn.Module):
             memory: Encoder output with source ids.
         """
         source = memory.source
-        source_size = len(self.copied)
+        source_size = len(self.source_to_target)
         assert source is not None, "a pointer-generator needs the source ids of the memory"
-        ids = self.copied[source.clamp(max=source_size - 1)]
+        ids = self.source_to_target[source.clamp(max=source_size - 1)]
         first_position = (source[:, :, None] == source[:, None, :]).int().argmax(dim=2)
         ids = torch.where(ids == BY_POSITION, self.vocabulary_size + first_position, ids)
         ids = torch.where(source >= source_size, source - source_size, ids)
-        return ids.masked_fill(~memory.mask(), NEVER_COPIED)
+        return ids.masked_fill(~memory.length_mask(), NEVER_COPIED)
 
     def forward(
         self,

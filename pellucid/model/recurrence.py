@@ -14,7 +14,7 @@ from torch.nn.functional import dropout
 from pellucid.config.settings import DecoderConfig, EncoderConfig, LayerNormalization
 from pellucid.kernels.backend import present_fields
 from pellucid.kernels.dispatch import use_kernel
-from pellucid.kernels.types import Direction, RecurrentOutput
+from pellucid.kernels.types import DirectionParameters, RecurrentOutput
 from pellucid.model.cells import NO_DROPOUT, RecurrentCell, RecurrentMask
 from pellucid.model.linear import linear
 from pellucid.model.requests import kind_of, request_of
@@ -27,7 +27,7 @@ class DropoutMasks(NamedTuple):
     cells: tuple[RecurrentMask, ...]
     outputs: tuple[Float[Tensor, "B H"], ...] = ()
     """Factors of the output of each layer, the same at every step; empty if each step draws its own."""
-    dropped_tokens: Bool[Tensor, "B V"] | None = None
+    dropped_symbols: Bool[Tensor, "B V"] | None = None
     """Symbols whose vectors are zero at all positions of a sequence."""
 
     def index_select(self, rows: Int[Tensor, " R"]) -> "DropoutMasks":
@@ -40,7 +40,7 @@ class DropoutMasks(NamedTuple):
             cell._replace(state=None if cell.state is None else cell.state.index_select(0, rows)) for cell in self.cells
         )
         outputs = tuple(mask.index_select(0, rows) for mask in self.outputs)
-        dropped = None if self.dropped_tokens is None else self.dropped_tokens.index_select(0, rows)
+        dropped = None if self.dropped_symbols is None else self.dropped_symbols.index_select(0, rows)
         return DropoutMasks(cells, outputs, dropped)
 
 
@@ -80,25 +80,25 @@ def draw_mask(like: Tensor, shape: tuple[int, ...], rate: float) -> Tensor:
     return dropout(torch.ones(shape, dtype=like.dtype, device=like.device), rate)
 
 
-class Inputs(NamedTuple):
-    """Sequences of vectors: one vector for each position, or a table of vectors and the row of each position."""
+class InputVectors(NamedTuple):
+    """Vectors of a layer's inputs: one per position, or a table of vectors and the row of each position in it."""
 
     vectors: Float[Tensor, "*rows E"]
-    """Vectors of shape (B, S, E); with `symbols`, the table."""
-    symbols: Int[Tensor, "B *steps"] | None = None
+    """Vectors of shape (B, S, E); with `rows`, the table."""
+    rows: Int[Tensor, "B *steps"] | None = None
     """Row of the table for each position; None without a table."""
 
     def to_dense(self) -> Float[Tensor, "B *steps E"]:
         """Return one vector for each position."""
-        return self.vectors if self.symbols is None else nn.functional.embedding(self.symbols, self.vectors)
+        return self.vectors if self.rows is None else nn.functional.embedding(self.rows, self.vectors)
 
     def table(self) -> tuple[Float[Tensor, "V E"], Int[Tensor, "B S"]]:
         """Return a table of vectors and the row of each position.
 
         It has one row per position if there is no table, or if the table has more rows than there are positions.
         """
-        if self.symbols is not None and len(self.vectors) <= self.symbols.numel():
-            return self.vectors, self.symbols
+        if self.rows is not None and len(self.vectors) <= self.rows.numel():
+            return self.vectors, self.rows
         dense = self.to_dense()
         return dense.flatten(0, 1), torch.arange(dense.shape[0] * dense.shape[1]).view(dense.shape[:2])
 
@@ -108,7 +108,7 @@ NO_RECURRENT_DROPOUT = (NO_DROPOUT, NO_DROPOUT)
 
 def run_rnn(
     cells: Sequence[RecurrentCell],
-    inputs: Inputs,
+    inputs: InputVectors,
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
 ) -> RecurrentOutput:
@@ -140,7 +140,7 @@ def _supports_fused(cell: RecurrentCell, mask: RecurrentMask) -> bool:
 
 def run_rnn_torch(
     cells: Sequence[RecurrentCell],
-    inputs: Inputs,
+    inputs: InputVectors,
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
 ) -> RecurrentOutput:
@@ -164,7 +164,7 @@ def run_rnn_torch(
 
 def run_rnn_kernel(
     cells: Sequence[RecurrentCell],
-    inputs: Inputs,
+    inputs: InputVectors,
     lengths: Int[Tensor, " B"],
     masks: Sequence[RecurrentMask] = NO_RECURRENT_DROPOUT,
 ) -> RecurrentOutput:
@@ -178,9 +178,9 @@ def run_rnn_kernel(
     """
     from pellucid.kernels.tensor_functions import run_recurrence  # Numba takes a second to import
 
-    vectors, symbols = inputs.table()
+    vectors, rows = inputs.table()
     directions = [
-        Direction(
+        DirectionParameters(
             cell.layout,
             linear(vectors, cell.input_weight, cell.added_bias()),
             cell.hidden_weight if mask.weight is None else mask.weight,
@@ -188,7 +188,7 @@ def run_rnn_kernel(
         )
         for cell, mask in zip(cells, masks, strict=False)
     ]
-    return run_recurrence(directions, symbols, lengths)
+    return run_recurrence(directions, rows, lengths)
 
 
 def run_cell(

@@ -95,7 +95,7 @@ def attend(
     energies = activations @ attention.energy[0]
     if config.type == "monotonic":
         assert previous is not None, "a monotonic scan needs the previous weights"
-        is_open = (energies + np.float32(attention.offset) > 0) & memory.mask()[:, None]
+        is_open = (energies + np.float32(attention.offset) > 0) & memory.length_mask()[:, None]
         return _weighted(hard_stop(is_open, previous.reshape(energies.shape)), memory)
     return _weighted(softmax_positions(energies, memory), memory)
 
@@ -107,7 +107,7 @@ def softmax_positions(scores: Float[np.ndarray, "B K S"], memory: EncodedSources
         scores: Score of each query at each position.
         memory: Lengths of the sources.
     """
-    masked = np.where(memory.mask()[:, None], scores, np.float32(-np.inf))
+    masked = np.where(memory.length_mask()[:, None], scores, np.float32(-np.inf))
     exponentials = np.exp(masked - masked.max(axis=2, keepdims=True))
     weights: Float[np.ndarray, "B K S"] = exponentials / exponentials.sum(axis=2, keepdims=True)
     return weights
@@ -150,7 +150,7 @@ def _filter_weights(
 ) -> Float[np.ndarray, "B K S F"]:
     """Return f_s = Σ_j F_j α'_{s+j} of the weights α' of the previous step, which are zero beyond a source's end."""
     radius = filters.shape[1] // 2
-    padded = np.pad(previous * memory.mask()[:, None], ((0, 0), (0, 0), (radius, radius)))
+    padded = np.pad(previous * memory.length_mask()[:, None], ((0, 0), (0, 0), (radius, radius)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, filters.shape[1], axis=2)
     filtered: Float[np.ndarray, "B K S F"] = windows @ filters.T
     return filtered

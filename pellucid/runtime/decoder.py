@@ -190,12 +190,12 @@ def _vocabulary_logits(layer: OutputLayerArrays, features: Float[np.ndarray, "R 
 
 def _copy_ids(pointer: PointerGeneratorArrays, vocabulary_size: int, memory: EncodedSources) -> Int[np.ndarray, "B S"]:
     """Return the target id of each position's symbol when it is copied, as `PointerGenerator.copy_ids` does."""
-    source, known = memory.source, len(pointer.copied)
-    ids = pointer.copied[np.minimum(source, known - 1)]
+    source, known = memory.source, len(pointer.source_to_target)
+    ids = pointer.source_to_target[np.minimum(source, known - 1)]
     first_position = (source[:, :, None] == source[:, None, :]).argmax(axis=2)
     ids = np.where(ids == BY_POSITION, vocabulary_size + first_position, ids)
     ids = np.where(source >= known, source - known, ids)
-    return np.where(memory.mask(), ids, NEVER_COPIED)
+    return np.where(memory.length_mask(), ids, NEVER_COPIED)
 
 
 def _mix_copies(

@@ -27,7 +27,7 @@ class EncodedSources(NamedTuple):
     source: Int[np.ndarray, "B S"]
     """Source ids, for a decoder that copies."""
 
-    def mask(self) -> Bool[np.ndarray, "B S"]:
+    def length_mask(self) -> Bool[np.ndarray, "B S"]:
         """Return True at real positions, False at padding."""
         return length_mask(self.lengths, self.states.shape[1])
 

@@ -33,7 +33,7 @@ class MemberIds:
     target: Int[np.ndarray, " V"] | None
     """The member's id of every target id of the ensemble; None if they are equal."""
 
-    def source_ids(self, source: Int[np.ndarray, "B S"]) -> Int[np.ndarray, "B S"]:
+    def map_source_ids(self, source: Int[np.ndarray, "B S"]) -> Int[np.ndarray, "B S"]:
         """Translate the source ids of the ensemble to those of the member.
 
         Args:
@@ -160,7 +160,7 @@ def initialize(
     """
     members = []
     for network in networks:
-        ids = source if network.ids is None else network.ids.source_ids(source)
+        ids = source if network.ids is None else network.ids.map_source_ids(source)
         cache, carry = encode_sources(network.arrays, network.config, ids, lengths)
         members.append(ArrayInference(network, carry, cache))
     return members[0] if networks[0].ids is None else ArrayEnsembleInference(tuple(members))

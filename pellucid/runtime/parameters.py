@@ -26,7 +26,7 @@ from pellucid.config.settings import (
     memory_size,
     output_layer_input_size,
 )
-from pellucid.data.extended_vocabulary import copied_target_ids
+from pellucid.data.extended_vocabulary import target_ids_of_source_ids
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.shapes import Float, Int
 
@@ -141,10 +141,10 @@ class OutputLayerArrays:
 
 @dataclass(frozen=True, eq=False)
 class PointerGeneratorArrays:
-    """Gate p_gen = σ(gate · [state; context; embedding] + bias) of a decoder that copies, and the copied ids."""
+    """Gate p_gen = σ(gate · [state; context; embedding] + bias) of a decoder that copies, and its target ids."""
 
-    copied: Int[np.ndarray, " N"]
-    """Target id of each source id, or a negative number (`copied_target_ids`); int64."""
+    source_to_target: Int[np.ndarray, " N"]
+    """Target id of each source id, or a negative number (`target_ids_of_source_ids`); int64."""
     gate: Float[np.ndarray, " C"]
     gate_bias: float
 
@@ -197,13 +197,13 @@ def build_network_arrays(config: Config, vocabularies: Vocabularies, take: Tenso
     """
     features = len(vocabularies.features) if has_source_features(config) else 0
     source_symbols, target_symbols = len(vocabularies.source), len(vocabularies.target)
-    copied = None
+    source_to_target = None
     if config.decoder.pointer_generator:
-        copied = np.array(copied_target_ids(vocabularies), dtype=np.int64)
+        source_to_target = np.array(target_ids_of_source_ids(vocabularies), dtype=np.int64)
     return NetworkArrays(
         _encoder(config.encoder, (source_symbols, features), take),
         _attention(config.attention, config.decoder.hidden_size, memory_size(config.encoder), take),
-        _decoder(config, target_symbols, copied, take),
+        _decoder(config, target_symbols, source_to_target, take),
     )
 
 
@@ -323,9 +323,9 @@ def _additive_attention(
 
 
 def _decoder(
-    config: Config, vocabulary_size: int, copied: Int[np.ndarray, " N"] | None, take: TensorGetter
+    config: Config, vocabulary_size: int, source_to_target: Int[np.ndarray, " N"] | None, take: TensorGetter
 ) -> DecoderArrays:
-    """Return the parameters of the decoder; `copied` are the ids of `PointerGeneratorArrays`."""
+    """Return the parameters of the decoder; `source_to_target` is that of `PointerGeneratorArrays`."""
     decoder, memory = config.decoder, memory_size(config.encoder)
     embedding_shape = vocabulary_size, decoder.embedding_size
     embedding = _embedding(decoder.embedding, "decoder.table.weight", embedding_shape, take)
@@ -335,6 +335,7 @@ def _decoder(
     parts = decoder.num_layers * (2 if decoder.cell == "lstm" else 1) * decoder.hidden_size
     combined = output_layer_input_size(decoder.output, decoder.hidden_size, memory)
     has_init = decoder.init_hidden != "zero"
+    gate_size = decoder.hidden_size + memory + embedding.shape[1]
     return DecoderArrays(
         embedding,
         _decoder_layers(decoder, embedding.shape[1], take),
@@ -343,7 +344,7 @@ def _decoder(
         take("decoder.bridge.bias", (parts,)) if has_init else None,
         None if attends_first else take("decoder.combination.weight", (decoder.hidden_size, combined)),
         _output_layer(decoder, combined if attends_first else decoder.hidden_size, embedding, take),
-        None if copied is None else _pointer_generator(decoder.hidden_size + memory + embedding.shape[1], copied, take),
+        None if source_to_target is None else _pointer_generator(gate_size, source_to_target, take),
     )
 
 
@@ -371,7 +372,9 @@ def _output_layer(
     return OutputLayerArrays(embedding, take("decoder.head.bias", (symbols,)), adapter)
 
 
-def _pointer_generator(gate_size: int, copied: Int[np.ndarray, " N"], take: TensorGetter) -> PointerGeneratorArrays:
+def _pointer_generator(
+    gate_size: int, source_to_target: Int[np.ndarray, " N"], take: TensorGetter
+) -> PointerGeneratorArrays:
     """Return the parameters of the pointer-generator."""
     gate, bias = take("decoder.copying.gate.weight", (1, gate_size)), take("decoder.copying.gate.bias", (1,))
-    return PointerGeneratorArrays(copied, gate[0], float(bias[0]))
+    return PointerGeneratorArrays(source_to_target, gate[0], float(bias[0]))

@@ -8,6 +8,7 @@ import numpy as np
 
 from pellucid.decoding.base_transducer import BaseTransducer
 from pellucid.decoding.beam_steps import BeamConfig, search_beam
+from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.member_ids import (
     check_members_agree,
@@ -67,7 +68,7 @@ class RuntimePredictor(BaseTransducer):
         return score_targets(inference, batch.positions, targets, target_lengths)
 
     def _sample_batch(
-        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], config: BeamConfig, sampling: SamplingConfig
+        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], constraints: Constraints, sampling: SamplingConfig
     ) -> list[list[Hypothesis]]:
         """Raise `UnsupportedError`."""
         raise UnsupportedError("the runtime without PyTorch does not support sampling")

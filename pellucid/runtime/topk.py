@@ -10,7 +10,7 @@ import numpy as np
 
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding.beam_steps import ExtensionCounts, RequiredSymbols
-from pellucid.decoding.outputs import BeamExtensions, SymbolMasks, TopSymbols, candidate_count
+from pellucid.decoding.outputs import BeamExtensions, SymbolMasks, TopSymbols, num_candidates
 from pellucid.runtime.support import UnsupportedError
 from pellucid.shapes import Bool, Float, Int
 
@@ -61,7 +61,7 @@ def top_symbols(log_probabilities: Float[np.ndarray, "R V"]) -> TopSymbols:
     Args:
         log_probabilities: Log-probabilities of the next symbols.
     """
-    return TopSymbols(*top_values(log_probabilities, candidate_count(log_probabilities.shape[1])))
+    return TopSymbols(*top_values(log_probabilities, num_candidates(log_probabilities.shape[1])))
 
 
 class ArrayScores(NamedTuple):

@@ -83,9 +83,9 @@ class PointingTask(LabelingTask):
             parts: Encoder, sizes and configuration.
         """
         config, sizes = parts.config, parts.sizes
-        query = Query(config.decoder.init_hidden, sizes.memory, config.decoder.hidden_size)
-        attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory)
-        return Pointer(parts.encoder, query, attention, sizes.vocabulary - NUM_SPECIAL)
+        query = Query(config.decoder.init_hidden, sizes.memory_size, config.decoder.hidden_size)
+        attention = build_attention(config.attention, config.decoder.hidden_size, sizes.memory_size)
+        return Pointer(parts.encoder, query, attention, sizes.vocabulary_size - NUM_SPECIAL)
 
     def loss(self, network: Network, output: NetworkOutput, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:
         """Return the mean cross-entropy over source positions, in nats per source.

@@ -43,7 +43,7 @@ class TaggingTask(LabelingTask):
         Args:
             parts: Encoder, sizes and configuration.
         """
-        return Tagger(parts.encoder, TokenClassificationHead(parts.sizes.memory, parts.sizes.vocabulary))
+        return Tagger(parts.encoder, TokenClassificationHead(parts.sizes.memory_size, parts.sizes.vocabulary_size))
 
     def describe_architecture(self, config: Config) -> str:
         """Describe the encoder and the prediction of tags, in a sentence without its full stop.

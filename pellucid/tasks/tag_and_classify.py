@@ -102,10 +102,10 @@ class TaggingAndClassificationTask(LabelingTask):
         decoder = parts.config.decoder
         sizes = parts.sizes
         is_class, is_tag = map(torch.from_numpy, label_masks(parts.vocabularies))
-        query = Query(decoder.init_hidden, sizes.memory, decoder.hidden_size)
-        attention = build_attention(parts.config.attention, decoder.hidden_size, sizes.memory)
-        classes = OutputLayer(decoder.output, decoder.hidden_size, sizes.memory, sizes.vocabulary)
-        tags = TokenClassificationHead(sizes.memory, sizes.vocabulary)
+        query = Query(decoder.init_hidden, sizes.memory_size, decoder.hidden_size)
+        attention = build_attention(parts.config.attention, decoder.hidden_size, sizes.memory_size)
+        classes = OutputLayer(decoder.output, decoder.hidden_size, sizes.memory_size, sizes.vocabulary_size)
+        tags = TokenClassificationHead(sizes.memory_size, sizes.vocabulary_size)
         return TaggingClassifier(parts.encoder, query, attention, ClassAndTagHead(classes, tags, is_class, is_tag))
 
     def loss(self, network: Network, output: NetworkOutput, batch: Batch, label_smoothing: float) -> Float[Tensor, ""]:

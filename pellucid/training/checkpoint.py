@@ -83,10 +83,10 @@ def restore_training_state(path: Path, state: TrainingState, fingerprint: str) -
     """
     with add_advice(RESTORE_OR_RENAME):
         tensors, progress = _read_checkpoint(path, state, fingerprint)
-    state.predictor.network.load_state_dict(with_prefix(tensors, "network."))
-    state.optimizer.restore(with_prefix(tensors, "optimizer."))
+    state.predictor.network.load_state_dict(select_prefix(tensors, "network."))
+    state.optimizer.restore(select_prefix(tensors, "optimizer."))
     if state.average is not None:
-        state.average.restore(with_prefix(tensors, "average."))
+        state.average.restore(select_prefix(tensors, "average."))
     state.progress, state.checkpoint = progress, (path, progress.update)
 
 
@@ -107,11 +107,11 @@ def _read_checkpoint(path: Path, state: TrainingState, fingerprint: str) -> tupl
         raise RunError(f"{path}: {abbreviate_reason(error)}") from error
     _check_counts(path, tensors, progress.update, state.optimizer)
     if isinstance(state.optimizer, Adam):
-        _check_moments(path, with_prefix(tensors, "optimizer."))
+        _check_moments(path, select_prefix(tensors, "optimizer."))
     check_digest(stored, tensor_digest(tensors, stored.metadata["progress"]))
     if isinstance(state.optimizer, TorchOptimizer):
         try:
-            state.optimizer.check_state(with_prefix(tensors, "optimizer."))
+            state.optimizer.check_state(select_prefix(tensors, "optimizer."))
         except ValueError as error:
             raise RunError(
                 f"{path}: the optimizer {quote(state.optimizer.name)}: {abbreviate_reason(error)}"
@@ -145,8 +145,8 @@ def _tensors_of(state: TrainingState) -> dict[str, Any]:
     return tensors
 
 
-def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names have a prefix, without the prefix.
+def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, under their names without it.
 
     Args:
         tensors: Tensors by name.

@@ -22,7 +22,7 @@ from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.model.device import check_precision, find_device, move_to_device, use_determinism, use_threads
 from pellucid.run_folder.torch_tensors import cpu_tensors
 from pellucid.tasks.registry import build_network
-from pellucid.training.checkpoint import with_prefix
+from pellucid.training.checkpoint import select_prefix
 from pellucid.training.fine_tuning import freeze_parts
 from pellucid.training.gradients import GradientComputer
 from pellucid.training.optimizer import build_optimizer
@@ -135,9 +135,9 @@ def _build_updater(request: StartRequest, tensors: Mapping[str, Tensor], workers
     if device.type == "cpu" and not are_kernels_disabled():
         load_kernels()
     network = build_network(config, msgspec.json.decode(request.vocabularies, type=Vocabularies))
-    network.load_state_dict(with_prefix(tensors, NETWORK))
+    network.load_state_dict(select_prefix(tensors, NETWORK))
     freeze_parts(network, config)
     move_to_device(network, device)
     optimizer = build_optimizer(network, config.training)
-    optimizer.restore(with_prefix(tensors, OPTIMIZER))
+    optimizer.restore(select_prefix(tensors, OPTIMIZER))
     return ParameterUpdater(GradientComputer(network, config), optimizer, config, workers)

@@ -185,7 +185,7 @@ def unmask_padding(memory: Memory) -> Memory:
     """
     width = memory.states.shape[1]
     last = memory.final.hidden[:, -1, None]
-    states = torch.where(memory.mask()[:, :, None], memory.states, last)
+    states = torch.where(memory.length_mask()[:, :, None], memory.states, last)
     return memory._replace(states=states, lengths=torch.full_like(memory.lengths, width))
 
 
