@@ -161,34 +161,17 @@ def ratio_interval(table: RowCounts, seed: int = 1) -> ConfidenceInterval:
     return ConfidenceInterval(float(low), float(high))
 
 
-@check_arguments
-def resample_sums(
-    table: Annotated[Int[np.ndarray, "n c"], Meta(ge=-(2**31), le=2**31)], generator: np.random.Generator
-) -> Int[np.ndarray, "r c"]:
-    """Return the column sums of `RESAMPLES` bootstrap resamples of the rows.
+def resample_counts(table: RowCounts, generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
+    """Return the column sums of `RESAMPLES` bootstrap resamples of the rows of a table.
 
     Equal rows are interchangeable, so the multiplicities of distinct rows are drawn; the order of rows does not matter.
 
     Args:
-        table: Counts, shape (n, c).
+        table: Rows of the table; at least one.
         generator: Random generator, which advances.
 
     Returns:
         Column sums, shape (r, c).
-
-    Raises:
-        ArgumentError: There is no row, or an argument has the wrong type.
-    """
-    check_not_empty("table", table, "row")
-    return resample_counts(count_distinct_rows(table), generator)
-
-
-def resample_counts(table: RowCounts, generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
-    """Return the column sums of `RESAMPLES` bootstrap resamples of the rows of a table (`resample_sums`).
-
-    Args:
-        table: Rows of the table; at least one.
-        generator: Random generator, which advances.
     """
     rows, counts = table
     total = table.total
