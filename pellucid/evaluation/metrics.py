@@ -560,19 +560,16 @@ class OutcomeCounts:
         for block in self.blocks():
             yield np.column_stack([block["errors"] > 0, block["errors"], block["length"]])
 
-    @property
     def table(self) -> Int[np.ndarray, "n 3"]:
-        """Outcome table of all outputs; see `tables`."""
+        """Return the outcome table of all outputs; see `tables`."""
         return np.concatenate([np.empty((0, 3), np.int32), *self.tables()])
 
-    @property
-    def num_wrong(self) -> int:
-        """Number of wrong outputs."""
+    def count_wrong(self) -> int:
+        """Return the number of wrong outputs."""
         return sum(int(np.count_nonzero(block["errors"])) for block in self.blocks())
 
-    @property
-    def error_counts(self) -> RowCounts:
-        """Number of errors of each output (`ScoredExample.errors`), and length of its nearest reference."""
+    def count_errors(self) -> RowCounts:
+        """Return how often each pair of the errors of an output and the length of its nearest reference occurs."""
         return count_rows(np.column_stack([block["errors"], block["length"]]) for block in self.blocks())
 
     def worst(self, count: int) -> list[int]:
@@ -614,7 +611,7 @@ class OutcomeCounts:
         """
         if not len(self):
             raise InputError("no examples to evaluate")
-        error_counts = self.error_counts
+        error_counts = self.count_errors()
         num_errors, num_symbols = error_counts.sums.tolist()
         num_exact = int(error_counts.counts[error_counts.rows[:, 0] == 0].sum())
         positions = [
