@@ -15,7 +15,7 @@ import msgspec
 
 from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
 from pellucid.config.columns import check_column, check_columns, column_number
-from pellucid.config.settings import Count, DataConfig, Delimiter, Format, Header, reads_neighbors
+from pellucid.config.settings import DataConfig, Delimiter, Format, Header, PositiveInt, reads_neighbors
 from pellucid.data.context import EDGE, SENTENCE_END, UNKNOWN_WORD, add_contexts
 from pellucid.data.delimiters import describe_delimiter
 from pellucid.data.headers import check_header_cells, header_note, is_column_name, list_names
@@ -214,7 +214,7 @@ def _collect_partially_labeled(
 
 @check_arguments
 def read_example_blocks(
-    path: str | Path, config: DataConfig, size: Count, target_path: str | Path | None = None
+    path: str | Path, config: DataConfig, size: PositiveInt, target_path: str | Path | None = None
 ) -> Iterator[ExampleFile]:
     """Read the examples of a file in blocks, so that memory does not grow with the file.
 
@@ -711,7 +711,7 @@ def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> t
 
 @check_arguments
 def read_grouped_blocks(
-    path: str | Path, config: DataConfig, group: str, size: Count, group_setting: str = ""
+    path: str | Path, config: DataConfig, group: str, size: PositiveInt, group_setting: str = ""
 ) -> Iterator[tuple[ExampleFile, list[str]]]:
     """Read the examples of a file in blocks, and the group of each from a further column.
 

@@ -12,7 +12,14 @@ import numpy as np
 from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.argument_checks import LogProbability, argument_error, check_arguments, check_lengths, check_not_empty
+from pellucid.argument_checks import (
+    Count,
+    LogProbability,
+    argument_error,
+    check_arguments,
+    check_lengths,
+    check_not_empty,
+)
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError, quote
 from pellucid.row_file import BLOCK_ROWS, RowFile
@@ -26,7 +33,6 @@ CHUNK_COUNTS = 2**20
 """Maximum number of multiplicities that are drawn at a time; more distinct rows are drawn one resample at a time."""
 OUTCOME_TYPE = np.dtype([("errors", np.int32), ("length", np.int32), ("source_length", np.int32)])
 """Type of the counts of an output: its errors, the length of its nearest reference, and that of its source."""
-Count = Annotated[int, Meta(ge=0, le=2**31)]
 Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 """A whole number; the bound keeps the sum over all examples within 64 bits."""
 
