@@ -80,11 +80,12 @@ from pellucid.run_folder.unfinished_training import (
 from pellucid.training.callbacks import close_callbacks, is_interruption
 from pellucid.training.ensemble_training import num_parallel_trainings, plan_ensemble, train_ensemble
 from pellucid.training.events import (
+    DEFAULT_SIZE,
+    GIVEN_SIZE,
     CallbackFailed,
     CallbackInterrupted,
-    DefaultSize,
     RunEvent,
-    SizeChosen,
+    SizeOrigin,
     TrainingCallback,
     TrainingStopped,
 )
@@ -189,11 +190,10 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     check_torch_defaults()
     try:
         if not isinstance(given, Config) and not gives_size(given):
-            is_default = not settings.training.time_limit
-            event_callbacks = event_callbacks._replace(size_chosen=DefaultSize(), has_default_size=is_default)
+            event_callbacks = event_callbacks._replace(size_origin=DEFAULT_SIZE)
             if settings.training.time_limit:
                 sized = _choose_size(files, folder, given, settings, num_members, event_callbacks.progress)
-                settings, event_callbacks = sized.config, event_callbacks._replace(size_chosen=sized.choice)
+                settings, event_callbacks = sized.config, event_callbacks._replace(size_origin=sized.origin)
         if num_members == 1:
             interrupted = _train_single(files, folder, settings, started_at, event_callbacks)
         else:
@@ -275,15 +275,21 @@ def _over_initial_run(
 
 
 class EventCallbacks(NamedTuple):
-    """Callbacks that receive the events of a training, and what its progress and its log say of the size."""
+    """Callbacks that receive the events of a training, and how its size was chosen, for progress and log."""
 
     progress: bool
     """Whether the progress is printed on standard error."""
     callbacks: tuple[TrainingCallback, ...]
-    size_chosen: SizeChosen | DefaultSize | None = None
-    """Choice of the size; None for a given one."""
-    has_default_size: bool = False
-    """Whether a line says that the number of training pairs has determined the size."""
+    size_origin: SizeOrigin = GIVEN_SIZE
+    """How the size was chosen."""
+
+    def says_default_size(self, config: Config) -> bool:
+        """Return whether a line says that the size is a default; with a time limit, another one has said it.
+
+        Args:
+            config: Configuration of the training.
+        """
+        return self.size_origin.is_default and not config.training.time_limit
 
     def notify(self, folder: Path, event: RunEvent) -> bool:
         """Call all callbacks with an event, and return whether one of them interrupts the training.
@@ -679,8 +685,8 @@ def _train_single(
 ) -> bool:
     """Train a single model, and report its events; return whether a callback has interrupted the training."""
     was_interrupted = False
-    events = train_run(files, folder, config, started_at, event_callbacks.size_chosen)
-    display = training_progress(has_default_size=event_callbacks.has_default_size)
+    events = train_run(files, folder, config, started_at, event_callbacks.size_origin)
+    display = training_progress(has_default_size=event_callbacks.says_default_size(config))
     with display if event_callbacks.progress else nullcontext() as reporter, closing(events):
         for event in events:
             if reporter is not None:
@@ -698,9 +704,9 @@ def _train_ensemble(
     files: TrainingSets, folder: Path, config: Config, num_members: int, event_callbacks: EventCallbacks
 ) -> bool:
     """Train the members of an ensemble in parallel, and report each validation; see `_train_single`."""
-    training_jobs = plan_ensemble(files, folder, config, num_members, event_callbacks.size_chosen)
+    training_jobs = plan_ensemble(files, folder, config, num_members, event_callbacks.size_origin)
     events = train_ensemble(training_jobs, folder, min(num_members, num_parallel_trainings(0, config)))
-    display = multi_progress(has_default_size=event_callbacks.has_default_size)
+    display = multi_progress(has_default_size=event_callbacks.says_default_size(config))
     with display if event_callbacks.progress else nullcontext() as progress, closing(events):
         for worker_event in events:
             if worker_event is None:

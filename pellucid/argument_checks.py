@@ -548,6 +548,8 @@ ROUNDING = 1e-3
 LOG_PROBABILITY = Meta(le=ROUNDING, title="log-probability")
 """Bounds of a log-probability, which may be −∞."""
 LogProbability = Annotated[float, LOG_PROBABILITY]
+Count = Annotated[int, Meta(ge=0, le=2**31)]
+"""A number of examples or symbols; the bound keeps the sum over all examples within 64 bits."""
 PROBABILITY = Meta(ge=0.0, le=1 + ROUNDING)
 """Bounds of a probability or an attention weight."""
 

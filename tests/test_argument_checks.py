@@ -390,12 +390,12 @@ def raising_items() -> Iterator[str]:
 
 
 def test_options_can_be_compared_copied_and_pickled() -> None:
-    options = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    options = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked_positions=(1,))
     sampling = SamplingConfig(samples=3, temperature=0.5)
     for value in (options, sampling, ArgumentError("name: no")):
         for copied in (pickle.loads(pickle.dumps(value)), copy.deepcopy(value)):
             assert type(copied) is type(value) and repr(copied) == repr(value)
-    copied = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked=(1,))
+    copied = DecodingOptions(forbidden=("v",), lexicon=Lexicon({"a": ("b",)}), masked_positions=(1,))
     assert copied == options != DecodingOptions() and hash(copied) == hash(options) != hash(DecodingOptions())
     other_lexicon = Lexicon({"a": ("b",), "c": ("d",)})
     assert hash(other_lexicon) == hash(Lexicon({"c": ("d",), "a": ("b",)})) != hash(options.lexicon)

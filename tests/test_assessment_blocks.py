@@ -124,5 +124,5 @@ def test_memory_of_an_example_is_bounded() -> None:
 
     measure(1)  # imports and caches
     assert (measure(12) - measure(4)) / (8 * 500) < MAX_BYTES
-    assert assess_outputs("run", block, tokenizers(), tokenizers(), ERROR_RATE_METRICS).counts.best.num_wrong == 500
+    assert assess_outputs("run", block, tokenizers(), tokenizers(), ERROR_RATE_METRICS).counts.best.count_wrong() == 500
     assert np.isfinite(trace.score)

@@ -153,7 +153,7 @@ def test_impossible_options_are_refused() -> None:
     transducer = make_transducer()
     trace = make_traces(transducer, [("abc", "vwx")])[0]
     with pytest.raises(InputError, match="there is no position 3"):
-        attribute(transducer.with_options(DecodingOptions(masked=(3,))), trace)
+        attribute(transducer.with_options(DecodingOptions(masked_positions=(3,))), trace)
 
 
 def test_empty_traces_have_no_scores_and_unknown_symbols_are_scored() -> None:

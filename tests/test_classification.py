@@ -122,7 +122,7 @@ def test_operations_of_autoregressive_tasks_are_refused(task: TaskName) -> None:
         DecodingOptions(prefix="V"),
         DecodingOptions(forbidden=("V",)),
         DecodingOptions(search_tree=True),
-        DecodingOptions(masked=(0,)),
+        DecodingOptions(masked_positions=(0,)),
     ):
         with pytest.raises(ConfigError, match=f"the model's task is '{task}'"):
             model.with_options(options)

@@ -87,7 +87,7 @@ def test_other_outputs_have_no_confidence(finished: Path) -> None:
         predictor.with_options(DecodingOptions(prefix="a")).predict(sources),
         predictor.with_options(DecodingOptions(forbidden=("a",))).predict(sources),
         predictor.with_options(DecodingOptions(required=("a",))).predict(sources),
-        predictor.with_options(DecodingOptions(masked=(0,))).predict(["abc", "db"]),
+        predictor.with_options(DecodingOptions(masked_positions=(0,))).predict(["abc", "db"]),
         predictor.predict(sources, prefixes=["a", "", ""]),
         [traces[0] for traces in predictor.nbest(sources, predictor.config.search.beam_size + 1)],
         [traces[0] for traces in predictor.sample(sources, SamplingConfig(samples=1))],

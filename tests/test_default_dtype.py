@@ -43,7 +43,9 @@ def decode(model: Predictor) -> list[Trace]:
     search = msgspec.structs.replace(
         model.config.search, beam_size=3, length_normalization="average", coverage_penalty=penalty, min_length=2
     )
-    options = DecodingOptions(forbidden=("v",), masked=(1,), forced_attention=(ForcedAttention(0, (0.5, 0.5, 0.0)),))
+    options = DecodingOptions(
+        forbidden=("v",), masked_positions=(1,), forced_attention=(ForcedAttention(0, (0.5, 0.5, 0.0)),)
+    )
     lists = [
         *model.nbest(SOURCES, 3),
         *model.sample(SOURCES, SamplingConfig(samples=2, top_p=0.9, temperature=0.8)),

@@ -42,7 +42,7 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import ENSEMBLE, member_folders
 from pellucid.training import ensemble_training
 from pellucid.training.ensemble_training import TrainingJob, plan_ensemble, run_job, train_ensemble
-from pellucid.training.events import ModelBuilt, RunEvent, SizeChosen
+from pellucid.training.events import ModelBuilt, RunEvent, SizeChosen, SizeOrigin
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 from pellucid.worker_pool import WorkerChannel
@@ -347,7 +347,7 @@ def test_a_command_tells_a_cluster_how_much_of_the_time_is_spent(
     defaults = default_settings({}, "a test")
     args = TrainArguments(train=files.train, valid=files.valid, run=tmp_path / "run", **defaults)
     choice = SizeChosen("small", "1m", 9.4, 30.0, 500.0, "8 examples", "base", 5000.0)
-    plan = TrainingPlan(args, copy_task_run().config, time.monotonic() - 30, size_measured=choice)
+    plan = TrainingPlan(args, copy_task_run().config, time.monotonic() - 30, SizeOrigin(measured=choice))
     assert list(_train_on_cluster(plan, JobResources())) == [None]
-    assert jobs[0].folder == tmp_path / "run" and jobs[0].size_chosen == choice
+    assert jobs[0].folder == tmp_path / "run" and jobs[0].size_origin.measured == choice
     assert 30 <= jobs[0].seconds_spent <= time.monotonic() - plan.started_at

@@ -54,7 +54,6 @@ from pellucid.evaluation.metrics import (
     hamming_distance,
     metrics_for_log,
     number_symbols,
-    resample_sums,
     score_texts,
     wilson_interval,
     worst_examples,
@@ -128,7 +127,6 @@ VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
     score_traces: {"traces": [TRACE], "references": [["x"]], "tokenizers": tokenizers()},
     oracle_accuracy: {"candidates": [SCORED], "count": 2},
     bootstrap_sums: {"table": [[0.5, 1.0]], "seed": 1},
-    resample_sums: {"table": TABLE, "generator": np.random.default_rng(1)},
     number_symbols: {"one": ["a"], "other": ["a", "b"]},
     rates_from_sums: {"sums": TABLE.sum(axis=0), "total": 2},
     check_tables: {"name": "tables", "tables": [TABLE]},
@@ -559,7 +557,6 @@ def assess_decoded(decoded: DecodedExamples) -> Assessment:
         (oracle_accuracy, ([SCORED], 2**31), "count: expected a whole number of at most 1024, got 2147483648"),
         (bootstrap_sums, ([[1.0]], [[[1]]]), "seed: expected a whole number"),
         (bootstrap_sums, (np.zeros((0, 2)),), "table: expected at least one row"),
-        (resample_sums, (np.zeros((0, 2), np.int64), np.random.default_rng(1)), "table: expected at least one row"),
         (rates_from_sums, (TABLE.sum(axis=0), 0), "total: expected a whole number of at least 1, got 0"),
         (mean_reciprocal_rank, ([],), "candidates: expected at least one example, got []"),
         (

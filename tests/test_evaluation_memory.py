@@ -139,8 +139,8 @@ def test_lists_of_outputs_are_those_of_whole_arrays(
         assert list(counts.wrong_by_rate()) == numbers[order].tolist()
         expected = exclusively_right(rows["errors"], other_rows["errors"])
         assert metrics.first_exclusively_right(counts, other_counts, count) == expected[:count].tolist()
-        assert counts.num_wrong == np.count_nonzero(rows["errors"]) and len(counts) == len(rows)
-        distinct, numbers_of_each = counts.error_counts
+        assert counts.count_wrong() == np.count_nonzero(rows["errors"]) and len(counts) == len(rows)
+        distinct, numbers_of_each = counts.count_errors()
         columns = np.column_stack([rows["errors"], rows["length"]])
     expected_rows, expected_counts = np.unique(columns, axis=0, return_counts=True)
     np.testing.assert_array_equal(distinct, expected_rows)

@@ -109,8 +109,8 @@ def test_added_features_have_no_forced_weights(score: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in MODEL_SETTINGS if kind != "none"])
 def test_a_masked_position_has_no_weight_in_any_decoding(kind: str) -> None:
-    with_tree = build_model(kind).with_options(DecodingOptions(masked=(1,), search_tree=True))
-    without_tree = build_model(kind).with_options(DecodingOptions(masked=(1,)))
+    with_tree = build_model(kind).with_options(DecodingOptions(masked_positions=(1,), search_tree=True))
+    without_tree = build_model(kind).with_options(DecodingOptions(masked_positions=(1,)))
     traces = [
         *with_tree.nbest(["abc"], 3)[0],
         with_tree.with_beam(1).predict(["abc"])[0],
@@ -153,7 +153,9 @@ def test_masking_equals_a_softmax_over_scores_with_minus_infinity(
 def test_masking_equals_scores_of_minus_infinity_at_every_step() -> None:
     """The reference computes dot-product scores at every step and sets that of the masked position to −∞."""
     transducer = transducer_of({"attention": {"type": "general"}, "search": SEARCH})
-    masked_trace = transducer.with_options(DecodingOptions(masked=(2,))).score_examples([Example("abca", "vwxy")])[0]
+    masked_trace = transducer.with_options(DecodingOptions(masked_positions=(2,))).score_examples(
+        [Example("abca", "vwxy")]
+    )[0]
     vocabs, network = transducer.vocabularies, transducer.network
     source = torch.tensor([[*vocabs.source.encode("abca")]])
     with torch.no_grad():
@@ -242,16 +244,16 @@ def test_forced_attention_equals_a_reference_with_replaced_softmax_rows(rows: di
 
 
 @pytest.mark.parametrize(
-    "options", [DecodingOptions(), DecodingOptions(masked=(0,)), DecodingOptions(forced_attention=(ONE_HOT,))]
+    "options", [DecodingOptions(), DecodingOptions(masked_positions=(0,)), DecodingOptions(forced_attention=(ONE_HOT,))]
 )
 @pytest.mark.parametrize("kind", [*MODEL_SETTINGS])
 def test_batched_hypotheses_have_the_attention_of_forced_decoding(kind: str, options: DecodingOptions) -> None:
     """Beam size 5, batch size 8: the viewer's acceptance test (d), also with forced attention and with masks."""
-    if kind == "none" and options.masked:
+    if kind == "none" and options.masked_positions:
         return
     model, beam_model = build_model(kind).with_options(options), build_model(kind).with_options(options).with_beam(5)
     sources = ["abc", "cab", "bbb", "aac", "bca", "ccc", "cba", "aba"]
-    if not (options.forced_attention or options.masked):
+    if not (options.forced_attention or options.masked_positions):
         sources = ["abc", "a", "cabca", "bb", "acbacb", "c", "cba", "ab"]
     lists = beam_model.nbest_examples([Example(source, "") for source in sources], 5)
     for source, traces in zip(sources, lists, strict=True):
@@ -266,7 +268,7 @@ def test_batched_hypotheses_have_the_attention_of_forced_decoding(kind: str, opt
 def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
     models = [build_member(3), build_member(4, cell="lstm"), build_member(5, score="location")]
     combined = combine_transducers(models, ["a", "b", "c"])
-    for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked=(1,))):
+    for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked_positions=(1,))):
         pairs = [Example("abc", "vw")]
         traces = [model.with_options(options).score_examples(pairs)[0] for model in models]
         actual = combined.with_options(options).score_examples(pairs)[0]
@@ -274,12 +276,12 @@ def test_every_ensemble_member_uses_the_row_and_the_mask() -> None:
         np.testing.assert_allclose(actual.log_probabilities, np.log(mean), atol=1e-5)
         np.testing.assert_allclose(actual.attention, np.mean([each.attention for each in traces], axis=0), atol=1e-5)
         hypotheses = combined.with_options(options).nbest(["abc"], 3)[0]
-        assert all(not each.attention[:, 1].any() for each in hypotheses if options.masked)
+        assert all(not each.attention[:, 1].any() for each in hypotheses if options.masked_positions)
         assert all(
             each.forced_attention == (1,) for each in hypotheses if options.forced_attention and len(each.target) > 1
         )
     mixed = combine_transducers([build_member(3), build_member(4, score="none")], ["a", "b"])
-    assert not mixed.with_options(DecodingOptions(masked=(1,))).predict(["abc"])[0].attention[:, 1].any()
+    assert not mixed.with_options(DecodingOptions(masked_positions=(1,))).predict(["abc"])[0].attention[:, 1].any()
 
 
 def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
@@ -294,7 +296,7 @@ def test_forced_attention_of_a_bottleneck_reads_the_named_states() -> None:
 
 
 def test_masked_positions_are_removed_from_forced_rows() -> None:
-    options = DecodingOptions(forced_attention=(ForcedAttention(0, (1.0, 1.0, 2.0)),), masked=(2,))
+    options = DecodingOptions(forced_attention=(ForcedAttention(0, (1.0, 1.0, 2.0)),), masked_positions=(2,))
     trace = build_model("gru").with_options(options).predict(["abc"])[0]
     np.testing.assert_allclose(trace.attention[0], [0.5, 0.5, 0.0], atol=1e-7)
 
@@ -310,7 +312,7 @@ def test_rows_with_an_infinite_sum_are_scaled() -> None:
 def test_empty_what_if_options_change_no_bit(kind: str, beam_size: int) -> None:
     """Outputs are equal bit for bit: the viewer's acceptance test (h)."""
     transducer = build_model(kind).with_beam(beam_size)
-    with_empty_options = transducer.with_options(DecodingOptions(forced_attention=(), masked=()))
+    with_empty_options = transducer.with_options(DecodingOptions(forced_attention=(), masked_positions=()))
     for one, two in zip(transducer.nbest(["abc"], 3)[0], with_empty_options.nbest(["abc"], 3)[0], strict=True):
         assert one.target == two.target
         for name in ("log_probabilities", "attention", "top_log_probabilities"):
@@ -336,7 +338,7 @@ def test_forced_attention_uses_no_whole_search_kernel(name: str, monkeypatch: py
 
     transducer = build_model("gru").with_beam(1 if name == "greedy" else 3)
     monkeypatch.setattr(module, name, refuse)
-    for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked=(0,))):
+    for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked_positions=(0,))):
         assert transducer.with_options(options).predict(["abc"])[0].output is not None
     with pytest.raises(AssertionError):
         transducer.predict(["abc"])
@@ -350,7 +352,7 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
     randomize_parameters(network, 3)
     reference = Transducer(config, vocabs, build_network(config, vocabs).double().eval())
     reference.network.load_state_dict(network.state_dict())
-    for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked=(1,))):
+    for options in (DecodingOptions(forced_attention=(ONE_HOT,)), DecodingOptions(masked_positions=(1,))):
         one, two = (
             each.with_options(options).score_examples([Example("abc", "vwxyz")])[0]
             for each in (Transducer(config, vocabs, network), reference)
@@ -372,7 +374,7 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
             "step 0 has no weight above 0: expected",
         ),
         (
-            DecodingOptions(forced_attention=(ForcedAttention(0, (0.0, 1.0, 0.0)),), masked=(1,)),
+            DecodingOptions(forced_attention=(ForcedAttention(0, (0.0, 1.0, 0.0)),), masked_positions=(1,)),
             "no weight above 0 outside masked positions",
         ),
         (
@@ -381,9 +383,9 @@ def test_kernels_and_torch_agree_on_forced_attention() -> None:
             ),
             "step 0 is given twice",
         ),
-        (DecodingOptions(masked=(3,)), "there is no position 3: source 1 has 0 to 2"),
-        (DecodingOptions(masked=(-1,)), "there is no position -1"),
-        (DecodingOptions(masked=(0, 2, 1)), "all positions of source 1 are masked"),
+        (DecodingOptions(masked_positions=(3,)), "there is no position 3: source 1 has 0 to 2"),
+        (DecodingOptions(masked_positions=(-1,)), "there is no position -1"),
+        (DecodingOptions(masked_positions=(0, 2, 1)), "all positions of source 1 are masked"),
     ],
 )
 def test_invalid_forced_attention_is_refused(options: DecodingOptions, message: str) -> None:
@@ -407,12 +409,12 @@ def test_a_forced_weight_is_finite_and_not_negative(weight: float) -> None:
 
 def test_masking_needs_a_model_with_attention() -> None:
     with pytest.raises(InputError, match="no attention"):
-        build_model("none").with_options(DecodingOptions(masked=(0,))).predict(["abc"])
+        build_model("none").with_options(DecodingOptions(masked_positions=(0,))).predict(["abc"])
 
 
 def test_features_are_positions_and_an_empty_source_has_none() -> None:
     transducer = transducer_of({"data": {"features_column": "3"}, "search": SEARCH}, features="VN")
-    options = DecodingOptions(forced_attention=(ForcedAttention(0, (1.0, 0.0, 0.0)),), masked=(1,))
+    options = DecodingOptions(forced_attention=(ForcedAttention(0, (1.0, 0.0, 0.0)),), masked_positions=(1,))
     traces = transducer.with_options(options).predict(["ab", ""], ["V", "N"])
     assert traces[0].attention[0].tolist() == [1, 0, 0] and not traces[0].attention[:, 1].any()
     assert traces[1].forced_attention == () and traces[1].output == ""

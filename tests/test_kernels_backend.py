@@ -84,7 +84,7 @@ OPTION_VALUES: dict[str, tuple[Hashable, ...]] = {
     "options.lexicon": (False, True),
     "options.search_tree": (False, True),
     "options.forced_attention": ((), (ForcedAttention(1, (0.0, 1.0, 2.0, 0.0)),)),
-    "options.masked": ((), (2,)),
+    "options.masked_positions": ((), (2,)),
 }
 
 
@@ -140,7 +140,7 @@ def is_valid(row: Row) -> bool:
         build_row_config(row)
     except ConfigError:
         return False
-    return not (row.get("options.masked") and row.get("attention.type") == "none")
+    return not (row.get("options.masked_positions") and row.get("attention.type") == "none")
 
 
 @cache
@@ -392,10 +392,10 @@ def test_a_search_with_an_unlisted_property_fits_no_kernel() -> None:
 
 
 def test_a_part_is_present_unless_it_is_empty_or_the_default() -> None:
-    assert dict(present_fields("options", DecodingOptions(prefix="a", masked=(1,)))) == {
+    assert dict(present_fields("options", DecodingOptions(prefix="a", masked_positions=(1,)))) == {
         **{f"options.{field.name}": False for field in fields(DecodingOptions)},
         "options.prefix": True,
-        "options.masked": True,
+        "options.masked_positions": True,
     }
     assert not any(is_present for _, is_present in present_fields("constraints", Constraints()))
     assert dict(present_fields("constraints", Constraints(required=np.ones(1, np.int64))))["constraints.required"]

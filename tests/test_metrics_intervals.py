@@ -11,7 +11,8 @@ from pellucid.evaluation.metrics import (
     Z95,
     ConfidenceInterval,
     bootstrap_ratio,
-    resample_sums,
+    count_distinct_rows,
+    resample_counts,
     wilson_interval,
 )
 
@@ -131,4 +132,4 @@ def test_resamples_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPat
     rows, counts = np.unique(table, axis=0, return_counts=True)
     generator = np.random.default_rng(1)
     expected = [generator.multinomial(200, counts / 200) @ rows for _ in range(RESAMPLES)]
-    np.testing.assert_array_equal(resample_sums(table, np.random.default_rng(1)), expected)
+    np.testing.assert_array_equal(resample_counts(count_distinct_rows(table), np.random.default_rng(1)), expected)

@@ -346,7 +346,7 @@ def test_outputs_of_the_pair_ngram_model_satisfy_constraints(
 
 
 @pytest.mark.parametrize(
-    "options", [DecodingOptions(masked=(0,)), DecodingOptions(forced_attention=(ForcedAttention(0, (1.0,)),))]
+    "options", [DecodingOptions(masked_positions=(0,)), DecodingOptions(forced_attention=(ForcedAttention(0, (1.0,)),))]
 )
 def test_options_that_change_attention_show_the_network_alone(
     transducer: Transducer, pair_ngram: PairNgramPredictor, options: DecodingOptions

@@ -358,7 +358,7 @@ def test_a_predictor_and_the_service_refuse_what_needs_the_network(interrupted: 
         lambda predictor: predictor.align(pairs),
         lambda predictor: predictor.sample(["abc"], SamplingConfig()),
         lambda predictor: predictor.with_search({"pair_ngram": False}).predict(["abc"]),
-        lambda predictor: predictor.with_options(DecodingOptions(masked=(0,))).predict(["abc"]),
+        lambda predictor: predictor.with_options(DecodingOptions(masked_positions=(0,))).predict(["abc"]),
     ]
     for load_run in (load, load_runtime):
         with pytest.warns(UserWarning, match=SENTENCE):

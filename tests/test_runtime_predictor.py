@@ -229,7 +229,7 @@ def assert_equal_predictions_without_scores(torch_predictor: Transducer, runtime
 
 def test_options_that_need_pytorch_are_named() -> None:
     _, runtime = make_pair({})
-    for options in (DecodingOptions(required=("v",)), DecodingOptions(masked=(0,))):
+    for options in (DecodingOptions(required=("v",)), DecodingOptions(masked_positions=(0,))):
         with pytest.raises(UnsupportedError, match=r"does not support (required symbols|attention that is)"):
             runtime.with_options(options).predict(SOURCES)
     with pytest.raises(UnsupportedError, match="attention that is forced"):

@@ -20,7 +20,7 @@ from pellucid.errors import ConfigError, DataError, RunError
 from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.run_files import saved_size
 from pellucid.training import size_measurement
-from pellucid.training.events import Event, SizeChosen, SizeMeasurementSkipped, UpdateCompleted
+from pellucid.training.events import GIVEN_SIZE, Event, SizeChosen, SizeMeasurementSkipped, UpdateCompleted
 from pellucid.training.loop import fit
 from pellucid.training.preparation import prepare_data
 from pellucid.training.size_measurement import (
@@ -211,7 +211,7 @@ def test_size_of_a_started_run_is_kept(tmp_path: Path) -> None:
     assert saved_size(run.run) == run.config.size and saved_size(tmp_path) is None
     assert saved_size(tmp_path / "missing") is None
     sized = choose_config_for_time_limit(run.run, run.files, config_builder({}), lambda event: pytest.fail(str(event)))
-    assert sized.config.size == run.config.size and sized.choice is None
+    assert sized.config.size == run.config.size and sized.origin == GIVEN_SIZE
 
 
 def test_a_pipe_is_not_read_for_a_measurement(tmp_path: Path) -> None:
@@ -245,7 +245,8 @@ def test_a_started_ensemble_without_settings_is_measured(tmp_path: Path, monkeyp
     events = list[object]()
     arguments = (tmp_path, digits_run().files, config_builder({}), events.append, 2, False)
     sized = choose_config_for_time_limit(*arguments)
-    assert sized.config.size == "small" and events == [sized.choice] == [measured._replace(has_one_process=False)]
+    chosen = sized.origin.measured
+    assert sized.config.size == "small" and events == [chosen] == [measured._replace(has_one_process=False)]
 
 
 def test_vocabularies_of_the_measurement_are_those_of_all_examples(

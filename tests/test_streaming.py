@@ -259,7 +259,7 @@ def test_an_error_is_raised_at_its_source_and_the_model_stays_usable() -> None:
     with pytest.raises(DataError, match="source 4 is empty"):
         list(PLAIN.score_examples(Example(text, "v") for text in ["a", "b", "c", ""]))
     with pytest.raises(InputError, match="there is no position 1: source 5 has 0 to 0"):
-        list(PLAIN.with_options(DecodingOptions(masked=(1,))).predict(iter(["ab", "bc", "ca", "ab", "a"])))
+        list(PLAIN.with_options(DecodingOptions(masked_positions=(1,))).predict(iter(["ab", "bc", "ca", "ab", "a"])))
     assert PLAIN.predict(["a"])[0].output == result[0].output
 
 
@@ -317,7 +317,7 @@ WRONG_OPTIONS: list[tuple[DecodingOptions, str]] = [
     (DecodingOptions(prefix="v?"), r"^prefix: the model never writes the symbol '\?'"),
     (DecodingOptions(prefix="v", forbidden=("v",)), "^prefix: the symbol 'v' is forbidden"),
     (DecodingOptions(prefix="v" * 999), "^the prefix and the required symbols take 999 symbols, but search.max_length"),
-    (DecodingOptions(masked=(-1,)), "^masked: there is no position -1"),
+    (DecodingOptions(masked_positions=(-1,)), "^masked_positions: there is no position -1"),
     (
         DecodingOptions(forced_attention=(ForcedAttention(0, (0.0,)),)),
         "^forced_attention: step 0 has no weight above 0",
@@ -350,7 +350,7 @@ def test_wrong_options_are_refused_before_a_source_is_read(method: str, options:
 
 def test_options_of_other_operations_are_refused_before_a_source_is_read() -> None:
     with_tree = PLAIN.with_options(DecodingOptions(search_tree=True))
-    masked, examples = PLAIN.with_options(DecodingOptions(masked=(-1,))), make_examples("tag", 3, 1)
+    masked, examples = PLAIN.with_options(DecodingOptions(masked_positions=(-1,))), make_examples("tag", 3, 1)
     tagger = make_untrained_predictor(make_task_config("tag"), examples)
     limited = transducer_of({"search": {"max_length": 4, "min_length": 2}})
     forbidding = limited.with_options(DecodingOptions(forbidden=tuple("vwxyz")))
@@ -362,7 +362,7 @@ def test_options_of_other_operations_are_refused_before_a_source_is_read() -> No
                 lambda items: with_tree.sample_examples(items, SAMPLING),
                 r"^options\.search_tree: sampling has no search tree",
             ),
-            (masked.score_examples, "^masked: there is no position -1"),
+            (masked.score_examples, "^masked_positions: there is no position -1"),
             (lambda items: tagger.nbest_examples(items, 2), "^count: expected 1, because a model whose task is 'tag'"),
             (lambda items: tagger.nbest(items, 2), "^count: expected 1, because a model whose task is 'tag'"),
             (lambda items: tagger.predict_examples(items, []), "^prefixes: expected outputs written symbol by symbol"),

@@ -18,7 +18,7 @@ from trained_runs import (
 from pellucid.config.settings import Size
 from pellucid.run_folder.log import read_log
 from pellucid.training import session, training_records
-from pellucid.training.events import DefaultSize, SizeChosen, UpdateCompleted
+from pellucid.training.events import DEFAULT_SIZE, GIVEN_SIZE, SizeChosen, SizeOrigin, UpdateCompleted
 from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 
@@ -43,7 +43,7 @@ def test_log_and_card_have_the_choice_of_the_size(tmp_path: Path) -> None:
     choice = SizeChosen("small", "1h", 9.4, 30.0, 500.0, "8 examples", "base", 5000.0, forecast=forecast)
     config = make_small_config({"epochs": 1, "time_limit": "1h"})
     for _ in range(2):  # a finished run is unchanged
-        list(train_run(files, tmp_path / "run", config, size_chosen=choice))
+        list(train_run(files, tmp_path / "run", config, size_origin=SizeOrigin(measured=choice)))
     (record,) = [record for record in read_log(tmp_path / "run") if record["event"] == "size_chosen"]
     reason = "even small makes fewer than 5,000 updates in this time"
     facts = {"event": "size_chosen", "size": "small", "time_limit": "1h", "batch_size": "8 examples", "reason": reason}
@@ -60,8 +60,9 @@ def test_validations_follow_the_epochs_for_which_a_time_limit_is_enough(tmp_path
     """Regression test: with the maximum number of epochs, the interval was longer than the time limit."""
     files, config = write_copy_files(tmp_path), make_small_config({"epochs": 24, "time_limit": "1h"})
     choice = SizeChosen("small", "1h", 4.0, 24.0, 5.0, "8 examples", "base", 5000.0)
-    for name, size_chosen, validated in (("measured", choice, [10, 20]), ("given", None, [15, 30])):
-        events = train_run(files, tmp_path / name, config, size_chosen=size_chosen)
+    measured = SizeOrigin(measured=choice)
+    for name, origin, validated in (("measured", measured, [10, 20]), ("given", GIVEN_SIZE, [15, 30])):
+        events = train_run(files, tmp_path / name, config, size_origin=origin)
         for event in events:
             if isinstance(event, UpdateCompleted) and event.progress.update == 12:
                 break
@@ -80,7 +81,7 @@ def test_log_and_card_have_a_default_size(tmp_path: Path) -> None:
     pairs = write_copy_files(tmp_path)
     files, config = TrainingFiles(pairs.train, None), make_small_config({"epochs": 1})
     for _ in range(2):  # a finished run is unchanged
-        list(train_run(files, tmp_path / "run", config, size_chosen=DefaultSize()))
+        list(train_run(files, tmp_path / "run", config, size_origin=DEFAULT_SIZE))
     (record,) = [record for record in read_log(tmp_path / "run") if record["event"] == "size_chosen"]
     count = len(pairs.train.read_text("utf-8").splitlines())
     num_held_out = record["held_out"]
@@ -91,7 +92,7 @@ def test_log_and_card_have_a_default_size(tmp_path: Path) -> None:
     assert f"* Size {config.size}, {reason}.\n" in (tmp_path / "run" / "card.md").read_text("utf-8")
     list(train_run(files, tmp_path / "given", config))
     assert f"* Size {config.size}.\n" in (tmp_path / "given" / "card.md").read_text("utf-8")
-    events = train_run(files, tmp_path / "given", config, size_chosen=DefaultSize())
+    events = train_run(files, tmp_path / "given", config, size_origin=DEFAULT_SIZE)
     assert not [event for event in events if isinstance(event, UpdateCompleted)]
     assert "size_chosen" not in {record["event"] for record in read_log(tmp_path / "given")}
 

@@ -129,10 +129,10 @@ def test_compared_runs_decode_the_same_examples() -> None:
 
 
 def test_contents_round_trip_through_json() -> None:
+    """A number that is not finite would be null in JSON, which is another value, or no value of the field."""
     contents = digits_page_data(served=False, beam_size=3).contents
     encoded = msgspec.json.encode(contents)
     assert msgspec.json.decode(encoded, type=PageContents) == contents
-    assert b"NaN" not in encoded and b"Infinity" not in encoded
 
 
 def test_training_has_a_frame_per_validation() -> None:

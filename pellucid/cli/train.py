@@ -35,7 +35,7 @@ from pellucid.worker_pool import WorkerDiedError
 
 if TYPE_CHECKING:
     from pellucid.reporting.progress import ProgressReporter
-    from pellucid.training.events import DefaultSize, RunEvent, SizeChosen
+    from pellucid.training.events import RunEvent, SizeOrigin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,17 +68,13 @@ class TrainingPlan(NamedTuple):
     config: Config
     started_at: float
     """Start of the command, as time of `time.monotonic`."""
-    has_default_size: bool = False
-    """Whether the number of training pairs has determined the size."""
-    size_measured: "SizeChosen | DefaultSize | None" = None
-    """Choice of the size for a time limit; None without one."""
+    size_origin: "SizeOrigin"
+    """How the size was chosen."""
 
     @property
-    def size_chosen(self) -> "SizeChosen | DefaultSize | None":
-        """Choice of the size; None for a given one. The first call imports torch, which takes seconds."""
-        from pellucid.training.events import DefaultSize
-
-        return DefaultSize() if self.has_default_size else self.size_measured
+    def says_default_size(self) -> bool:
+        """True if a line says that the size is a default; with a time limit, another one has said it."""
+        return self.size_origin.is_default and not self.config.training.time_limit
 
 
 def main(arguments: list[str]) -> int:
@@ -125,7 +121,10 @@ def _train(
             raise ConfigError(
                 f"--workers is {args.workers}, and torchrun has started {launched} processes: leave out --workers"
             )
-    plan = TrainingPlan(args, config, started_at, has_default_size=not parser.is_size_given)
+    # Slow imports follow the checks, so that a wrong argument is reported at once.
+    from pellucid.training.events import DEFAULT_SIZE, GIVEN_SIZE
+
+    plan = TrainingPlan(args, config, started_at, GIVEN_SIZE if parser.is_size_given else DEFAULT_SIZE)
     if config.training.time_limit and not parser.is_size_given:
         plan = _plan_within_time(plan, parser)
     return _train_ensemble(plan) if args.ensemble else _train_single(plan)
@@ -185,12 +184,11 @@ def _plan_within_time(plan: TrainingPlan, parser: TrainingFlagParser[TrainArgume
             args.ensemble,
             has_one_process,
         )
-    return plan._replace(config=sized.config, has_default_size=False, size_measured=sized.choice)
+    return plan._replace(config=sized.config, size_origin=sized.origin)
 
 
 def _train_single(plan: TrainingPlan) -> int:
     """Train a single run."""
-    # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.reporting.progress import training_progress
     from pellucid.training.session import train_run
 
@@ -199,10 +197,10 @@ def _train_single(plan: TrainingPlan) -> int:
         connected_cluster(args.on, config.threads) as cluster,
         # The launcher of several workers ends them by SIGTERM when one has failed: no update is possible then.
         handle_stop_signals(includes_termination=launched_workers() == 1) as interrupt,
-        training_progress(has_default_size=plan.has_default_size, started_at=plan.started_at) as reporter,
+        training_progress(has_default_size=plan.says_default_size, started_at=plan.started_at) as reporter,
     ):
         events: Generator[RunEvent | None] = (
-            train_run(args.training_files(), args.run, config, plan.started_at, plan.size_chosen)
+            train_run(args.training_files(), args.run, config, plan.started_at, plan.size_origin)
             if cluster is None
             else _train_on_cluster(plan, job_resources(cluster, config.threads, config.device))
         )
@@ -243,7 +241,7 @@ def _train_on_cluster(plan: TrainingPlan, resources: JobResources) -> "Generator
     from pellucid.training.ensemble_training import TrainingJob, run_job
 
     args, seconds_spent = plan.args, time.monotonic() - plan.started_at - compilation_seconds(plan.started_at)
-    job = TrainingJob(args.training_files(), args.run, plan.config, seconds_spent, plan.size_chosen)
+    job = TrainingJob(args.training_files(), args.run, plan.config, seconds_spent, plan.size_origin)
     return run_in_group(GroupTasks(run_job, serve_connected), job, args.run, args.workers, resources)
 
 
@@ -255,7 +253,7 @@ def _train_ensemble(plan: TrainingPlan) -> int:
     from pellucid.training.events import CallbackInterrupted
 
     args, config = plan.args, plan.config
-    training_jobs = plan_ensemble(args.training_files(), args.run, config, args.ensemble, plan.size_chosen)
+    training_jobs = plan_ensemble(args.training_files(), args.run, config, args.ensemble, plan.size_origin)
     folders = {args.run, *(job.folder for job in training_jobs)}
     removed_members = list[str]()
     with suppress(RunError):  # a damaged list is written anew, and one that cannot be read is reported below
@@ -264,7 +262,7 @@ def _train_ensemble(plan: TrainingPlan) -> int:
     with (
         run_jobs_on(args.on, args.run, config.threads, config.device) as cluster,
         handle_stop_signals() as interrupt,
-        multi_progress(has_default_size=plan.has_default_size) as progress,
+        multi_progress(has_default_size=plan.says_default_size) as progress,
     ):
         last_seed = training_jobs[-1].config.seed
         description = (

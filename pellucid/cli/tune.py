@@ -18,7 +18,7 @@ from pellucid.cli.output_files import check_output_folder
 from pellucid.cli.sources import print_result
 from pellucid.cli.train import report_interruption
 from pellucid.config.durations import parse_duration
-from pellucid.config.settings import Config, Count, Limit
+from pellucid.config.settings import Config, Limit, PositiveInt
 from pellucid.config.toml import flatten_config, size_preset
 from pellucid.config.validation import unused_settings
 from pellucid.dependencies import require_package
@@ -55,7 +55,7 @@ class TuneArguments(TrainingFlags):
 
     run: Path
     """Folder of the search; created, or resumed. It receives best.toml, trials.json and report.html."""
-    trials: Count = 30
+    trials: PositiveInt = 30
     """Total number of trials, including those of earlier calls and of other commands that work on the same search."""
     study_time: str = ""
     """Maximum time of this call: 90s, 10m, 2h; empty for no limit. Running trials are then stopped, and the next call

@@ -37,11 +37,12 @@ def check_column(setting: str, column: str) -> None:
         raise ConfigError(f"{setting}: expected a name or a number from 1, got {quote(column)}")
 
 
-def check_columns(data: DataConfig) -> None:
+def check_columns(data: DataConfig, group_setting: str = "data.group_column") -> None:
     """Check that the source and the target have a column, and that column numbers are in range.
 
     Args:
         data: Data settings.
+        group_setting: Setting, flag or argument that selects the column of the groups, for the message.
 
     Raises:
         ConfigError: A column is empty, or its number is out of range; the message names the setting.
@@ -52,4 +53,4 @@ def check_columns(data: DataConfig) -> None:
         check_column(setting, column)
     check_column("data.features_column", data.features_column)
     check_column("data.class_column", data.class_column)
-    check_column("data.group_column", data.group_column)
+    check_column(group_setting, data.group_column)

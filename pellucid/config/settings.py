@@ -49,7 +49,8 @@ RecurrentDropout = Literal["weights", "states"]
 SamplingSchedule = Literal["none", "linear", "exponential", "inverse-sigmoid"]
 NetworkPart = Literal["encoder", "attention", "decoder", "embeddings", "output"]
 """Part of a network that a training may leave unchanged; each parameter belongs to exactly one."""
-Count = Annotated[int, Meta(ge=1, le=2**20)]
+PositiveInt = Annotated[int, Meta(ge=1, le=2**20)]
+"""A size or a number of parts of which there is at least one, such as units, symbols of a vocabulary, or trials."""
 Layers = Annotated[int, Meta(ge=1, le=100)]
 MAX_SEQUENCE_LENGTH = 2**15
 """Maximum number of symbols of a source or a target: each step of a decoder attends to all positions of the source."""
@@ -121,7 +122,7 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     """Number of words before and after a source that the encoder reads as features of it, in lower case: the
     neighboring lines of a file in the order of running text. A blank line, or a row with an empty source, ends a
     sentence. 0 = off; at most 10. With features_column, that column holds the words."""
-    subword_vocab_size: Count = 8000
+    subword_vocab_size: PositiveInt = 8000
     """Maximum number of subwords of a side that is split into subwords, learned from the training file; its characters
     are among them."""
     source_normalization: Normalization = "nfc"
@@ -129,7 +130,7 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     syllables are characters), or none."""
     target_normalization: Normalization = "none"
     """Unicode normalization of targets, and so of outputs: nfc, nfd, or none."""
-    min_count: Count = 1
+    min_count: PositiveInt = 1
     """Minimum number of occurrences of a symbol in the training file. Rarer symbols are encoded as unknown; rarer
     subwords are split. Tags, classes and positions of targets are always kept."""
     max_sequence_length: SequenceLength = 1000
@@ -152,7 +153,7 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
 
     cell: CellName = "gru"
     """Recurrent cell: gru, lstm, or that of another package."""
-    hidden_size: Count
+    hidden_size: PositiveInt
     """Hidden units of each layer and direction."""
     num_layers: Layers = 1
     """Number of stacked layers."""
@@ -162,7 +163,7 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     """Combination of the states of the two directions: concatenate, sum, or product (elementwise)."""
     embedding: Embedding = "learned"
     """Embedding of source symbols: learned, frozen (not trained; random unless pretrained), or one-hot."""
-    embedding_size: Count
+    embedding_size: PositiveInt
     """Size of the source embeddings; one-hot embeddings ignore it."""
     dropout: Fraction
     """Dropout probability of the units of embeddings, convolutions and layer outputs, in training."""
@@ -190,12 +191,12 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     convolutions: tuple[SmallCount, ...] = ()
     """Kernel widths, in symbols, of parallel convolutions between the embeddings and the first layer ("3 5 9"); at most
     32 widths; empty for no convolutions."""
-    filters: Count = 32
+    filters: PositiveInt = 32
     """Number of filters of each convolution, which is followed by ReLU (with convolutions)."""
     characters: Characters = "none"
     """Vector of the characters of each source word, appended to its embedding, so that unknown words keep their
     characters: none, convolution (Ma & Hovy 2016), or gru (bidirectional). Not with source_symbols = "characters"."""
-    character_size: Count = 32
+    character_size: PositiveInt = 32
     """Size of the embeddings of characters, and number of units of the vector: filters, or GRU units of a direction
     (with characters)."""
     word_dropout: Fraction = 0.5
@@ -212,15 +213,15 @@ class AttentionConfig(Settings, frozen=True, kw_only=True):
     type: AttentionName = "additive"
     """Attention score: additive, location (location-sensitive), monotonic, dot, general, scaled-dot, none, or that of
     another package, which may read every setting of this section. task = "tag" has no attention."""
-    size: Count
+    size: PositiveInt
     """Attention units of the additive, location and monotonic scores; the other built-in ones ignore it."""
-    filters: Count = 10
+    filters: PositiveInt = 10
     """Number of convolution filters over the previous attention weights (of the built-in scores, only location
     has them)."""
     filter_radius: Radius = 7
     """Positions that such a filter covers on either side of its center: 7 gives a width of 15 (of the built-in
     scores, only location reads it)."""
-    num_heads: Count = 1
+    num_heads: PositiveInt = 1
     """Number of attention heads (of the built-in scores, only additive has several); the attention units are split
     across the heads, so it must divide attention.size."""
 
@@ -236,7 +237,7 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Concatenate the attentional state to the next input of the cell (step-then-attend only)."""
     cell: CellName = "gru"
     """Recurrent cell: gru, lstm, or that of another package."""
-    hidden_size: Count
+    hidden_size: PositiveInt
     """Hidden units of each layer."""
     num_layers: Layers = 1
     """Number of stacked layers. Attention uses the state of the top layer (Luong et al. 2015, section 3)."""
@@ -247,7 +248,7 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     embedding: TargetEmbedding = "learned"
     """Embedding of the previous target symbol: learned, frozen (not trained; random unless pretrained), one-hot, or
     none (it is not an input). Only task = "transduce" has previous target symbols."""
-    embedding_size: Count
+    embedding_size: PositiveInt
     """Size of the target embeddings; one-hot and none ignore it."""
     output: ReadoutKind = "state-and-context"
     """Inputs of the output layer: decoder state, attention context, or both. With step-then-attend they are combined to
@@ -409,7 +410,7 @@ class SearchConfig(Settings, frozen=True, kw_only=True):
     pair_ngram: bool = True
     """Rank outputs by the network and by the pair n-gram model, if the run has one (training.pair_ngram); otherwise by
     the network alone. Validations during the training never use it."""
-    batch_size: Count = 128
+    batch_size: PositiveInt = 128
     """Maximum number of sources per batch in decoding; it changes speed and memory, not the outputs."""
 
 

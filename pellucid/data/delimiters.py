@@ -25,8 +25,8 @@ MAX_SAMPLE_BYTES = 2**20
 """Number of bytes after which no further line is used."""
 MAX_NAME_LENGTH = 2**16
 """Number of characters of a cell of the first record that are compared with the names of columns."""
-MIN_FRACTION = 0.9
-"""Minimum share of the first records with as many columns as the first one."""
+MIN_CONSISTENT_FRACTION = 0.9
+"""Minimum fraction of the first records with as many columns as the first one."""
 
 
 class ExpectedColumns(NamedTuple):
@@ -51,12 +51,12 @@ class _Table(NamedTuple):
 
     first: Sequence[str]
     """Beginnings of the cells of the first record that is not blank; none if it cannot be parsed."""
-    share: float
-    """Share of the records with as many columns as the first one."""
+    consistent_fraction: float
+    """Fraction of the records with as many columns as the first one."""
 
     def has_consistent_columns(self) -> bool:
         """Return whether the records have at least two columns, and nearly all the same number."""
-        return len(self.first) > 1 and self.share >= MIN_FRACTION
+        return len(self.first) > 1 and self.consistent_fraction >= MIN_CONSISTENT_FRACTION
 
 
 def has_effect(delimiter: Delimiter, format: Format) -> bool:
@@ -94,10 +94,12 @@ def detect_delimiter(lines: Sequence[bytes], expected: ExpectedColumns, name: st
     fits = len(comma.first) >= min_columns
     others = [key for key, table in tables.items() if key != "," and len(table.first) >= min_columns]
     consistent = [key for key in others if tables[key].has_consistent_columns()]
-    rivals = [key for key in consistent if tables[key].share == 1 and len(tables[key].first) >= len(comma.first)]
-    if fits and comma.share >= MIN_FRACTION and rivals:
+    rivals = [
+        key for key in consistent if tables[key].consistent_fraction == 1 and len(tables[key].first) >= len(comma.first)
+    ]
+    if fits and comma.consistent_fraction >= MIN_CONSISTENT_FRACTION and rivals:
         raise DataError(_unclear_message(rivals, name, advice))
-    if not others or (fits and (comma.share >= MIN_FRACTION or not consistent)):
+    if not others or (fits and (comma.consistent_fraction >= MIN_CONSISTENT_FRACTION or not consistent)):
         return ","
     if expected.is_list_allowed and not fits:
         consistent = [key for key in consistent if DELIMITERS[key] != expected.symbol_separator]
@@ -109,7 +111,7 @@ def detect_delimiter(lines: Sequence[bytes], expected: ExpectedColumns, name: st
         if len(consistent) > 1 or count != expected.num_training_columns:
             raise DataError(_list_message(consistent[0], count, name))
         return consistent[0]
-    if len(consistent) != 1 or (fits and tables[consistent[0]].share < 1):
+    if len(consistent) != 1 or (fits and tables[consistent[0]].consistent_fraction < 1):
         raise DataError(_unclear_message(consistent or others, name, advice))
     return consistent[0]
 

@@ -14,8 +14,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import UNCHECKED, argument_error, check_arguments
-from pellucid.config.columns import check_column, check_columns, column_number
-from pellucid.config.settings import Count, DataConfig, Delimiter, Format, Header, reads_neighbors
+from pellucid.config.columns import check_columns, column_number
+from pellucid.config.settings import DataConfig, Delimiter, Format, Header, PositiveInt, reads_neighbors
 from pellucid.data.context import EDGE, SENTENCE_END, UNKNOWN_WORD, add_contexts
 from pellucid.data.delimiters import describe_delimiter
 from pellucid.data.headers import check_header_cells, header_note, is_column_name, list_names
@@ -214,7 +214,7 @@ def _collect_partially_labeled(
 
 @check_arguments
 def read_example_blocks(
-    path: str | Path, config: DataConfig, size: Count, target_path: str | Path | None = None
+    path: str | Path, config: DataConfig, size: PositiveInt, target_path: str | Path | None = None
 ) -> Iterator[ExampleFile]:
     """Read the examples of a file in blocks, so that memory does not grow with the file.
 
@@ -278,7 +278,7 @@ def training_columns(config: DataConfig, group_setting: str = "") -> ColumnSelec
     Raises:
         ConfigError: A configured column is invalid.
     """
-    return _selected_columns(config, (*PAIR_ROLES, "group"), config.group_column, group_setting)
+    return _selected_columns(config, (*PAIR_ROLES, "group"), group_setting)
 
 
 def read_table_examples(
@@ -301,11 +301,17 @@ def read_table_examples(
         ConfigError: A configured column is invalid, or a column is selected by name but the rows have no names.
     """
     groups: dict[int, str] = {}
-    records = table.records(training_columns(config, group_setting))
-    if config.group_column:
-        records = split_last_field(records, groups)
+    records = _training_records(table, config, groups, group_setting)
     reading = _collect_examples(records, config, _table_names(table))
     return reading, [groups[row] for row in reading.line_numbers] if config.group_column else []
+
+
+def _training_records(
+    table: InMemoryTable, config: DataConfig, groups: dict[int, str], group_setting: str = ""
+) -> Records:
+    """Return the records of the pairs of a table; `groups` receives the group of each row if a column has them."""
+    records = table.records(training_columns(config, group_setting))
+    return split_last_field(records, groups) if config.group_column else records
 
 
 def describe_table_columns(table: InMemoryTable, config: DataConfig) -> str:
@@ -527,10 +533,8 @@ def count_table_examples(table: InMemoryTable, config: DataConfig, limit: int) -
         At most `limit`; None for a table that a training would refuse.
     """
     try:
-        records = table.records(training_columns(config))
-        if config.group_column:
-            records = split_last_field(records, {})
-        return _count_blocks(_collect_blocks(records, config, _table_names(table), limit), limit)
+        blocks = _collect_blocks(_training_records(table, config, {}), config, _table_names(table), limit)
+        return _count_blocks(blocks, limit)
     except InputError:
         return None
 
@@ -711,7 +715,7 @@ def read_grouped_examples(path: str | Path, config: DataConfig, group: str) -> t
 
 @check_arguments
 def read_grouped_blocks(
-    path: str | Path, config: DataConfig, group: str, size: Count, group_setting: str = ""
+    path: str | Path, config: DataConfig, group: str, size: PositiveInt, group_setting: str = ""
 ) -> Iterator[tuple[ExampleFile, list[str]]]:
     """Read the examples of a file in blocks, and the group of each from a further column.
 
@@ -732,7 +736,7 @@ def read_grouped_blocks(
     """
     if not group:
         raise argument_error("group", "a column: a name, or a number from 1", group)
-    columns = _selected_columns(config, (*PAIR_ROLES, "group"), group, group_setting)
+    columns = training_columns(msgspec.structs.replace(config, group_column=group), group_setting)
     groups: dict[int, str] = {}
     for block in _read_pair_blocks(
         Path(path), config, columns, size, lambda records: split_last_field(records, groups)
@@ -1067,16 +1071,14 @@ def check_first_line(
     return f"{location}: {note}" if note else ""
 
 
-def _selected_columns(
-    config: DataConfig, roles: tuple[str, ...], group: str = "", group_setting: str = ""
-) -> ColumnSelection:
-    """Return the configured columns for these roles; raise `ConfigError` for an invalid one."""
+def _selected_columns(config: DataConfig, roles: tuple[str, ...], group_setting: str = "") -> ColumnSelection:
+    """Return the configured columns for these roles; raise `ConfigError` for an invalid one.
+
+    `group_setting` is the flag or the argument that selects the column of the groups; empty for the setting.
+    """
+    check_columns(config, group_setting or "data.group_column")
     configured = {"source": config.source_column, "target": config.target_column, "features": config.features_column}
-    configured |= {"class": config.class_column, "group": group}
-    if group_setting:  # the group column is not a setting, and a message about it names the flag or the argument
-        config = msgspec.structs.replace(config, group_column="")
-    check_columns(config)
-    check_column(group_setting or "data.group_column", group)
+    configured |= {"class": config.class_column, "group": config.group_column}
     selected = {role: configured[role] for role in roles if configured[role]}
     return resolve_header(
         ColumnSelection(

@@ -148,7 +148,7 @@ class ColumnSelection(NamedTuple):
     fixed_names: bool = False
     group_setting: str = ""
 
-    def setting(self, role: str) -> str:
+    def setting_note(self, role: str) -> str:
         """Return the flag and the setting that select a column, for messages; empty for fixed names.
 
         Args:
@@ -321,7 +321,7 @@ def find_record_columns(columns: ColumnSelection, names: Sequence[str]) -> list[
         RecordError: A column is missing or ambiguous.
         DataError: Source and target are one column (`check_distinct_columns`).
     """
-    positions = [find_column(columns.setting(role), column, names) for role, column in columns.selected.items()]
+    positions = [find_column(columns.setting_note(role), column, names) for role, column in columns.selected.items()]
     check_distinct_columns(columns, positions, names)
     return positions
 
@@ -353,7 +353,7 @@ def find_column(setting: str, column: str, names: Sequence[str]) -> int:
     """Return the position, from 0, of a column among column names.
 
     Args:
-        setting: Flag and setting that select the column, for messages, as from `ColumnSelection.setting`.
+        setting: Flag and setting that select the column, for messages, as from `ColumnSelection.setting_note`.
         column: A name, or a number from 1.
         names: Names of the columns of the file, in order.
 
@@ -427,12 +427,12 @@ class ColumnFinder:
         """Return the position of a column in an object after the first."""
         name = self.names[role]
         if column_number(column) is None:
-            return find_column(self.columns.setting(role), column, names)
+            return find_column(self.columns.setting_note(role), column, names)
         if names.count(name) == 1:
             return names.index(name)
         first = f"{self.unit} {self.first}"
         raise RecordError(
-            f"expected {quote(name)}, which is column {column}{self.columns.setting(role)} of {first}, "
+            f"expected {quote(name)}, which is column {column}{self.columns.setting_note(role)} of {first}, "
             f"among {list_names(names)}; {first} has {list_names(self.first_names)}"
         )
 
@@ -554,8 +554,8 @@ def _missing_header(columns: ColumnSelection, name: str) -> ConfigError:
     """Return the error for a file without header from which a column is selected by name."""
     role, column = next((role, column) for role, column in columns.selected.items() if column_number(column) is None)
     return ConfigError(
-        f"the column {quote(column)}{columns.setting(role)} is a name, but {name} has no header: give a number from "
-        "1, or --header (data.header = true) if the first line names the columns"
+        f"the column {quote(column)}{columns.setting_note(role)} is a name, but {name} has no header: give a number "
+        "from 1, or --header (data.header = true) if the first line names the columns"
     )
 
 

@@ -20,7 +20,7 @@ from pellucid.argument_checks import (
     convert_argument,
     convert_struct_fields,
 )
-from pellucid.config.settings import Count, DataConfig, Normalization
+from pellucid.config.settings import DataConfig, Normalization, PositiveInt
 from pellucid.data.ipa_phones import count_phones, find_combined_phones, split_phones
 from pellucid.data.normalization import normalize_text
 from pellucid.errors import ConfigError, quote, suggest
@@ -156,7 +156,7 @@ NO_SUBWORDS = SubwordModels()
 
 
 @check_arguments
-def train_subwords(texts: Sequence[str], max_subwords: Count, min_subword_count: Count = 1) -> SubwordModel:
+def train_subwords(texts: Sequence[str], max_subwords: PositiveInt, min_subword_count: PositiveInt = 1) -> SubwordModel:
     """Train byte-pair encoding on texts.
 
     Pairs that occur at least twice are merged. A subword is rare if it occurs fewer than `min_subword_count` times by

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.settings import Count
+from pellucid.config.settings import PositiveInt
 from pellucid.data.lines import RecordError, is_blank, line_text, read_lines
 from pellucid.data.vocabulary import MAX_SYMBOL_LENGTH, Vocabulary
 from pellucid.errors import DataError, parse_whole_number, quote
@@ -37,7 +37,7 @@ class PretrainedVectors(NamedTuple):
 
 
 @check_arguments
-def read_vectors(path: str | Path, vocabulary: Vocabulary, size: Count, key: str) -> PretrainedVectors:
+def read_vectors(path: str | Path, vocabulary: Vocabulary, size: PositiveInt, key: str) -> PretrainedVectors:
     """Read the pretrained vectors of the symbols of a vocabulary, separated by spaces as "symbol number number ...".
 
     A first line of two whole numbers (number of lines, size of a vector) is a header. Of several lines of a symbol, the

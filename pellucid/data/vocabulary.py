@@ -22,7 +22,7 @@ from pellucid.argument_checks import (
     convert_argument,
     convert_struct_fields,
 )
-from pellucid.config.settings import MAX_SEQUENCE_LENGTH, ContextWords, Count, DataConfig
+from pellucid.config.settings import MAX_SEQUENCE_LENGTH, ContextWords, DataConfig, PositiveInt
 from pellucid.data.context import UNKNOWN_WORD
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import (
@@ -282,7 +282,7 @@ def code_points(texts: Sequence[str]) -> Iterator[UInt[np.ndarray, " N"]]:
 
 
 @check_arguments
-def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], min_count: Count) -> Vocabulary:
+def build_vocabulary(sequences: Annotated[Iterable[Sequence[str]], UNCHECKED], min_count: PositiveInt) -> Vocabulary:
     """Return the vocabulary of sequences of symbols, sorted by descending frequency and then by code point.
 
     Args:
@@ -330,7 +330,7 @@ def learn_tokenizers(examples: Sequence[Example], config: DataConfig) -> Tokeniz
 
 @check_arguments
 def learn_vocabularies(
-    examples: Sequence[Example], tokenizers: Tokenizers, min_count: Count, context_words: ContextWords = 0
+    examples: Sequence[Example], tokenizers: Tokenizers, min_count: PositiveInt, context_words: ContextWords = 0
 ) -> Vocabularies:
     """Return the vocabularies of training examples, one for each column.
 

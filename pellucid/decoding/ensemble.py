@@ -49,7 +49,7 @@ class Ensemble(Transducer):
 
     def _initialize(self, batch: SourceBatch) -> EnsembleInference:
         """Return all members before their first step."""
-        return self.members.initialize(batch.source, batch.lengths, self.options.masked, batch.characters)
+        return self.members.initialize(batch.source, batch.lengths, self.options.masked_positions, batch.characters)
 
 
 class EnsembleParts(NamedTuple):
@@ -87,13 +87,13 @@ def combine_transducers(members: Sequence[Predictor], names: Sequence[str]) -> E
     return ensemble_of_parts(join_members(members, names))
 
 
-def ensemble_of_parts(joined: EnsembleParts) -> Ensemble:
+def ensemble_of_parts(parts: EnsembleParts) -> Ensemble:
     """Return the ensemble of combined sequence predictors.
 
     Args:
-        joined: Fields of the combined predictor.
+        parts: Fields of the combined predictor.
     """
-    config, vocabularies, network, name, members, pair_ngram = joined
+    config, vocabularies, network, name, members, pair_ngram = parts
     return Ensemble(config, vocabularies, network, name=name, members=members, pair_ngram=pair_ngram)
 
 

@@ -81,13 +81,14 @@ def forced_weights(
     """
     check_attention_options(options, networks, max_steps)
     for number, length in zip((batch.rows + batch.first + 1).tolist(), batch.positions.tolist(), strict=True):
-        _check_masked(options.masked, number, length)
+        _check_masked(options.masked_positions, number, length)
         for forced in options.forced_attention:
             _check_forced_attention(forced, number, length)
     like = next(networks[0].parameters())
     columns = batch.source.shape[1]
     return {
-        forced.step: _normalized_row(forced, options.masked, columns).to(like) for forced in options.forced_attention
+        forced.step: _normalized_row(forced, options.masked_positions, columns).to(like)
+        for forced in options.forced_attention
     }
 
 
@@ -103,18 +104,18 @@ def check_attention_options(options: DecodingOptions, networks: tuple[Network, .
         InputError: A masked position is negative, or no network has an attention to mask; or forced weights belong to a
             step that does not exist, are given twice for a step, or are all zero outside masked positions.
     """
-    negative = next((position for position in options.masked if position < 0), None)
+    negative = next((position for position in options.masked_positions if position < 0), None)
     if negative is not None:
-        raise InputError(f"masked: there is no position {quote(negative)}: the first one is 0")
-    if options.masked and not any(
+        raise InputError(f"masked_positions: there is no position {quote(negative)}: the first one is 0")
+    if options.masked_positions and not any(
         require_encoder_decoder(network).decoder.attention.has_weights for network in networks
     ):
-        raise InputError("masked: the model has no attention, so no source position can be masked")
+        raise InputError("masked_positions: the model has no attention, so no source position can be masked")
     counts = Counter(forced.step for forced in options.forced_attention)
     repeated = next((step for step, count in counts.items() if count > 1), None)
     if repeated is not None:
         raise InputError(f"forced_attention: step {repeated} is given twice")
-    masked = {*options.masked}
+    masked = {*options.masked_positions}
     for forced in options.forced_attention:
         if not 0 <= forced.step <= max_steps:
             raise InputError(
@@ -131,9 +132,11 @@ def _check_masked(masked: tuple[int, ...], number: int, length: int) -> None:
     """Check that masked positions are in the source and do not cover it."""
     for position in masked:
         if not 0 <= position < length:
-            raise InputError(f"masked: there is no position {quote(position)}: source {number} has 0 to {length - 1}")
+            raise InputError(
+                f"masked_positions: there is no position {quote(position)}: source {number} has 0 to {length - 1}"
+            )
     if len(set(masked)) == length:
-        raise InputError(f"masked: all positions of source {number} are masked; leave at least one")
+        raise InputError(f"masked_positions: all positions of source {number} are masked; leave at least one")
 
 
 def _check_forced_attention(forced: ForcedAttention, number: int, length: int) -> None:

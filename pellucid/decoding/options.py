@@ -60,13 +60,13 @@ class DecodingOptions(CheckedFields):
     """Add the search tree of the beam to each trace."""
     forced_attention: tuple[ForcedAttention, ...] = ()
     """Attention weights that replace the model's at some steps of every hypothesis."""
-    masked: tuple[int, ...] = ()
+    masked_positions: tuple[int, ...] = ()
     """Source positions, from 0 and including features, that attention ignores: their weight is zero."""
 
     @property
     def attention_options(self) -> "DecodingOptions":
         """Return only the options that change attention."""
-        return DecodingOptions(forced_attention=self.forced_attention, masked=self.masked)
+        return DecodingOptions(forced_attention=self.forced_attention, masked_positions=self.masked_positions)
 
     @property
     def changes_attention(self) -> bool:

@@ -82,7 +82,9 @@ class Transducer(BaseTransducer, Predictor):
 
     def _initialize(self, batch: SourceBatch) -> Inference:
         """Return the model before its first step, without forced attention."""
-        return encode_and_initialize(self.network, batch.source, batch.lengths, self.options.masked, batch.characters)
+        return encode_and_initialize(
+            self.network, batch.source, batch.lengths, self.options.masked_positions, batch.characters
+        )
 
     def _check_attention_options(self) -> None:
         """Raise `InputError` for forced attention and masked positions that fit no source or not the model."""

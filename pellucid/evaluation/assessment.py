@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from pellucid.argument_checks import check_arguments, check_lengths, check_not_empty
+from pellucid.argument_checks import Count, check_arguments, check_lengths, check_not_empty
 from pellucid.config.settings import MAX_BEAM_SIZE, MetricName
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
@@ -23,7 +23,6 @@ from pellucid.evaluation.custom_metrics import MetricScore, evaluated_examples, 
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
-    Count,
     Evaluation,
     OutcomeCounts,
     RowCounts,

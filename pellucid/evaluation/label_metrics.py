@@ -579,9 +579,9 @@ def macro_f1(confusion: Counts) -> float:
 def _label_accuracy(outcomes: OutcomeCounts, per_position: bool) -> tuple[float, ConfidenceInterval]:
     """Return the accuracy with its interval; tags of one example are not independent, so examples are resampled."""
     if not per_position:
-        num_correct = len(outcomes) - outcomes.num_wrong
+        num_correct = len(outcomes) - outcomes.count_wrong()
         return 100 * num_correct / len(outcomes), wilson_interval(num_correct, len(outcomes)).percent
-    rows, counts = outcomes.error_counts
+    rows, counts = outcomes.count_errors()
     examples = merge_rows(np.column_stack([rows[:, 1] - rows[:, 0], rows[:, 1]]), counts)
     num_correct, total = examples.sums.tolist()
     return 100 * num_correct / max(total, 1), ratio_interval(examples).percent

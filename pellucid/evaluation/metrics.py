@@ -12,7 +12,14 @@ import numpy as np
 from msgspec import Meta
 from rapidfuzz.distance import Levenshtein
 
-from pellucid.argument_checks import LogProbability, argument_error, check_arguments, check_lengths, check_not_empty
+from pellucid.argument_checks import (
+    Count,
+    LogProbability,
+    argument_error,
+    check_arguments,
+    check_lengths,
+    check_not_empty,
+)
 from pellucid.config.settings import Seed
 from pellucid.errors import InputError, quote
 from pellucid.row_file import BLOCK_ROWS, RowFile
@@ -26,7 +33,6 @@ CHUNK_COUNTS = 2**20
 """Maximum number of multiplicities that are drawn at a time; more distinct rows are drawn one resample at a time."""
 OUTCOME_TYPE = np.dtype([("errors", np.int32), ("length", np.int32), ("source_length", np.int32)])
 """Type of the counts of an output: its errors, the length of its nearest reference, and that of its source."""
-Count = Annotated[int, Meta(ge=0, le=2**31)]
 Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 """A whole number; the bound keeps the sum over all examples within 64 bits."""
 
@@ -161,34 +167,17 @@ def ratio_interval(table: RowCounts, seed: int = 1) -> ConfidenceInterval:
     return ConfidenceInterval(float(low), float(high))
 
 
-@check_arguments
-def resample_sums(
-    table: Annotated[Int[np.ndarray, "n c"], Meta(ge=-(2**31), le=2**31)], generator: np.random.Generator
-) -> Int[np.ndarray, "r c"]:
-    """Return the column sums of `RESAMPLES` bootstrap resamples of the rows.
+def resample_counts(table: RowCounts, generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
+    """Return the column sums of `RESAMPLES` bootstrap resamples of the rows of a table.
 
     Equal rows are interchangeable, so the multiplicities of distinct rows are drawn; the order of rows does not matter.
 
     Args:
-        table: Counts, shape (n, c).
+        table: Rows of the table; at least one.
         generator: Random generator, which advances.
 
     Returns:
         Column sums, shape (r, c).
-
-    Raises:
-        ArgumentError: There is no row, or an argument has the wrong type.
-    """
-    check_not_empty("table", table, "row")
-    return resample_counts(count_distinct_rows(table), generator)
-
-
-def resample_counts(table: RowCounts, generator: np.random.Generator) -> Int[np.ndarray, "r c"]:
-    """Return the column sums of `RESAMPLES` bootstrap resamples of the rows of a table (`resample_sums`).
-
-    Args:
-        table: Rows of the table; at least one.
-        generator: Random generator, which advances.
     """
     rows, counts = table
     total = table.total
@@ -579,19 +568,16 @@ class OutcomeCounts:
         for block in self.blocks():
             yield np.column_stack([block["errors"] > 0, block["errors"], block["length"]])
 
-    @property
     def table(self) -> Int[np.ndarray, "n 3"]:
-        """Outcome table of all outputs; see `tables`."""
+        """Return the outcome table of all outputs; see `tables`."""
         return np.concatenate([np.empty((0, 3), np.int32), *self.tables()])
 
-    @property
-    def num_wrong(self) -> int:
-        """Number of wrong outputs."""
+    def count_wrong(self) -> int:
+        """Return the number of wrong outputs."""
         return sum(int(np.count_nonzero(block["errors"])) for block in self.blocks())
 
-    @property
-    def error_counts(self) -> RowCounts:
-        """Number of errors of each output (`ScoredExample.errors`), and length of its nearest reference."""
+    def count_errors(self) -> RowCounts:
+        """Return how often each pair of the errors of an output and the length of its nearest reference occurs."""
         return count_rows(np.column_stack([block["errors"], block["length"]]) for block in self.blocks())
 
     def worst(self, count: int) -> list[int]:
@@ -633,7 +619,7 @@ class OutcomeCounts:
         """
         if not len(self):
             raise InputError("no examples to evaluate")
-        error_counts = self.error_counts
+        error_counts = self.count_errors()
         num_errors, num_symbols = error_counts.sums.tolist()
         num_exact = int(error_counts.counts[error_counts.rows[:, 0] == 0].sum())
         positions = [

@@ -67,7 +67,7 @@ def outcome_table(scored: Sequence[ScoredExample]) -> Int[np.ndarray, "n 3"]:
     """
     outcomes = OutcomeCounts()
     outcomes.add(scored)
-    return outcomes.table
+    return outcomes.table()
 
 
 @check_arguments

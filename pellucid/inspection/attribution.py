@@ -198,7 +198,7 @@ def _encode_changed(
         encoder = network.encoder
         vectors = change(encoder.embed(source, characters).to_dense())
         memory = encoder.forward_embedded(InputVectors(vectors), source, batch.lengths)
-        members.append(initialize_from_memory(network, memory, transducer.options.masked))
+        members.append(initialize_from_memory(network, memory, transducer.options.masked_positions))
     return force_attention(model.combine(members), forced_rows)
 
 

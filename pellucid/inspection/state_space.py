@@ -10,7 +10,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from pellucid.argument_checks import argument_error, check_arguments
+from pellucid.argument_checks import Count, argument_error, check_arguments
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError
@@ -46,9 +46,6 @@ class PrincipalPlane(NamedTuple):
             raise argument_error("vectors", f"vectors of {len(self.mean)} numbers", vectors)
         coordinates: Float[np.ndarray, "n 2"] = (vectors.astype(np.float64) - self.mean) @ self.axes.T
         return coordinates
-
-
-Count = Annotated[int, Meta(ge=0)]
 
 
 def _magnitude(values: Float[np.ndarray, "..."]) -> float:

@@ -104,7 +104,7 @@ SEARCH: SupportedValues = {
     "options.lexicon": ANYTHING,  # looked up before the search
     "options.search_tree": {False},
     "options.forced_attention": {False},
-    "options.masked": {False},
+    "options.masked_positions": {False},
     "constraints.forbidden": {False},
     "constraints.required": {False},
     "constraints.prefixes": {False},

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from pellucid.argument_checks import convert_argument
 from pellucid.config.attention_types import ATTENTION_TYPES, is_custom_attention
 from pellucid.config.extensions import ClassRequirement, own_modules, takes_arguments
-from pellucid.config.settings import AttentionConfig, Count
+from pellucid.config.settings import AttentionConfig, PositiveInt
 from pellucid.errors import ArgumentError, ConfigError, InputError, describe_failure, quote
 from pellucid.kernels.backend import ComputationRequest, present_fields
 from pellucid.kernels.dispatch import use_kernel
@@ -845,8 +845,8 @@ def check_attention(
     if not ATTENTION_REQUIREMENT.is_met(attention_class):
         raise ATTENTION_REQUIREMENT.argument_error("attention_class", attention_class)
     config = AttentionConfig(size=6) if config is None else convert_argument("config", config, AttentionConfig)
-    query_size = convert_argument("query_size", query_size, Count)
-    memory_size = convert_argument("memory_size", memory_size, Count)
+    query_size = convert_argument("query_size", query_size, PositiveInt)
+    memory_size = convert_argument("memory_size", memory_size, PositiveInt)
     attention = _build_checked(attention_class, config, query_size, memory_size)
     for name in unused_parameters(cast(CheckedAttention, attention), query_size, memory_size):
         warnings.warn(unused_parameter_note(attention_class.__name__, name), stacklevel=2)

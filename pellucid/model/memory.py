@@ -58,7 +58,7 @@ class Memory(NamedTuple):
     source: Int[Tensor, "B S"] | None = None
     """The source ids, for decoders with a pointer-generator."""
     ignored: Bool[Tensor, "B S"] | None = None
-    """Positions that attention must ignore because of `DecodingOptions.masked`; None if there is none."""
+    """Positions that attention must ignore because of `DecodingOptions.masked_positions`; None if there is none."""
 
     def length_mask(self) -> Bool[Tensor, "B S"]:
         """Return True at real positions, False at padding."""

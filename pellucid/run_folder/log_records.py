@@ -8,7 +8,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pellucid.files import parse_json
 
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+RecordedCount = Annotated[int, Meta(ge=0, le=2**53)]
+"""A number that every reader of JSON represents exactly."""
 Percentage = Annotated[float, Meta(ge=0.0, le=100.0)]
 Number = Annotated[int, Meta(ge=-(2**53), le=2**53)] | float
 OptionalFloat = float | UnsetType
@@ -40,16 +41,16 @@ class SizeChosenRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="si
     size: str
     time_limit: str = ""
     """Empty for a size that was chosen by the number of pairs."""
-    pairs: Count | None = None
+    pairs: RecordedCount | None = None
     """Number of pairs that has determined the size, held-out pairs included; None for a time limit."""
-    held_out: Count | None = None
+    held_out: RecordedCount | None = None
     """Number of those that are held out for validation."""
     batch_size: str
     """Size of a batch with its unit: "32 examples"."""
-    updates_small: Count | None = None
+    updates_small: RecordedCount | None = None
     """Estimated number of updates of the size `small`; None if it was not measured."""
-    updates_base: Count | None = None
-    updates_large: Count | None = None
+    updates_base: RecordedCount | None = None
+    updates_large: RecordedCount | None = None
     reason: str = ""
     """Why this size was chosen, or for a time limit no larger one; empty if the time is enough for the largest."""
 
@@ -58,30 +59,30 @@ class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):
     """The training or the validation file was read."""
 
     path: str
-    examples: Count
+    examples: RecordedCount
     """Number of examples read."""
-    blank_lines: Count
+    blank_lines: RecordedCount
     """Number of blank lines, which are skipped."""
     bad_lines: list[str]
     """Description of each bad line, which is skipped, or of the first ones."""
-    num_bad_lines: Count | None = None
+    num_bad_lines: RecordedCount | None = None
     """Number of bad lines; None if all are described."""
     target: str | None = None
     """Separate file of the targets; None if `path` holds pairs."""
-    size: Count | None = None
+    size: RecordedCount | None = None
     """Size of `path` in bytes; None if it was no regular file."""
     sha256: str | None = None
     """SHA-256 of the bytes of `path` in hexadecimal, without which no later command opens the file."""
-    target_size: Count | None = None
+    target_size: RecordedCount | None = None
     target_sha256: str | None = None
 
 
 class AugmentedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="augmented"):
     """Synthetic pairs were added to the training examples."""
 
-    examples: Count
+    examples: RecordedCount
     """Number of pairs in the file."""
-    made: Count
+    made: RecordedCount
     """Number of synthetic pairs."""
     kind: str = ""
     """Kind of augmentation: "copy" or "hallucinate"."""
@@ -91,13 +92,13 @@ class MixedInRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="mixed
     """Earlier training pairs were read, some of which are drawn for each epoch."""
 
     path: str
-    examples: Count
+    examples: RecordedCount
     """Number of pairs in the file."""
-    per_epoch: Count
+    per_epoch: RecordedCount
     """Number of them that are drawn for each epoch."""
-    new_examples: Count
+    new_examples: RecordedCount
     """Number of other training examples."""
-    bad_lines: Count
+    bad_lines: RecordedCount
     """Number of lines that were skipped."""
     sha256: str | None = None
     """SHA-256 of the file in hexadecimal; None if it was no regular file."""
@@ -110,20 +111,20 @@ class InitializedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="i
     """Folder of the initial run."""
     sha256: str
     """SHA-256 of its model file in hexadecimal."""
-    new_source: Count
+    new_source: RecordedCount
     """Number of source symbols that the initial run lacks."""
-    new_target: Count
+    new_target: RecordedCount
     """Number of target symbols that the initial run lacks."""
-    new_features: Count
+    new_features: RecordedCount
     """Number of features that the initial run lacks."""
-    new_characters: Count = 0
+    new_characters: RecordedCount = 0
     """Number of characters of source words that the initial run lacks."""
 
 
 class PairNgramRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="pair_ngram"):
     """A pair n-gram model was fitted to the training examples, before the first update, or none could be fitted."""
 
-    examples: Count
+    examples: RecordedCount
     """Number of examples to which it was fitted; 0 if there is no model, and then it is not fitted again."""
     exact_match: Percentage
     """Percentage of validation sources whose best output, by this model alone, is correct; 0 without sources."""
@@ -144,7 +145,7 @@ class PairNgramWeightRecord(RecordWithoutProgress, frozen=True, kw_only=True, ta
     pair_ngram_exact_match: Percentage | None = None
     """Percentage of correct outputs if the pair n-gram model alone ranks the candidates; None in logs of earlier
     versions."""
-    sources: Count
+    sources: RecordedCount
     """Number of different validation sources."""
     in_predictions: bool = True
     """Whether the search settings of the run use the weight."""
@@ -153,7 +154,7 @@ class PairNgramWeightRecord(RecordWithoutProgress, frozen=True, kw_only=True, ta
 class ConfidenceRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="confidence"):
     """The confidence of outputs was fitted, at the end of the training."""
 
-    examples: Count
+    examples: RecordedCount
     """Number of validation pairs to which it was fitted."""
     exact_match: Percentage
     """Percentage of them whose output is correct."""
@@ -166,13 +167,13 @@ class ConfidenceRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="co
 class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Base of log records that hold the updates, samples, epochs and seconds so far."""
 
-    update: Count
-    samples: Count
-    epoch: Count
+    update: RecordedCount
+    samples: RecordedCount
+    epoch: RecordedCount
     """Index of the current epoch, from 0."""
     seconds: float
     """Seconds of updates and validations so far."""
-    validation: Count | UnsetType = UNSET
+    validation: RecordedCount | UnsetType = UNSET
     """Number of validations so far; only with a validation."""
 
 
@@ -181,9 +182,9 @@ class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
 
     epochs: OptionalFloat = UNSET
     """Maximum number of epochs."""
-    updates: Count | UnsetType = UNSET
+    updates: RecordedCount | UnsetType = UNSET
     """Approximate maximum number of updates."""
-    batch_size: Count | UnsetType = UNSET
+    batch_size: RecordedCount | UnsetType = UNSET
     """Batch size, which is derived from the data if the settings have none."""
     time: str | UnsetType = UNSET
     """Local time with its offset from UTC: 2026-01-31T12:00:00+0100."""
@@ -203,7 +204,7 @@ class StartedRecord(ProgressRecord, frozen=True, kw_only=True, tag="started"):
     """Model of the processor."""
     gpu: str | UnsetType = UNSET
     """Model of the GPU; only for a training on one."""
-    threads: Count | UnsetType = UNSET
+    threads: RecordedCount | UnsetType = UNSET
     """Number of threads of PyTorch."""
 
 

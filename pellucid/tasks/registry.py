@@ -164,5 +164,5 @@ def build_ensemble(members: Sequence[Predictor], names: Sequence[str]) -> Predic
     Raises:
         RunError: There is no model, or two differ in task, target symbols or tokenization (`join_members`).
     """
-    joined = join_members(members, names)
-    return get_task(joined.config.task).build_ensemble(joined)
+    parts = join_members(members, names)
+    return get_task(parts.config.task).build_ensemble(parts)

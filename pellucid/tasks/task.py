@@ -157,11 +157,11 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def build_ensemble(self, joined: EnsembleParts) -> Predictor:
+    def build_ensemble(self, parts: EnsembleParts) -> Predictor:
         """Return the predictor of several trained networks.
 
         Args:
-            joined: Fields of the combined predictor.
+            parts: Fields of the combined predictor.
         """
 
     @abstractmethod
@@ -230,13 +230,13 @@ class LabelingTask(Task):
         """
         return LabelingPredictor(config, vocabularies, network, name=name)
 
-    def build_ensemble(self, joined: EnsembleParts) -> Predictor:
+    def build_ensemble(self, parts: EnsembleParts) -> Predictor:
         """Return the predictor of several trained networks, which averages their probabilities.
 
         Args:
-            joined: Fields of the combined predictor.
+            parts: Fields of the combined predictor.
         """
-        config, vocabularies, network, name, members, _ = joined
+        config, vocabularies, network, name, members, _ = parts
         return LabelingPredictor(config, vocabularies, network, name=name, members=members)
 
 

@@ -95,13 +95,13 @@ class TransductionTask(Task):
         """
         return Transducer(config, vocabularies, network, name=name)
 
-    def build_ensemble(self, joined: EnsembleParts) -> Predictor:
+    def build_ensemble(self, parts: EnsembleParts) -> Predictor:
         """Return the predictor of several trained encoder-decoders, which averages their probabilities.
 
         Args:
-            joined: Fields of the combined predictor.
+            parts: Fields of the combined predictor.
         """
-        return ensemble_of_parts(joined)
+        return ensemble_of_parts(parts)
 
     def describe_architecture(self, config: Config) -> str:
         """Describe encoder, attention and decoder, in a sentence without its full stop.

@@ -36,11 +36,11 @@ from pellucid.run_folder.run_files import (
 from pellucid.training.data_file_check import DataFileCheck, FileDigests, check_read_files
 from pellucid.training.ensemble_fitting import fit_ensemble
 from pellucid.training.events import (
+    GIVEN_SIZE,
     CallbackInterrupted,
-    DefaultSize,
     ModelBuilt,
     RunEvent,
-    SizeChosen,
+    SizeOrigin,
     TrainingStopped,
     UpdateCompleted,
     ValidationCompleted,
@@ -72,8 +72,8 @@ class TrainingJob(NamedTuple):
     seconds_spent: float = 0.0
     """Seconds of its time limit that passed before the worker began; clocks of two machines cannot be compared. A
     checkpoint has counted them, so that workers that start again do not."""
-    size_chosen: SizeChosen | DefaultSize | None = None
-    """Choice of the size; None for a given size."""
+    size_origin: SizeOrigin = GIVEN_SIZE
+    """How the size was chosen."""
     digests: FileDigests = ()
     """Contents of the data files at the start of a command of several trainings, which must all read the same."""
 
@@ -101,7 +101,7 @@ def run_job(job: TrainingJob, channel: WorkerChannel) -> bool:
             passes the error on to the parent.
     """
     seconds_spent = 0.0 if file_exists(job.folder / CHECKPOINT) else job.seconds_spent
-    events = train_run(job.files, job.folder, job.config, time.monotonic() - seconds_spent, job.size_chosen)
+    events = train_run(job.files, job.folder, job.config, time.monotonic() - seconds_spent, job.size_origin)
     for event, reported_event in throttle(events):
         try:
             check_read_files(event, job.digests)  # a new training has not written anything yet
@@ -142,7 +142,7 @@ def plan_ensemble(
     folder: Path,
     config: Config,
     size: int,
-    size_chosen: SizeChosen | DefaultSize | None = None,
+    size_origin: SizeOrigin = GIVEN_SIZE,
 ) -> list[TrainingJob]:
     """Return the trainings of an ensemble, one for each of the seeds `seed` to `seed + size - 1`; nothing is started.
 
@@ -152,7 +152,7 @@ def plan_ensemble(
         config: Configuration of the first member; the others differ in the seed, and begin from the members of an
             initial ensemble in their order.
         size: Number of members, 1 to `MAX_MEMBERS`.
-        size_chosen: Choice of the size of the networks; None for a given size.
+        size_origin: How the size of the networks was chosen; by default, the user gives it.
 
     Raises:
         ConfigError: The size is out of range, a seed would be 2³² or more, or the initial ensemble of a fine-tuning has
@@ -167,7 +167,7 @@ def plan_ensemble(
     folders = [folder / f"{MEMBER_PREFIX}{seed}" for seed in seeds]
     members = zip(seeds, folders, member_configs(config, folders), strict=True)
     return [
-        TrainingJob(files, path, msgspec.structs.replace(member, seed=seed), size_chosen=size_chosen)
+        TrainingJob(files, path, msgspec.structs.replace(member, seed=seed), size_origin=size_origin)
         for seed, path, member in members
     ]
 

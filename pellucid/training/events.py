@@ -150,8 +150,19 @@ class SizeChosen(NamedTuple):
         return ""
 
 
-class DefaultSize(NamedTuple):
-    """The size of a training is the default for its number of pairs."""
+class SizeOrigin(NamedTuple):
+    """Origin of the size of a network: the user gives it, it is a default, or it was measured for a time limit."""
+
+    is_default: bool = False
+    """Whether the size is the default for the number of training pairs."""
+    measured: SizeChosen | None = None
+    """Choice of the size for a time limit, by measured speed; None without a measurement."""
+
+
+GIVEN_SIZE = SizeOrigin()
+"""The user gives the size, or the run was started with it."""
+DEFAULT_SIZE = SizeOrigin(is_default=True)
+"""The number of training pairs determines the size."""
 
 
 class SizeMeasurementSkipped(NamedTuple):

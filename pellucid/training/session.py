@@ -62,13 +62,13 @@ from pellucid.training.corpus_cache import save_corpus
 from pellucid.training.data_parallel import check_data_parallel, serve_updates, start_workers
 from pellucid.training.data_warnings import check_vocabularies, data_warnings
 from pellucid.training.events import (
+    GIVEN_SIZE,
     DataAugmented,
-    DefaultSize,
     FileRead,
     ModelBuilt,
     PairsMixedIn,
     RunEvent,
-    SizeChosen,
+    SizeOrigin,
     TrainingStopped,
 )
 from pellucid.training.fine_tuning import freeze_parts, frozen_part_warnings, initialize_network
@@ -125,7 +125,7 @@ def train_run(
     folder: str | Path,
     config: Config,
     started_at: float | None = None,
-    size_chosen: SizeChosen | DefaultSize | None = None,
+    size_origin: SizeOrigin = GIVEN_SIZE,
 ) -> Generator[RunEvent]:
     """Train from files into a run folder, or resume the training in it.
 
@@ -141,7 +141,7 @@ def train_run(
         folder: Run folder: missing, empty, or with a run of the same settings and data.
         config: Configuration; the run folder records the detected data format and device in place of "auto".
         started_at: Start of a time limit, as time of `time.monotonic`. The default, None, is the first event.
-        size_chosen: Choice of the size, which the log of a new run records; None for a given size.
+        size_origin: How the size was chosen, which the log of a new run records; by default, the user gives it.
 
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
@@ -179,22 +179,21 @@ def train_run(
         if workers is not None:
             check_data_parallel(config)
         callbacks = build_callbacks(config)
-        command = TrainingStart(start, size_chosen)
-        with closing(_run_training(files, Path(folder), config, command, workers)) as events:
+        training_start = TrainingStart(start, size_origin)
+        with closing(_run_training(files, Path(folder), config, training_start, workers)) as events:
             yield from notify_callbacks(events, Path(folder), callbacks)
 
 
 class TrainingStart(NamedTuple):
-    """Start of a training: time and chosen size."""
+    """Start of a training: its time, and how its size was chosen."""
 
     started_at: float
     """Start of a time limit, as time of `time.monotonic`."""
-    size_chosen: SizeChosen | DefaultSize | ModelBuilt | None = None
-    """Choice of the size, if it is a default also with the numbers of pairs; None for a given size."""
+    size_origin: SizeOrigin
 
 
 def _run_training(
-    files: TrainingInputs, folder: Path, config: Config, command: TrainingStart, workers: WorkerGroup | None
+    files: TrainingInputs, folder: Path, config: Config, training_start: TrainingStart, workers: WorkerGroup | None
 ) -> Generator[RunEvent]:
     """Train from files into a run folder, new or resumed, and yield the events."""
     unresolved_data = config.data
@@ -242,9 +241,9 @@ def _run_training(
         _load_kernels(config)  # before the first update, where the training can be interrupted at once
         if workers is not None:
             start_workers(state, workers)
-        if isinstance(command.size_chosen, DefaultSize):
-            command = command._replace(size_chosen=model_built)
-        yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), data_events, command)
+        _record_size(state, lock, log, training_start.size_origin, model_built)
+        writer = RunFolderWriter(state, lock, fingerprint, log)
+        yield from _train_and_save(writer, data_events, training_start.started_at)
 
 
 def _complete_finished_run(state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str) -> Iterator[RunEvent]:
@@ -511,23 +510,32 @@ def _version_note(log: RunLog, config: Config) -> list[str]:
     ]
 
 
-def _train_and_save(
-    writer: RunFolderWriter, data_events: Sequence[LoggedOnce], command: TrainingStart
-) -> Iterator[RunEvent]:
-    """Yield the events of the loop, and update the run folder after each."""
-    state, lock, log = writer.state, writer.lock, writer.log
+def _record_size(
+    state: TrainingState, lock: FolderLock, log: RunLog, origin: SizeOrigin, model_built: ModelBuilt
+) -> None:
+    """Write into the log of a new run how its size was chosen; a measured size also sets the expected epochs."""
     lock.check()
-    if isinstance(command.size_chosen, SizeChosen | ModelBuilt) and not (log.all("started") or log.all("size_chosen")):
-        append_records(lock, log, size_record(command.size_chosen))
-    if isinstance(command.size_chosen, SizeChosen) and not state.progress.update:
-        state.progress = msgspec.structs.replace(state.progress, expected_epochs=command.size_chosen.epochs)
+    if origin != GIVEN_SIZE and not (log.all("started") or log.all("size_chosen")):
+        append_records(lock, log, size_record(origin.measured or model_built))
+    if origin.measured is not None and not state.progress.update:
+        state.progress = msgspec.structs.replace(state.progress, expected_epochs=origin.measured.epochs)
+
+
+def _train_and_save(
+    writer: RunFolderWriter, data_events: Sequence[LoggedOnce], started_at: float
+) -> Iterator[RunEvent]:
+    """Yield the events of the loop, and update the run folder after each.
+
+    A time limit begins at `started_at`, a time of `time.monotonic`.
+    """
+    state, lock, log = writer.state, writer.lock, writer.log
     # A write that a crash cut, or a loss of power, may have left the first of these records only.
     num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
     if missing := data_events[num_logged:]:
         append_records(lock, log, *map(log_record_before_training, missing))
     with lock.replacement_reported():
         yield from fit_or_read_pair_ngram(state, lock, log, writer.fingerprint)
-    clock = OverheadClock(state, command.started_at)
+    clock = OverheadClock(state, started_at)
     clock.record()
     try:
         for event in fit(state):
@@ -552,11 +560,11 @@ class OverheadClock:
     """
 
     def __init__(self, state: TrainingState, started_at: float) -> None:
-        """Start the clock at the start of the command.
+        """Start the clock at the start of a time limit.
 
         Args:
             state: Training state, new or restored.
-            started_at: Start of the command, as time of `time.monotonic`.
+            started_at: Start of a time limit, as time of `time.monotonic`.
         """
         self.state = state
         self.started_at = started_at

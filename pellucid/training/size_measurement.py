@@ -32,10 +32,12 @@ from pellucid.run_folder.run_files import saved_size
 from pellucid.tasks.registry import encode_for_task
 from pellucid.training.ensemble_training import check_ensemble_folder, plan_ensemble
 from pellucid.training.events import (
-    DefaultSize,
+    DEFAULT_SIZE,
+    GIVEN_SIZE,
     SizeChosen,
     SizeMeasurementSkipped,
     SizeMeasurementStarted,
+    SizeOrigin,
     UpdateCompleted,
 )
 from pellucid.training.loop import fit
@@ -75,12 +77,12 @@ RESERVED_FRACTION = 0.15
 
 
 class SizedConfig(NamedTuple):
-    """Configuration of a training with a time limit, and the choice of its size."""
+    """Configuration of a training with a time limit, and how its size was chosen."""
 
     config: Config
-    choice: SizeChosen | DefaultSize | None
-    """The default if no speed was measured, because the training file cannot be read twice; None if the run was started
-    before."""
+    origin: SizeOrigin
+    """`DEFAULT_SIZE` if no speed was measured, because the training file cannot be read twice; `GIVEN_SIZE` if the run
+    was started before."""
 
 
 def choose_config_for_time_limit(
@@ -113,7 +115,7 @@ def choose_config_for_time_limit(
     """
     saved = saved_size(folder)
     if saved is not None:
-        return SizedConfig(build_config(saved), None)
+        return SizedConfig(build_config(saved), GIVEN_SIZE)
     check_torch_defaults()
     check_gradients()
     config = build_config(default_size())
@@ -126,11 +128,11 @@ def choose_config_for_time_limit(
     stream = find_stream([files.train, files.train_target])
     if stream is not None:
         report(SizeMeasurementSkipped(config.size, stream))
-        return SizedConfig(config, DefaultSize())
+        return SizedConfig(config, DEFAULT_SIZE)
     with one_training_thread():
         chosen = measure_and_choose_size(files, build_config, report)._replace(has_one_process=has_one_process)
     report(chosen)
-    return SizedConfig(build_config(chosen.size), chosen)
+    return SizedConfig(build_config(chosen.size), SizeOrigin(measured=chosen))
 
 
 def measure_and_choose_size(

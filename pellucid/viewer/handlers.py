@@ -305,7 +305,9 @@ def _configure_predictor(model: Predictor, request: DecodeRequest) -> Predictor:
             raise InputError(f"{name}: expected 1 to {MAX_BEAM_SIZE}, got {quote(value)}")
     forced_attention = tuple(ForcedAttention(row.step, tuple(row.weights)) for row in request.forced_attention)
     options = DecodingOptions(
-        search_tree=request.search_tree, forced_attention=forced_attention, masked=tuple(request.masked_positions)
+        search_tree=request.search_tree,
+        forced_attention=forced_attention,
+        masked_positions=tuple(request.masked_positions),
     )
     # Labels have no beam: a request with beam size 1 leaves their settings as they are.
     searched = model.with_beam(request.beam_size) if model.autoregressive or request.beam_size > 1 else model

@@ -272,7 +272,7 @@ def evaluation_report(assessment: Assessment, file: str, counts: Mapping[str, in
             *accuracy_charts(evaluation.positions, evaluation.lengths),
             *_confusion_parts(assessment.confusions),
             *calibration_charts([assessment]),
-            *error_parts(errors, assessment.counts.best.num_wrong - len(errors)),
+            *error_parts(errors, assessment.counts.best.count_wrong() - len(errors)),
         ],
     )
 
