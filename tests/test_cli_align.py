@@ -99,7 +99,7 @@ def test_lines_before_a_bad_one_are_written_with_a_run() -> None:
         ([], "a file of pairs is required"),
         (["-", "--method", "attention"], "--method attention requires the folder of a run"),
         (["-", "--max-source", 17], "--max-source: expected a whole number of at most 16, got 17"),
-        (["-", "--source-symbols", "subwords"], "subwords are learned by a training"),
+        (["-", "--source-symbols", "subwords"], "subwords are known only to a trained run"),
         (["RUN", "--source-symbols", "words"], "a run has its own tokenizers"),
         (["RUN", "--method", "em"], "the run has no pair n-gram model;"),
         (["RUN", "--method", "em", "--no-deletions"], "the pair n-gram model of a run has its own chunks"),

@@ -226,7 +226,7 @@ def test_another_bad_line_stops_the_audit_on_request(tmp_path: Path) -> None:
         (["--time", "1m", "--size", "large", "--device", "cuda"], "--size, --time and --device: only for networks"),
         (["--apply", "d.csv", "--output", "o.csv", "--folds", "7", "--seed", "3"], "leave out --folds and --seed"),
         (["--next", "5", "--unlabeled", "u.txt", "--jobs", "2"], "--next proposes sources and makes no worklist"),
-        (["--next", "5", "--unlabeled", "u.txt", "--seed", "2"], "--seed: --next has random numbers only for networks"),
+        (["--next", "5", "--unlabeled", "u.txt", "--seed", "2"], "--seed has no effect: --next draws random numbers"),
         (["--page-rows", "5"], "--page-rows is for the page: give --html"),
         (["--output", "r.html", "--html", "r.html"], "--output and --html are one file, r.html"),
         (["--output", "r.html", "--html", "./r.html"], "--output and --html are one file, r.html"),

@@ -7,21 +7,24 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 from command_line import build_environment, run_pellucid, usage_error_message
 
-from pellucid.cli.arguments import expand_arguments, known_flags, parse_arguments
+from pellucid.cli.arguments import command_line_error, expand_arguments, known_flags, negated_flag, parse_arguments
 from pellucid.cli.completion import ARGUMENT_CLASSES, first_arguments, flag_completions
 from pellucid.cli.flag_names import SETTING_FLAGS, SHORT_FLAGS
 from pellucid.cli.help_pages import HELP_PAGES, help_page
 from pellucid.cli.subcommands import SUBCOMMANDS
 from pellucid.cli.train import TrainArguments
 from pellucid.cli.tune import TuneArguments
+from pellucid.config.settings import Header
 from pellucid.config.toml import setting_choices, size_preset
 
+ROOT = Path(__file__).parent.parent
 PARSER_PROGRAM = """
 import sys
 import msgspec
@@ -84,6 +87,28 @@ def test_every_option_of_a_help_page_exists_with_its_short_flag(subcommand: str)
             assert [choice for choice in choices if choice != "auto" and choice not in shown] == []
 
 
+@pytest.mark.parametrize("subcommand", [name for name in SUBCOMMANDS if "--input-format" in help_page(name)])
+def test_every_input_format_of_a_help_page_is_accepted(subcommand: str) -> None:
+    """Regression test: the page of score named text, which it refuses."""
+    (option,) = (option for option in HELP_PAGES[subcommand].options if option.flag == "--input-format")
+    formats = re.findall(r"\w+", re.split("[(;]", option.text)[0])
+    assert {"tsv", "csv", "jsonl", "parquet"} <= set(formats)
+    for name in formats:
+        error = command_line_error(ARGUMENT_CLASSES[subcommand], subcommand, ["--input-format", name])
+        assert not error.startswith("--input-format"), error
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/get-started.md"])
+def test_flags_of_the_first_pages_are_on_the_help_pages(page: str) -> None:
+    """Regression test: train --help did not have --header and --features-column."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = re.findall(rf"^(?:.*\| *)?pellucid ({'|'.join(SUBCOMMANDS)}) ([^#|>\n]*)", text, re.MULTILINE)
+    assert commands
+    for subcommand, arguments in commands:
+        for flag in re.findall(r"(?<!\S)--?[a-z][a-z-]*", arguments):
+            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", help_page(subcommand)), (subcommand, flag)
+
+
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 def test_help_page_states_the_default_of_each_option(subcommand: str) -> None:
     all_options = " ".join(run_pellucid(subcommand, "--help-all").out.replace("│", " ").split())
@@ -132,15 +157,26 @@ def test_help_imports_neither_torch_nor_the_parser() -> None:
 
 
 @pytest.mark.slow
-def test_help_all_shows_every_flag_and_its_other_names() -> None:
-    for subcommand in SUBCOMMANDS:
-        text = " ".join(run_pellucid(subcommand, "--help-all").out.replace("│", " ").split())
-        for name, flag in known_flags(ARGUMENT_CLASSES[subcommand]).items():
-            assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), (subcommand, name)
-            assert flag.targets or f" {name}" in text
-    assert "also -e, --epochs)" in text or "also -e, --epochs)" in run_pellucid("train", "--help-all").out.replace(
-        "\n", " "
-    )
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
+def test_help_all_shows_every_option_that_the_parser_accepts(subcommand: str) -> None:
+    """Every flag, its letter, its name without the section, and the negation of a switch.
+
+    Regression test: --no-pair-ngram and the other negations without a section, and -r, were missing.
+    """
+    flags = known_flags(ARGUMENT_CLASSES[subcommand])
+    switches = [name for name, flag in flags.items() if flag.values == "none" or flag.kind == Header]
+    letters = [f"-{letter}" for letter, name in SHORT_FLAGS.items() if name in flags]
+    text = " ".join(run_pellucid(subcommand, "--help-all").out.replace("│", " ").split())
+    for name in [*flags, *map(negated_flag, switches), *letters]:
+        command_line_error(ARGUMENT_CLASSES[subcommand], subcommand, [name])  # raises an error for an unknown flag
+        assert re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text), name
+
+
+@pytest.mark.slow
+def test_help_all_shows_the_other_names_of_a_flag() -> None:
+    text = " ".join(run_pellucid("train", "--help-all").out.replace("│", " ").split())
+    assert "also -e, --epochs)" in text and "also --pair-ngram, --no-pair-ngram)" in text
+    assert "created, or resumed. (also -r) (required)" in text
 
 
 @pytest.mark.parametrize("subcommand", ["train", "predict", "evaluate", "tune"])

@@ -245,9 +245,9 @@ def test_a_worklist_with_decisions_is_not_replaced(tmp_path: Path) -> None:
     )
     assert (tmp_path / "worklist.csv").read_text() == decided
     (tmp_path / "worklist.csv").write_text(f"{header}2,one,1,,11\n")
-    assert "exists and is not a worklist without decisions" in usage_error_message(run_pellucid(*audit))
+    assert "only an earlier worklist without decisions is replaced" in usage_error_message(run_pellucid(*audit))
     (tmp_path / "worklist.csv").write_bytes(decided.encode("utf-16"))
-    assert "exists and is not a worklist without decisions" in usage_error_message(run_pellucid(*audit))
+    assert "only an earlier worklist without decisions is replaced" in usage_error_message(run_pellucid(*audit))
     (tmp_path / "worklist.csv").write_text(f"{header}2,one,1,,\n")
     result = run_pellucid(*audit)
     assert result.code == 0 and (tmp_path / "worklist.csv").read_text().startswith("rank,")

@@ -515,7 +515,8 @@ def test_several_runs_decode_as_an_ensemble(tmp_path: Path) -> None:
             ["one", "nine two"]
         )
     missing = usage_error_message(run_pellucid("predict", run, tmp_path / "nothing", tmp_path / "sources.txt"))
-    assert missing == f"{tmp_path / 'nothing'} is not a run folder: there is no such folder"
+    advice = "name the folder that was given to pellucid train --run"
+    assert missing == f"{tmp_path / 'nothing'} is not a run folder: there is no such folder; {advice}"
 
 
 def test_each_source_may_have_its_own_prefix(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_an_installed_package_is_found_by_every_process(tmp_path: Path) -> None:
     assert updated.out == results[1].out and updated.err.count("my-attention") == 2
     assert "my-attention 1', and is used with" in updated.err and "my-attention 2' (1 further member" in updated.err
     shared = run_command("share", run / "seed-1", "--to", tmp_path / "shared", package=package)
-    assert "who uses the model needs `my-attention` 2, which provides the attention type 'cosine'" in shared.err
+    assert "users of the model need `my-attention` 2, which provides the attention type 'cosine'" in shared.err
     card = (tmp_path / "shared" / "README.md").read_text("utf-8")
     assert "It also needs `my-attention` 2, which provides the attention type 'cosine'. PyTorch is needed" in card
     assert "the runtime without PyTorch does not support `attention.type` of this model" in card

@@ -532,7 +532,7 @@ def test_sources_that_do_not_have_the_columns_are_told_how_to_be_read(run: Path,
     (tmp_path / "new.csv").write_text("id,title\n1,ab\n2,cd\n", "utf-8")
     renamed = run_pellucid("predict", tmp_path / "run", tmp_path / "new.csv", "--source-column", "title")
     assert renamed.out == run_pellucid("predict", tmp_path / "run", "-i", "text", stdin=b"ab\ncd\n").out
-    assert "the names of the columns have no output line; --output-format csv" in renamed.err
+    assert "the first line of the input names the columns, so it has no output; --output-format csv" in renamed.err
 
 
 @pytest.mark.slow

@@ -154,7 +154,8 @@ def test_a_run_folder_without_permission_is_reported(run: Path) -> None:
 def test_a_missing_or_damaged_model_is_reported(tmp_path: Path, run: Path, subcommand: str) -> None:
     file = copy_task_run().files.valid
     assert usage_error_message(run_pellucid(subcommand, tmp_path / "none", file)) == (
-        f"{tmp_path / 'none'} is not a run folder: there is no such folder"
+        f"{tmp_path / 'none'} is not a run folder: there is no such folder; "
+        "name the folder that was given to pellucid train --run"
     )
     assert "it holds no config.toml" in usage_error_message(run_pellucid(subcommand, tmp_path, file))
     for name in ("model.safetensors", "vocabulary.json", "config.toml"):

@@ -72,7 +72,10 @@ def test_a_model_is_loaded_without_log_checkpoint_and_card(tmp_path: Path) -> No
 
 
 def test_other_folders_and_files_are_refused(tmp_path: Path) -> None:
-    assert load_error(tmp_path / "none") == f"{tmp_path / 'none'} is not a run folder: there is no such folder"
+    missing = f"{tmp_path / 'none'} is not a run folder: there is no such folder"
+    assert load_error(tmp_path / "none") == f"{missing}; name the folder that was given to pellucid train --run"
+    (tmp_path / "nona").mkdir()
+    assert load_error(tmp_path / "none") == f"{missing}; did you mean 'nona'?"
     (tmp_path / "file").write_text("x")
     assert load_error(tmp_path / "file") == f"{tmp_path / 'file'} is not a run folder: it is a file"
     (tmp_path / "empty").mkdir()

@@ -108,7 +108,7 @@ def test_numbers_without_room_are_left_out_and_named() -> None:
     cases = ((80, "abc", ()), (80, "abc" * 11, ERROR_NUMBERS[2:]), (40, "abc" * 40, ERROR_NUMBERS))
     for width, output, omitted in cases:
         table = list(assessment_tables(build_assessment([("xyz", output)]), {}, 1.0, 1, width))[-1]
-        without = f"; without room: {', '.join(omitted)}" if omitted else ""
+        without = f"; columns that do not fit: {', '.join(omitted)}" if omitted else ""
         assert table.title == "worst examples"
         assert table.caption == f"order: most errors per expected symbol first{without}"
         text = StringIO()
@@ -143,7 +143,7 @@ def test_the_comparison_of_two_trainings_of_several_seeds_says_that_it_is_about_
     comparison = ComparedAssessment(runs[1], compare_runs(runs[0], runs[1]))
     for shown, warned in ((runs[:2], False), (runs, True)):
         _, table, *_ = comparison_tables(shown, [comparison], [1.0] * len(shown), 0)
-        assert ("one training of each" in str(table.caption)) == warned
+        assert ("two single trainings" in str(table.caption)) == warned
 
 
 def test_requested_metrics_of_runs_are_left_out_last() -> None:
@@ -154,7 +154,8 @@ def test_requested_metrics_of_runs_are_left_out_last() -> None:
         table = _table_of_runs(columns, width, {"metric 6"})
         headings[width] = [str(column.header) for column in table.columns]
         omitted = [name for name in names if name not in headings[width]]
-        assert (table.caption or "") == (f"without room (--json has them): {', '.join(omitted)}" if omitted else "")
+        shown = f"columns that do not fit (--json has them): {', '.join(omitted)}" if omitted else ""
+        assert (table.caption or "") == shown
     assert headings[200] == list(columns)
     assert headings[60] == ["10 examples", "metric 0", "metric 1", "metric 2", "metric 6"]
     assert headings[30] == headings[10] == ["10 examples", "metric 6"]

@@ -73,8 +73,8 @@ Image(to_png(figure, 100), alt="Validation accuracy without attention, over the 
 
 # %% [markdown]
 # Chance is 0.143. The network with the code as input follows the authors' curves, not far above chance. The code as
-# initial state is worse: the decoder receives the code only once. More training has a small effect: the blog used ten
-# times as many samples and reached 0.36.
+# initial state is worse: the decoder receives the code only once. More training does not solve the problem: the blog
+# used ten times as many samples and reached 0.36.
 #
 # ## Accuracy by position
 

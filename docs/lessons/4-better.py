@@ -8,10 +8,11 @@
 # difference?**
 #
 # This lesson trains Pellucid's network, with as many units and fewer parameters. Like all of Pellucid's networks it
-# masks padding. It differs from the network of lesson 3 in seven more properties: the encoder is bidirectional; the
-# previous output symbol is fed back; the output layer reads the state beside the context; the initial state is computed
-# from the encoder's last state; the batches are small; the learning rate is higher; and it decays. Which of these
-# properties matter?
+# masks padding. It differs from the network of lesson 3 in more properties. Seven of them are removed below, one at a
+# time: the encoder is bidirectional; the previous output symbol is fed back; the output layer reads the state beside
+# the context; the initial state is computed from the encoder's last state; the batches are small; the learning rate is
+# higher; and it decays. Others stay: the decoder is a GRU instead of an LSTM, the embeddings are learned instead of
+# one-hot, and the initial weights are larger. Which of the seven properties matter?
 
 # %%
 SAMPLES = 30_000

@@ -148,7 +148,10 @@ def _check_arguments(args: AlignArguments, runs: Sequence[Path]) -> None:
     if runs and (args.source_symbols or args.target_symbols):
         raise ConfigError("--source-symbols and --target-symbols split pairs without RUN; a run has its own tokenizers")
     if "subwords" in (args.source_symbols, args.target_symbols):
-        raise ConfigError("subwords are learned by a training: give its folder (pellucid align RUN FILE), not a kind")
+        raise ConfigError(
+            "subwords are known only to a trained run: give its folder (pellucid align RUN FILE), and leave out "
+            "--source-symbols and --target-symbols"
+        )
     if runs and args.method == "em" and args.limits != ChunkLimits():
         raise ConfigError(
             "the pair n-gram model of a run has its own chunks: --max-source, --max-target, --no-insertions, "

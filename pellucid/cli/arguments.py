@@ -579,17 +579,28 @@ def _with_default_hint(field: StructFieldSpec, section: str) -> StructFieldSpec:
         choice: Any = Literal[registry.names()]
         base_type = tuple[choice, ...] if get_origin(field.type) is tuple else choice
     names = other_names(f"--{section}{field.name.replace('_', '-')}")
+    if base_type is bool:
+        names = [spelling for name in names for spelling in (name, negated_flag(name))]
     hint = partial(_default_text, value_range=_value_range(field.type), names=names)
     metavar = "CHAR" if base_type == Delimiter else None  # the choices are punctuation, which cannot be read in a list
     argument = tyro.conf.arg(help_behavior_hint=hint, metavar=metavar)
     annotated_type: Any = Annotated[(base_type, argument, *annotations)]
-    return replace(field, type=annotated_type, helptext=partial(_help_paragraph, field.helptext))
+    # tyro displays "(required)" in place of the hint.
+    is_required = field.default in (tyro.MISSING, tyro.MISSING_NONPROP)
+    helptext = partial(_help_paragraph, field.helptext, names if is_required else ())
+    return replace(field, type=annotated_type, helptext=helptext)
 
 
-def _help_paragraph(text: str | Callable[[], str | None] | None) -> str | None:
-    """Return the help of a flag without the line breaks of the code."""
+def _help_paragraph(text: str | Callable[[], str | None] | None, names: Sequence[str]) -> str | None:
+    """Return the help of a flag without the line breaks of the code, with other names of the flag."""
     text = text() if callable(text) else text
-    return None if text is None else _protect_numbers(" ".join(text.split()))
+    also = f"({_also(names)})" if names else ""
+    return None if text is None else _protect_numbers(" ".join([*text.split(), also]).strip())
+
+
+def _also(names: Sequence[str]) -> str:
+    """Return the text of the other names of a flag; "" if it has none."""
+    return f"also {', '.join(names)}" if names else ""
 
 
 def _protect_numbers(text: str) -> str:
@@ -600,7 +611,7 @@ def _protect_numbers(text: str) -> str:
 def _default_text(label: str, value_range: str = "", names: Sequence[str] = ()) -> str:
     """Return the text of the range, the default and the other names of a flag in help."""
     default = DEFAULT_TEXTS.get(label, f"default: {label}")
-    parts = [*filter(None, (value_range, default)), *([f"also {', '.join(names)}"] if names else [])]
+    parts = [*filter(None, (value_range, default, _also(names)))]
     return _protect_numbers(f"({'; '.join(parts)})") if parts else ""
 
 
@@ -661,7 +672,8 @@ class SettingFlags:
     the learning rate, unless these are set explicitly. auto: by the number of training pairs; train with --time
     also measures the speed of a few updates."""
     task: TaskName
-    """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
+    """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), point (a source position), or
+    tag-and-classify (a class, then a tag per source symbol)."""
     seed: Seed
     """Random seed of initial parameters, batch order, dropout, scheduled sampling and augmentation."""
     threads: Threads

@@ -190,7 +190,8 @@ def _check_decisions(path: Path) -> None:
         decisions = read_decisions(path)
     except InputError as error:
         raise InputError(
-            f"--output {path} exists and is not a worklist without decisions ({error}): name another file"
+            f"--output {path} exists, and only an earlier worklist without decisions is replaced ({error}): name "
+            "another file"
         ) from error
     if decisions:
         raise InputError(
@@ -217,7 +218,12 @@ def _check_arguments(args: AuditArguments) -> None:
         (bool(args.next), WORKLIST_FIELDS, "--next proposes sources and makes no worklist: leave out {flags}"),
         (args.html is None, ("page_rows",), "{flags} is for the page: give --html"),
         (not uses_networks, NETWORK_FIELDS, "{flags}: only for networks; give --models network or both"),
-        (bool(args.next) and not uses_networks, ("seed",), "{flags}: --next has random numbers only for networks"),
+        (
+            bool(args.next) and not uses_networks,
+            ("seed",),
+            "{flags} has no effect: --next draws random numbers only for networks; leave it out, or give --models "
+            "network or both",
+        ),
     ):
         if is_unused and (given := _given_flags(args, names)):
             raise ConfigError(reason.format(flags=given))

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ from tyro.conf import Positional
 
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.cluster_flags import ClusterFlags, FolderFlag, absolute_paths, check_blocks_flag
+from pellucid.cli.cluster_jobs import OnFlag
 from pellucid.cli.csv_output import byte_order_mark
 from pellucid.cli.input_flags import PairFileFlags, check_columns_of_pairs, file_data_config
 from pellucid.cli.messages import print_message
@@ -52,6 +53,10 @@ class EvaluateArguments(ClusterFlags, SearchFlags, PairFileFlags):
     mean and the standard deviation are reported, too. --nbest and --sample also report accuracy at 1, 2, ... outputs.
     """
 
+    on: OnFlag = field(default=None, kw_only=True)
+    """Decode on the machines of a Ray cluster: that of the variable RAY_ADDRESS, else the last one that ray start
+    has started on this machine, else this machine alone. All machines need the same versions, and share the folders of
+    the runs, the folder of --blocks and the lexicon. After a crash, repeat the command: finished blocks are kept."""
     run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """Folder of a trained run."""
     file: Annotated[Positional[Path | None], tyro.conf.arg(metavar="[RUN ...]")] = None

@@ -38,6 +38,9 @@ class ExportArguments(PairFileFlags):
     --html writes a web page, one file, that runs the network in the browser without a server: type a source to see
     outputs, attention weights and the beam; change attention or the first symbols of the output. With a second run, the
     page compares both. It shows the network without the pair n-gram model of the run.
+
+    In the texts of --source-column, --target-column, --features-column, --class-column, --delimiter and --header, FILE
+    is the file of --check.
     """
 
     run: RunFolder

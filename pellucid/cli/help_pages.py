@@ -68,6 +68,7 @@ _INPUT_PAIRS = OptionHelp("--input-format", "FORMAT", "auto, tsv, csv, jsonl, pa
 _ON_RAY = OptionHelp("--on", "ray", "decode on a Ray cluster, to --output FILE")
 _DEVICE = OptionHelp("--device", "DEVICE", "cpu, cuda (one GPU) or auto (cpu by default)")
 _HEADER = OptionHelp("--header, --no-header", "", "whether the first line of FILE names columns")
+_TRAIN_HEADER = OptionHelp("--header, --no-header", "", "whether the first line of TRAIN names columns")
 _SOURCE_COLUMN = OptionHelp("--source-column", "NAME", "column of the sources; also --features-column")
 _COLUMNS = OptionHelp("--source-column", "NAME", "column of sources; also --target-column, --features-column")
 _BAD_LINE = OptionHelp("--on-bad-line", "ACTION", "stop or skip (stop by default)")
@@ -83,10 +84,6 @@ _SETTINGS = (
     OptionHelp("--learning-rate", "X", "peak learning rate"),
     OptionHelp("--patience", "N", "stop after N validations without improvement"),
 )
-_NETWORK = (
-    OptionHelp("--hidden-size", "N", "hidden units of encoder and decoder"),
-    OptionHelp("--dropout", "P", "dropout of encoder and decoder"),
-)
 
 HELP_PAGES: dict[str, HelpPage] = {
     "split": HelpPage(
@@ -97,14 +94,20 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("FILE", "", "pairs: TSV, CSV, JSON lines or Parquet"),
             OptionHelp("--out", "DIR", "folder of the files train, test and unlabeled"),
             OptionHelp("--test-size", "SIZE", "share of the rows with a target, or number of rows (0.1 by default)"),
-            OptionHelp("--valid-size", "SIZE", "the same for a file valid (default: none, train holds out a tenth)"),
+            OptionHelp(
+                "--valid-size",
+                "SIZE",
+                "size of a validation file, in the same way (default: no such file; train then holds out a tenth)",
+            ),
             OptionHelp("--seed", "N", "random seed (1 by default)"),
             OptionHelp("--source-column", "NAME", "column of sources (1 by default); also --target-column"),
             OptionHelp("--group-column", "NAME", "rows of a group, such as a document, are in one file"),
-            OptionHelp("--delimiter", "CHAR", "of CSV, if it is not found: , ; tab or |"),
+            OptionHelp("--delimiter", "CHAR", "delimiter of CSV: , ; tab or | (default: found from the first lines)"),
             OptionHelp("--input-format", "FORMAT", "tsv, csv, jsonl, parquet (by the file name); not text"),
             _HEADER,
-            OptionHelp("--on-bad-line", "ACTION", "stop, or skip: in no file, but listed (stop by default)"),
+            OptionHelp(
+                "--on-bad-line", "ACTION", "stop (default), or skip: list the line, and leave it out of all files"
+            ),
         ),
         (
             "split words.csv --out words --source-column old --target-column new",
@@ -125,8 +128,8 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--target-symbols", "KIND", "the same for targets"),
             OptionHelp("--train-target", "FILE", "targets, if TRAIN holds sources only; also --valid-target"),
             OptionHelp("--min-count", "N", "rarer symbols are unknown (1 by default)"),
-            _HEADER,
-            OptionHelp("--on-bad-line", "ACTION", "stop, or skip: in DIR/bad-lines.txt (stop by default)"),
+            _TRAIN_HEADER,
+            OptionHelp("--on-bad-line", "ACTION", "stop (default), or skip: list the line in DIR/bad-lines.txt"),
         ),
         (
             "prepare pairs.tsv.gz --out prepared",
@@ -145,7 +148,12 @@ HELP_PAGES: dict[str, HelpPage] = {
                 "validation file, decoded greedily (default: a tenth of the sources of TRAIN, at most 2,000)",
             ),
             OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
-            OptionHelp("--source-column", "NAME", "name or number; also --target-column"),
+            OptionHelp(
+                "--source-column",
+                "NAME",
+                "column of sources, by name or number (1 by default); also --target-column, --features-column",
+            ),
+            _TRAIN_HEADER,
             _BAD_LINE,
             *_SETTINGS,
             OptionHelp("--time", "T", "maximum time of each training: 90s, 10m, 2h"),
@@ -153,8 +161,8 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp(
                 "--attention", "TYPE", "additive (default), dot, general, scaled-dot, location, monotonic or none"
             ),
-            OptionHelp("--no-pair-ngram", "", "fit no pair n-gram model; only the network ranks"),
-            *_NETWORK,
+            OptionHelp("--no-pair-ngram", "", "train the network alone, no pair n-gram model"),
+            OptionHelp("--hidden-size", "N", "hidden units; --dropout P: probability of dropout"),
             OptionHelp("--seed", "N", "random seed (1 by default)"),
             OptionHelp("--from", "RUN", "begin from the model of another run (fine-tuning)"),
             OptionHelp("--ensemble", "N", "train N runs, with N seeds from --seed on"),
@@ -224,7 +232,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             "predict runs/a new.csv --output-format csv > outputs.csv",
             "predict runs/a names.csv --fill hebrew > filled.csv",
             "predict runs/a test.tsv --beam-size 8 --nbest 3 --output-format tsv",
-            "predict runs/a/1 runs/a/2 words.txt",
+            "predict runs/a runs/b words.txt",
         ),
     ),
     "score": HelpPage(
@@ -235,7 +243,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("FILE", "", "pairs; - is standard input (default)"),
             OptionHelp("--output-format", "FORMAT", "text (default), csv (all columns), tsv or jsonl"),
             _COLUMNS,
-            _INPUT,
+            _INPUT_PAIRS,
             _HEADER,
             _BAD_LINE,
             _DEVICE,
@@ -284,7 +292,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--decided", "FILE", "leave out rows that earlier decisions keep or correct"),
             OptionHelp("--compare", "FILE", "report sources that are in this file, too"),
             OptionHelp("--next", "N", "propose N sources of --unlabeled FILE to label"),
-            OptionHelp("--models", "MODELS", "pair-ngram (default; seconds), network (hours), both"),
+            OptionHelp("--models", "MODELS", "pair-ngram (default; seconds), network (minutes to hours), both"),
             OptionHelp("--folds", "N", "number of folds, and of models (5 by default)"),
             OptionHelp("--size", "SIZE", "of networks: tiny, small (default), base, large"),
             OptionHelp("--time", "T", "maximum time of each network: 90s, 10m, 2h"),
@@ -368,8 +376,12 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--html", "FILE", "web page, which works offline"),
             OptionHelp("--weights", "TYPE", "weights of the page: float32, float16 or int8"),
             OptionHelp("--source", "TEXT", "first source on the page"),
-            _COLUMNS,
-            _HEADER,
+            OptionHelp(
+                "--source-column",
+                "NAME",
+                "column of sources in the file of --check; also --target-column, --features-column",
+            ),
+            OptionHelp("--header, --no-header", "", "whether its first line names columns"),
             _BAD_LINE,
         ),
         (

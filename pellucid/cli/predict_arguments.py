@@ -48,8 +48,9 @@ class PredictArguments(OutputFlags, SearchFlags):
     """Output format. text: output only; csv: the columns of the input, then output, log-probability,
     probability and confidence, under a row of names; tsv: source, output, natural log-probability and confidence;
     jsonl: trace, with attention weights and the log-probability of each symbol. The confidence is the estimated
-    probability that the output is correct; it is empty where the run has none for it, and for known pairs of --lexicon:
-    with that flag, csv has the column origin: lexicon, search, or pair_ngram before the first validation."""
+    probability that the output is correct. It is empty if the run has no confidence for this output, and for known
+    pairs of --lexicon. With --lexicon, csv also has the column origin: lexicon (known pair), search (decoded by the
+    model), or pair_ngram (decoded by the pair n-gram model alone, before the network has a validation)."""
     input_format: Format = "auto"
     """Format of the input. auto: by the file name; for an unknown ending and for standard input, the format of the
     training file."""

@@ -78,7 +78,8 @@ class SourceInput:
         args = self.args
         if len(self.cells.names) > 1 and args.header == "auto" and args.output_format in ("text", "tsv"):
             print_message(
-                "the names of the columns have no output line; --output-format csv writes all columns with names"
+                "the first line of the input names the columns, so it has no output; --output-format csv writes all "
+                "columns with their names"
             )
 
     def check_prefixes(self) -> None:

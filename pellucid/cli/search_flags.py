@@ -53,7 +53,7 @@ class SearchFlags(FileFlags):
     """Beam size, 1 (greedy search) to 1,024. Default: search.beam_size of the run, which is 5 unless it was set."""
     nbest: IntegerFlag = None
     """Number of outputs per source, best first, 1 to 1,024. They come from the beam; if N is greater than its size, the
-    beam has the size N. Up to that size, the first output is the one without --nbest."""
+    beam has the size N. If N is at most the beam size, the first output is the same as without --nbest."""
     sample: IntegerFlag = None
     """Sample this number of outputs per source, 1 to 1,024, instead of a search."""
     temperature: FloatFlag = None

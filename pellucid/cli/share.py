@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
         print_message(str(unfinished))
     first = member_folders(args.run)[0]
     for text in required_packages(load_run_config(first)):
-        print_message(f"who uses the model needs {text}, and PyTorch; the card says so")
+        print_message(f"users of the model need {text}, and PyTorch; the model card says so")
     if args.to is not None:
         _write(args.run, args.to, card)
     else:

@@ -94,8 +94,9 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     """Separator of the columns of CSV files: "," or ";" or "|" or the word tab. auto: the comma, unless the first lines
     clearly have another one; a file whose name has no known ending is read as CSV if one is given."""
     header: Header = "auto"
-    """Whether the first line of a TSV or CSV file names the columns: true, false, or auto. auto is true if a column is
-    selected by name; otherwise the first line is an example, and one that looks like column names is an error."""
+    """Whether the first line of a TSV or CSV file names the columns: true (flag --header), false (flag --no-header), or
+    auto. auto is true if a column is selected by name; otherwise the first line is an example, and one that looks like
+    column names is an error."""
     source_column: str = "1"
     """Column of the source (or JSON key): a name, or a number from 1."""
     target_column: str = "2"
@@ -251,8 +252,8 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     embedding_size: PositiveInt
     """Size of the target embeddings; one-hot and none ignore it."""
     output: ReadoutKind = "state-and-context"
-    """Inputs of the output layer: decoder state, attention context, or both. With step-then-attend they are combined to
-    the attentional state, which the output layer reads."""
+    """Inputs of the output layer: decoder state, attention context, or both. With step-then-attend they are combined
+    into the attentional state, which the output layer reads."""
     tie_embeddings: bool = False
     """Use the target embeddings as the weights of the output layer (with learned or frozen embeddings)."""
     dropout: Fraction
@@ -287,8 +288,9 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     fewer (at most 200), and fewer for more."""
     time_limit: str = ""
     """Maximum time of the training, such as "90s", "10m" or "2h"; empty if there is none. Each member of an ensemble
-    has the whole time. The learning rate then follows the time or the epochs, whichever is further. The result depends
-    on the speed of the machine. If no size is given, train chooses it by the speed of a few updates."""
+    has the whole time. The learning rate then follows the share of the time or the share of the epochs, whichever is
+    greater. The result depends on the speed of the machine. If no size is given, train chooses it by the speed of a few
+    updates."""
     batch_size: Limit = 0
     """Batch size, in units of batch_type; 0 derives it from the number of training pairs. It is then 8 for 1,000 pairs,
     16 for 3,600, and 64 from 32,768."""
@@ -321,9 +323,9 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Probability of feeding back a prediction at the end of the maximum number of updates (with scheduled_sampling).
     """
     sampled_softmax: Limit = 0
-    """Sampled softmax: mean number of target symbols that are drawn for each batch, over which alone its loss is
-    computed; faster for vocabularies of thousands of symbols. Validation and predictions use all symbols (0 = off;
-    task = "transduce" only)."""
+    """Sampled softmax: mean number of target symbols that are drawn for each batch; the loss of the batch is computed
+    over these symbols only. It is faster for vocabularies of thousands of symbols. Validation and predictions use all
+    symbols (0 = off; task = "transduce" only)."""
     rdrop_alpha: Amount = 0.0
     """Weight of the R-Drop loss between two dropout passes; an update takes twice as long (0 = off)."""
     weight_averaging: Literal["none", "ema", "last"] = "none"
@@ -348,8 +350,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     """Parts of the network of initial_run that are not changed: encoder, attention, decoder, embeddings, output.
     Encoder and decoder are those without embeddings, attention and output layer. Empty for none."""
     mix_in: str = ""
-    """File of earlier training pairs, with the columns of the training file, some of which are drawn anew for each
-    epoch against forgetting; empty if there is none."""
+    """File of earlier training pairs, with the columns of the training file. Each epoch repeats some of them, drawn at
+    random, so that the model does not forget them; empty if there is none."""
     mix_in_fraction: Fraction = 0.5
     """Share of the pairs of mix_in among the pairs of an epoch (with mix_in); 0.5 draws one for each new pair."""
     eval_interval: Interval = 0.0
@@ -369,7 +371,8 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     pair_ngram: bool = True
     """Fit a pair n-gram model to the training pairs as well, which takes seconds. Predictions then rank the outputs of
     both models by both scores; the validation set decides the weight. Only task = "transduce", without
-    pointer_generator and without features other than context words."""
+    pointer_generator and without features other than context words. The flag --no-pair-ngram of train sets this one;
+    that of predict and evaluate sets search.pair_ngram."""
     callbacks: tuple[CallbackName, ...] = ()
     """Receivers of the events of the training, which each training process constructs: tensorboard, mlflow, or those of
     other packages. A run may be resumed with others. Empty for none."""
@@ -421,7 +424,8 @@ class Config(Settings, frozen=True, kw_only=True):
     """Model size preset: tiny, small, base or large. It sets layers, hidden, embedding and attention sizes, dropout
     and the learning rate, unless these are set explicitly."""
     task: TaskName = DEFAULT_TASK
-    """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), or point (a source position)."""
+    """Task: transduce (a sequence), tag (a tag per source symbol), classify (a class), point (a source position), or
+    tag-and-classify (a class, then a tag per source symbol)."""
     seed: Seed = 1
     """Random seed of initial parameters, batch order, dropout, scheduled sampling and augmentation."""
     threads: Threads = 1

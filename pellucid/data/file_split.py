@@ -26,7 +26,7 @@ from pellucid.data.readers import (
 )
 from pellucid.data.tokenizers import build_tokenizers, find_spaced_symbols
 from pellucid.data.validation_split import choose_groups
-from pellucid.errors import BadLineError, ConfigError, DataError
+from pellucid.errors import BadLineError, ConfigError, DataError, count_noun
 from pellucid.files import file_exists, has_content, make_folder, write_together
 from pellucid.folder_lock import lock_during
 
@@ -243,10 +243,10 @@ def _choose_parts(
         remaining = {unit: count for unit, count in remaining.items() if unit not in chosen}
     if not remaining:
         raise DataError(
-            f"{path}: nothing would be left for training: it has {unit_sizes.total():,} rows with a target, in "
-            f"{len(unit_sizes):,} units that are not divided (the rows of a source, or of a group), the largest with "
-            f"{max(unit_sizes.values()):,} rows; hold out fewer rows (--test-size, --valid-size), or leave out "
-            "--group-column if it is given"
+            f"{path}: nothing would be left for training: it has {count_noun(unit_sizes.total(), 'row')} with a "
+            f"target. All rows of a source, or of a group, stay together: {count_noun(len(unit_sizes), 'such unit')}, "
+            f"the largest with {count_noun(max(unit_sizes.values()), 'row')}. Hold out fewer rows (--test-size, "
+            "--valid-size), or leave out --group-column if it is given"
         )
     return parts
 

@@ -391,7 +391,7 @@ def _confidence_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
         return [(name, "–", assessment.no_confidence_reason), ("Brier score of the confidence", "–", "")]
     explanation = (
         f"mean confidence {100 * calibration.mean_probability:.1f} %, accuracy {100 * calibration.accuracy:.1f} %; "
-        f"by chance alone {100 * assessment.calibration_error_by_chance:.2f} %"
+        f"perfectly calibrated confidences would have {100 * assessment.calibration_error_by_chance:.2f} %"
     )
     return [
         (name, f"{100 * calibration.expected_calibration_error:.2f} %", explanation),
@@ -511,7 +511,7 @@ def _error_table(assessment: Assessment, rows: Sequence[int], width: int) -> Tab
         omitted.insert(0, ERROR_NUMBERS[-1 - len(omitted)])
         del columns[omitted[0]]
     caption = "order: most errors per expected symbol first"
-    caption += f"; without room: {', '.join(omitted)}" if omitted else ""
+    caption += f"; columns that do not fit: {', '.join(omitted)}" if omitted else ""
     table = Table(title="worst examples", caption=caption, title_justify="left", caption_justify="left")
     for heading in columns:
         table.add_column(heading, overflow="fold", no_wrap=heading in ERROR_NUMBERS)
@@ -580,7 +580,7 @@ def _table_of_runs(columns: Mapping[str, list[str]], width: int, requested: Coll
         omitted.add(name)
     names = ", ".join(name for name in shown if name in omitted)
     shown = {name: values for name, values in shown.items() if name not in omitted}
-    caption = f"without room (--json has them): {names}" if omitted else ""
+    caption = f"columns that do not fit (--json has them): {names}" if omitted else ""
     table = _empty_table("", *shown, caption=caption)
     for row in zip(*shown.values(), strict=True):
         table.add_row(*row)
@@ -703,7 +703,8 @@ def _significance_table(
     headings = ("compared with", "score", "difference", "95 % interval", "p", "better in")
     caption = "interval and “better in”: bootstrap; p: permutation test, which is more reliable if few examples differ"
     if have_seeds:
-        caption = f"one training of each, so no statement about their settings: see the means above\n{caption}"
+        note = "each row compares two single trainings, and says nothing about their settings: see the means above"
+        caption = f"{note}\n{caption}"
     table = _empty_table(f"{_run_name(runs[0])} minus each other run, {scope}", *headings, caption=caption)
     for run, comparison in comparisons:
         for name, difference in named_differences(comparison):

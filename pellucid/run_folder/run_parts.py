@@ -15,7 +15,7 @@ from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.base_transducer import BaseTransducer
 from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram, untrained_network_error
 from pellucid.decoding.preprocessing import check_length_limits
-from pellucid.errors import ConfigError, RunError, quote
+from pellucid.errors import ConfigError, RunError, quote, suggest
 from pellucid.files import file_exists
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT
 from pellucid.run_folder.confidence_file import load_confidence
@@ -86,6 +86,15 @@ def report_other_versions(members: Sequence[tuple[Config, ModelIdentity]], stack
         warnings.warn(f"{folder} was trained {text}{note}: outputs may differ", stacklevel=stacklevel + 1)
 
 
+def _missing_folder_error(folder: Path) -> RunError:
+    """Return the error of a missing run folder, with a similar name of a folder beside it, if there is one."""
+    siblings = list[str]()
+    with suppress(OSError):
+        siblings = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()]
+    advice = suggest(folder.name, siblings) or "; name the folder that was given to pellucid train --run"
+    return RunError(f"{folder} is not a run folder: there is no such folder{advice}")
+
+
 VocabularyCheck = Callable[[Path, Config, Vocabularies], None]
 """Function that raises `RunError` if the vocabularies of a run folder do not fit its task."""
 
@@ -111,7 +120,7 @@ def read_run_settings(
         ConfigError: The settings are not valid.
     """
     if not file_exists(folder):
-        raise RunError(f"{folder} is not a run folder: there is no such folder")
+        raise _missing_folder_error(folder)
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: it is a file")
     if not file_exists(folder / CONFIG):
