@@ -23,6 +23,7 @@ from pellucid.config.validation import reject_unused
 from pellucid.data.examples import (
     Example,
     InputFormat,
+    config_for_rows,
     describe_pair_files,
     pair_config,
     parse_table_pairs,
@@ -317,7 +318,8 @@ def evaluate(
 
     Args:
         run: Run folder, folders of an ensemble, or a loaded model, with its search settings and decoding options.
-        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`.
+        pairs: A file of pairs, two parallel files, or pairs in memory; see `train`. Tuples and lists are (source,
+            target), or (source, target, features), also if the columns of the training file are selected by name.
         options: Groups, references and metrics; the defaults of `EvaluationOptions` if None.
         device: Device for decoding, unless the model is loaded.
 
@@ -408,23 +410,22 @@ def score(run: Model, pairs: Pairs, device: Device = "cpu") -> list[Trace]:
         RunError: The run folder is missing, incomplete or damaged.
     """
     predictor = _load_model(run, device, needs_pair_ngram=False)
-    data = pair_config(predictor.config.data)
-    return predictor.score_examples(_read_pairs(pairs, data, predictor.config.data, predictor.vocabularies.columns))
+    return predictor.score_examples(_read_pairs(pairs, predictor.config.data, predictor))
 
 
-def _read_pairs(pairs: Pairs, data: DataConfig, trained: DataConfig, columns: int) -> list[Example]:
+def _read_pairs(pairs: Pairs, trained: DataConfig, predictor: Predictor | None = None) -> list[Example]:
     """Return pairs whose source is not empty; raise `DataError` for the first bad row.
 
     Args:
         pairs: Files or pairs in memory.
-        data: Data settings of pairs in one file or in memory.
-        trained: Data settings of two parallel files.
-        columns: Number of columns of the training file; 0 if there is none.
+        trained: Data settings, those of the model if there is one.
+        predictor: The model; None for pairs without a model.
     """
-    data = msgspec.structs.replace(data, group_column="")
+    data = msgspec.structs.replace(trained if predictor is None else pair_config(trained), group_column="")
+    columns = 0 if predictor is None else predictor.vocabularies.columns
     source, target = _read_argument("pairs", pairs, "", data)
     if isinstance(source, InMemoryTable):
-        items = parse_table_pairs(source, data)
+        items = parse_table_pairs(source, data if predictor is None else config_for_rows(source, data))
     elif target is None:
         items = read_pairs(source, with_header(pair_file_config(source, data)), InputFormat(columns=columns))
     else:
@@ -470,7 +471,7 @@ def align(
             raise ArgumentError("method: 'attention' needs a run")
         settings = _data_settings(data)
         tokenizers = build_tokenizers(settings)
-        examples = _read_pairs(pairs, settings, settings, 0)
+        examples = _read_pairs(pairs, settings)
         symbols = [tokenizers.split_pair(pair.source, pair.target) for pair in examples]
         return align_symbols(symbols, limits)
     if data is not None:
@@ -481,9 +482,7 @@ def align(
     transducer = require_transducer(predictor, "method") if method == "em" else None
     if transducer is not None:
         transducer.check_pair_ngram_alignment()  # before the pairs are read
-    examples = _read_pairs(
-        pairs, pair_config(predictor.config.data), predictor.config.data, predictor.vocabularies.columns
-    )
+    examples = _read_pairs(pairs, predictor.config.data, predictor)
     return predictor.align(examples, limits) if transducer is None else transducer.align_by_pair_ngram(examples)
 
 
@@ -662,7 +661,7 @@ def _read_evaluated(
     source, target = _read_argument("pairs", pairs, "", pair_config(data), "group")
     if isinstance(source, InMemoryTable):
         evaluated = EvaluationPairs(options.multi_reference, source.name)
-        reading, groups = read_table_examples(source, pair_config(data), "group")
+        reading, groups = read_table_examples(source, config_for_rows(source, pair_config(data)), "group")
         evaluated.add(reading, groups or [""] * len(reading.examples))
         evaluated.arrange(report, str)
         return evaluated, ()

@@ -78,7 +78,7 @@ def test_rates_over_seeds_are_means_and_standard_deviations_of_the_runs() -> Non
     three = RateStatistics("key", "name", [60.0, 62.0, 67.0])
     assert list(three.interval) == pytest.approx(scipy.stats.t.interval(0.95, 2, 63.0, scipy.stats.sem(three.values)))
     assert list(exact_match.interval) == [0, 100], "two seeds: wider than all rates"
-    assert three.to_dict()["interval"] == list(three.interval)
+    assert three.to_dict()["ci95"] == list(three.interval)
     assert error_rate.values == pytest.approx([100 * 2 / 9, 100 / 9])
     grouped = [build_assessment([("a", "a"), ("b", "c"), ("d", "d")], groups=["p", "p", "q"])] * 2
     assert rates_over_seeds(grouped).rates[0].values == [75, 75]  # means over groups

@@ -318,7 +318,7 @@ def test_mean_over_seeds_is_reported_for_runs_that_differ_in_nothing_else(tmp_pa
     for key, rate in group.items():
         values = [each[key] for each in actual["runs"]]
         mean = values[0]
-        assert rate == {"mean": mean, "standard_deviation": 0, "interval": [mean, mean], "values": values}
+        assert rate == {"mean": mean, "standard_deviation": 0, "ci95": [mean, mean], "values": values}
     assert "2 seeds: run, other" in evaluate(other, write_pairs_file()).out
     assert "standard deviation, points" in (tmp_path / "page.html").read_text("utf-8")
     other_dropout = re.sub(r"(?m)^seed = 1$", "seed = 2", re.sub(r"(?m)^dropout = .*$", "dropout = 0.123", config))
@@ -409,6 +409,39 @@ def test_scores_are_printed_though_the_files_cannot_be_written(
     assert [line for line in result.err.splitlines() if "cannot write" in line] == [
         f"pellucid: cannot write {path}: no space left on device" for path in (page, errors)
     ]
+
+
+def field_names(value: object) -> set[str]:
+    """Return the names of all fields of objects in JSON, except settings of the search and names of metrics."""
+    if isinstance(value, list):
+        return set().union(*map(field_names, value))
+    if not isinstance(value, dict):
+        return set()
+    parts = {name: part for name, part in value.items() if name not in ("search", "metrics", "timed_updates")}
+    return {*value, *field_names(list(parts.values()))}
+
+
+def test_the_documentation_states_the_unit_of_each_field(tmp_path: Path) -> None:
+    guides = Path(__file__).parents[1] / "docs" / "guides"
+    documented = set(re.findall(r"`(?:[a-z_]+\.)*([a-z0-9_]+)`", (guides / "evaluating.md").read_text("utf-8")))
+    path = tmp_path / "pairs.csv"
+    rows = [f"{pair.source},{pair.target},{index},{'ab'[index % 2]}" for index, pair in enumerate(PAIRS)]
+    path.write_text("\n".join(["source,target,id,kind", *rows]) + "\n", "utf-8")
+    seed = copy_run_folder(digits_run().run, tmp_path / "seed")
+    config = (seed / "config.toml").read_text("utf-8")
+    (seed / "config.toml").write_text(re.sub(r"(?m)^seed = .*$", "seed = 77", config), "utf-8")
+    flags = ["--source-column", "source", "--target-column", "target", "--group", "kind", "--nbest", "2", "--texts"]
+    result = run_pellucid("evaluate", digits_run().run, seed, copy_task_run().run, path, *flags, "--json")
+    assert result.code == 0, result.err
+    report = json.loads(result.out)
+    names = {name.removesuffix("_ci95") for name in field_names(report)}
+    assert names - documented == set() and len(names) > 90
+    assert report["seeds"] and report["mean_differences"] and report["runs"][0]["groups"]
+    for row in report["runs"][0]["worst"]:
+        assert row["log_probability"] <= 0 <= row["confidence"] <= 1 and "score" not in row
+    for part in ("calibration", "confidence"):
+        for each in report["runs"][0][part]["bins"]:
+            assert each["low"] <= each["mean_probability"] <= each["high"]
 
 
 def test_nbest_reports_oracle_accuracy() -> None:

@@ -86,6 +86,18 @@ def test_a_format_is_required() -> None:
     assert usage_error_message(export()) == "export needs one format: --onnx DIR or --html FILE"
 
 
+@pytest.mark.parametrize("points", ["5", "0.2"])
+def test_a_largest_drop_without_8_bit_weights_is_refused(tmp_path: Path, points: str) -> None:
+    message = usage_error_message(export("--onnx", tmp_path / "graphs", "--max-drop", points))
+    assert message == "--max-drop limits the drop of the metric by 8-bit weights, and needs --int8"
+    assert not (tmp_path / "graphs").exists()
+
+
+def test_a_largest_drop_is_a_number_from_0() -> None:
+    message = usage_error_message(export("--onnx", "graphs", "--int8", "--max-drop", "-1"))
+    assert "--max-drop" in message and "-1" in message
+
+
 def test_an_opset_out_of_range_is_refused_before_the_run_is_read(tmp_path: Path) -> None:
     message = usage_error_message(export("--onnx", tmp_path, "--opset", "9", run=tmp_path / "missing"))
     assert message.startswith("--opset: expected 17 to ")

@@ -6,7 +6,7 @@ The tests with pandas, polars and datasets need these packages, and are skipped 
 import json
 import random
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,9 +22,9 @@ from trained_runs import SMALL_SIZES, make_copy_examples, write_pairs
 import pellucid
 from pellucid.config.settings import DataConfig
 from pellucid.data import readers
-from pellucid.data.examples import Example, read_examples, read_table_examples, training_columns
+from pellucid.data.examples import Example, config_for_rows, read_examples, read_table_examples, training_columns
 from pellucid.data.in_memory import InMemoryTable, read_table
-from pellucid.errors import ArgumentError, ConfigError, DataError, RunError
+from pellucid.errors import ArgumentError, BadLineError, ConfigError, DataError, RunError
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.run_files import LOG, MODEL, VALIDATION
 
@@ -156,6 +156,31 @@ def test_every_object_gives_the_examples_of_its_rows(make: Callable[[Rows], Any]
     assert reading.line_numbers == list(range(1, len(rows) + 1)) and not reading.bad_lines
     expected = read(rows, DataConfig()).digest(training_columns(DataConfig()))
     assert table.digest(training_columns(config)) == expected and table.num_rows == len(rows)
+
+
+@pytest.mark.parametrize("make", [*NAMED, *UNNAMED])
+def test_a_run_reads_rows_without_names_as_source_and_target(make: Callable[[Rows], Any]) -> None:
+    table = read(make([("a", "b")]), NAMED_COLUMNS)
+    config = config_for_rows(table, NAMED_COLUMNS)
+    assert read_table_examples(table, config)[0].examples == [Example("a", "b")]
+    assert (config == NAMED_COLUMNS) is (make in NAMED)
+
+
+@pytest.mark.parametrize("row", [("a", "b", "c"), ["a", "b", "c"], Example("a", "b", "c")])
+def test_a_run_with_features_reads_rows_of_three(row: object) -> None:
+    config = msgspec.structs.replace(NAMED_COLUMNS, features_column="tags")
+    table = read([row], config)
+    assert read_table_examples(table, config_for_rows(table, config))[0].examples == [Example("a", "b", "c")]
+    with pytest.raises(BadLineError, match="expected 3 items, got 2"):
+        read_table_examples(table := read([("a", "b")], config), config_for_rows(table, config))
+
+
+@pytest.mark.parametrize(
+    "columns", [{"source_column": "2", "target_column": "sound"}, {"target_column": "3"}, {"class_column": "kind"}]
+)
+def test_a_run_whose_columns_have_no_clear_order_keeps_them(columns: Mapping[str, str]) -> None:
+    config = msgspec.structs.replace(NAMED_COLUMNS, **columns)
+    assert config_for_rows(read([("a", "b", "c")], config), config) == config
 
 
 @pytest.mark.slow

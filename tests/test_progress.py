@@ -30,6 +30,7 @@ from pellucid.reporting.progress import (
     build_progress_bars,
     default_size_line,
     format_scores,
+    start_line,
     stop_line,
     training_progress,
 )
@@ -483,14 +484,30 @@ def test_an_estimate_of_updates_is_corrected_when_less_time_is_left() -> None:
     """Regression test: 222 updates were announced, one second was left after the preparation, and 1 was made."""
     choice = SizeChosen("small", "20s", 2.0, 60.0, 111.0, "8 examples", None, 5000.0, updates_per_second=25.0)
     start = TrainingStarted(Progress(), 60.0, 6660, seconds_left=2.5)
-    correction = ": this time is enough for about 12 updates at the measured speed, not for the estimated 222\n"
-    assert report_to_file(choice, start).endswith(f"6,660 updates, and 0:00:02 from now{correction}")
-    assert report_to_file(choice, start._replace(seconds_left=1.0)).endswith(
-        ": this time is enough for about 1 update at the measured speed, not for the estimated 222\n"
+    end = "at the measured speed, not the estimated 222; the maximum is 60 epochs\n"
+    assert report_to_file(choice, start).endswith(
+        f"\ntraining until the time limit, 0:00:02 from now: about 12 updates {end}"
     )
-    for event in (choice._replace(updates_per_second=0.0), choice._replace(epochs=0.1)):
-        assert report_to_file(event, start).endswith("0:00:02 from now\n")
-    assert report_to_file(choice, start._replace(seconds_left=11.0)).endswith("0:00:11 from now\n")
+    assert report_to_file(choice, start._replace(seconds_left=1.0)).endswith(f": about 1 update {end}")
+    assert start_line(start, choice._replace(epochs=60.0)).endswith(
+        ": about 12 updates at the measured speed, not the estimated 6,660; the maximum is 60 epochs"
+    )
+
+
+def test_the_first_lines_of_a_training_with_a_time_limit_agree() -> None:
+    """Regression test: after the epochs for which the time is enough, the maximum was announced as the length."""
+    choice = SizeChosen("small", "20s", 2.0, 60.0, 111.0, "8 examples", None, 5000.0, updates_per_second=25.0)
+    start = TrainingStarted(Progress(), 60.0, 6660, seconds_left=11.0)
+    size, training = report_to_file(choice, start).splitlines()
+    assert size.startswith("size small: about 2 epochs in 20s, an estimated 222 updates of 8 examples each; ")
+    left = "until the time limit, 0:00:11 from now"
+    assert training == f"training {left}: about 2 epochs, an estimated 222 updates; the maximum is 60 epochs"
+    assert start_line(start, choice._replace(updates_per_second=0.0)) == training
+    few = start_line(start, choice._replace(epochs=0.1))
+    assert few == f"training {left}: about 0.1 epochs, an estimated 12 updates; the maximum is 60 epochs"
+    for each in (None, choice._replace(epochs=61.0, updates_per_second=1e6)):
+        assert start_line(start, each) == f"training for at most 60 epochs, 6,660 updates, or {left}"
+    assert start_line(start._replace(seconds_left=None), None) == "training for at most 60 epochs, 6,660 updates"
 
 
 @pytest.mark.parametrize(

@@ -319,7 +319,7 @@ def test_an_evaluation_has_no_scores_of_a_hardly_trained_network(interrupted: Pa
     completed = run_pellucid("evaluate", interrupted, pairs, "--json", "--errors", errors)
     assert completed.code == 0, completed.err
     result = json.loads(completed.out)
-    assert [row["score"] for row in result["worst"]] == [None]
+    assert [row["log_probability"] for row in result["worst"]] == [None]
     names, values = (line.split(",") for line in errors.read_text("utf-8").splitlines())
     assert dict(zip(names, values, strict=True))["log_probability"] == ""
     assert "worst examples" in run_pellucid("evaluate", interrupted, pairs).out

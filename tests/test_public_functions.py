@@ -77,6 +77,24 @@ def test_a_search_and_samples_exclude_each_other() -> None:
         pellucid.EvaluationOptions(nbest=2, sampling=pellucid.SamplingConfig(samples=3))
 
 
+def test_tuples_are_pairs_for_a_run_of_named_columns(tmp_path: Path) -> None:
+    """Regression test: the columns of the training file were sought in tuples."""
+    training, rows = ([{"sound": pair.target, "word": pair.source} for pair in pairs] for pairs in (TRAIN, DEV))
+    columns = {"data": {"source_column": "word", "target_column": "sound"}}
+    model = pellucid.train(training, rows, tmp_path / "run", {**SETTINGS, **columns}, progress=False)
+    expected = without_seconds(pellucid.evaluate(model, rows).to_dict())
+    for pairs in (ROWS, map(list, ROWS), [Example(*row) for row in ROWS]):
+        assert without_seconds(pellucid.evaluate(model, pairs).to_dict()) == expected
+    scores = [trace.score for trace in pellucid.score(model, rows)]
+    assert [trace.score for trace in pellucid.score(model, ROWS)] == scores
+    assert pellucid.align(ROWS, model) == pellucid.align(rows, model)
+    grouped = [(*row, "ab"[index % 2]) for index, row in enumerate(ROWS)]
+    evaluation = pellucid.evaluate(model, grouped, pellucid.EvaluationOptions(group="3"))
+    assert [group.group for group in evaluation.assessment.groups] == ["a", "b"]
+    with pytest.raises(InputError, match=r"^group = 'kind' is a name, but the rows of the list of pairs have no names"):
+        pellucid.evaluate(model, grouped, pellucid.EvaluationOptions(group="kind"))
+
+
 def test_options_of_an_evaluation(tmp_path: Path) -> None:
     rows = [(*row, "ab"[index % 2]) for index, row in enumerate(ROWS)]
     run = copy_task_run().run

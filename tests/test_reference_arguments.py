@@ -214,6 +214,7 @@ EXCEPTIONS = {
     "data.encoding": "encodes examples for the training loop and for prediction, which check them",
     "data.examples.check_first_line": "examines what read_sources and read_pairs return",
     "data.examples.count_table_examples": "counts pairs of a table that `read_table` has made",
+    "data.examples.config_for_rows": "describes a table that `read_table` has made",
     "data.examples.describe_table_columns": "describes a table that `read_table` has made",
     "data.examples.input_file_format": "is called with a path and settings that were read before",
     "data.examples.parse_table_pairs": "reads a table that `read_table` has made",

@@ -68,7 +68,7 @@ def test_calibration_charts_have_bins_and_diagonal() -> None:
     assert assessment.calibration is not None
     nonempty_bins = [each for each in assessment.calibration.bins if each.total]
     assert [(point.x, point.y) for point in reliability.lines[0].points] == [
-        (100 * each.confidence, 100 * each.accuracy) for each in nonempty_bins
+        (100 * each.mean_probability, 100 * each.accuracy) for each in nonempty_bins
     ]
     assert all(
         (point.low, point.high) == (*each.ci95.percent,)

@@ -367,10 +367,8 @@ def _error_cell(row: Mapping[str, Any], name: str) -> str:
     match name:
         case "expected":
             return " | ".join(row["references"])
-        case "log_probability":
-            return "" if row["score"] is None else f"{row['score']:.6f}"
-        case "confidence":
-            return "" if row["confidence"] is None else f"{row['confidence']:.6f}"
+        case "log_probability" | "confidence":
+            return "" if row[name] is None else f"{row[name]:.6f}"
         case _:
             return "" if row.get(name) is None else str(row[name])
 

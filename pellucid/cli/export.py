@@ -25,6 +25,8 @@ ONNX_FLAGS = (
     *(field.name for field in fields(PairFileFlags)),
 )
 """Flags that only --onnx reads."""
+MAX_DROP = 0.2
+"""Largest drop of the metric by 8-bit weights if --max-drop is not given, in points."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,9 @@ class ExportArguments(PairFileFlags):
     check: PathFlag = None
     """File of pairs on which the exported graphs are measured, with the columns of the training file. Default: the
     validation file of the run, if it is unchanged."""
-    max_drop: Annotated[float, Meta(ge=0), tyro.conf.arg(metavar="POINTS")] = 0.2
-    """Largest drop of the metric of the run by --int8, in points: percentage points of exact match, unless the run has
-    another training.metric."""
+    max_drop: Annotated[Annotated[float, Meta(ge=0)] | None, tyro.conf.arg(metavar="POINTS")] = None
+    """With --int8, largest drop of the metric of the run (default: 0.2), in points: percentage points of exact match,
+    unless the run has another training.metric."""
 
 
 def main(arguments: list[str]) -> int:
@@ -92,7 +94,8 @@ def main(arguments: list[str]) -> int:
         check_output_folder(args, "onnx", EXPORT_FILES)
         from pellucid.cli.export_onnx import OnnxExportRequest, export_onnx
 
-        export_onnx(OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, args.max_drop, args))
+        max_drop = MAX_DROP if args.max_drop is None else args.max_drop
+        export_onnx(OnnxExportRequest(args.run, args.onnx, args.opset, args.int8, args.check, max_drop, args))
     if args.html is not None:
         check_output_files(args, {"html": ""})
         from pellucid.cli.export_html import export_html
@@ -111,3 +114,5 @@ def _check_formats(args: ExportArguments) -> None:
     defaults = ExportArguments(run=args.run)
     if args.onnx is None and any(getattr(args, name) != getattr(defaults, name) for name in ONNX_FLAGS):
         raise ConfigError("--opset, --int8, --check, --max-drop and the columns of a file need --onnx DIR")
+    if args.max_drop is not None and not args.int8:
+        raise ConfigError("--max-drop limits the drop of the metric by 8-bit weights, and needs --int8")

@@ -372,7 +372,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--opset", "N", "version of the ONNX operators (17 by default)"),
             OptionHelp("--int8", "", "store the weights of the graphs as 8-bit integers"),
             OptionHelp("--check", "FILE", "pairs to evaluate the export on (validation file)"),
-            OptionHelp("--max-drop", "POINTS", "largest drop of the metric by --int8 (0.2 by default)"),
+            OptionHelp("--max-drop", "POINTS", "with --int8, largest drop of the metric (0.2 by default)"),
             OptionHelp("--html", "FILE", "web page, which works offline"),
             OptionHelp("--weights", "TYPE", "weights of the page: float32, float16 or int8"),
             OptionHelp("--source", "TEXT", "first source on the page"),

@@ -314,6 +314,27 @@ def _training_records(
     return split_last_field(records, groups) if config.group_column else records
 
 
+def config_for_rows(table: InMemoryTable, config: DataConfig) -> DataConfig:
+    """Return the data settings with which a trained run reads a table.
+
+    Rows without names, such as tuples, are (source, target), or (source, target, features), also if the columns of the
+    training file are selected by name; so is an `Example`. A column that is selected by another number stays as it is,
+    and all do if the classes are in a column.
+
+    Args:
+        table: The table.
+        config: The data settings of the run.
+    """
+    is_example = isinstance(table.rows, list) and bool(table.rows) and isinstance(table.rows[0], Example)
+    roles = PAIR_ROLES[:3] if config.features_column else PAIR_ROLES[:2]
+    trained = [getattr(config, f"{role}_column") for role in roles]
+    is_clear = all(column_number(column) in (None, number) for number, column in enumerate(trained, 1))
+    if config.class_column or not is_clear or not (is_example or table.num_columns):
+        return config
+    columns = roles if is_example else map(str, range(1, 1 + len(roles)))
+    return msgspec.structs.replace(config, **{f"{role}_column": c for role, c in zip(roles, columns, strict=True)})
+
+
 def describe_table_columns(table: InMemoryTable, config: DataConfig) -> str:
     """Describe which columns of a table are used: "it has 3 columns; used are 'word' as source, ..."; "" if all are.
 

@@ -373,15 +373,15 @@ class Assessment:
         return first_exclusively_right(self.counts.best, other.counts.best, count)
 
     def error_record(self, index: int) -> dict[str, Any]:
-        """Return an output as plain values for JSON: its place in the file, source, output, references, errors, score.
+        """Return an output as plain values for JSON: its place, texts, errors and probability.
 
         Args:
             index: Index of the example, whose outputs must have been kept.
 
         Returns:
             Number of the line, or None if it is unknown, and the id if the file has them; source, features, output and
-            references as texts, the number of errors (`ScoredExample.errors`), the log-probability of the output
-            (`score`; null before the first validation of the network), its confidence (null for none), and the group.
+            references as texts, the number of errors (`ScoredExample.errors`), the natural log-probability of the
+            output (None before the first validation of the network), its confidence (None for none), and the group.
         """
         return self.outputs[index].record()
 
@@ -738,7 +738,7 @@ class RateStatistics(NamedTuple):
         return {
             "mean": self.mean,
             "standard_deviation": self.standard_deviation,
-            "interval": list(self.interval),
+            "ci95": list(self.interval),
             "values": self.values,
         }
 

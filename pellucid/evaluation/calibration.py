@@ -37,8 +37,8 @@ class CalibrationBin(NamedTuple):
     """Number of outputs in the bin."""
     right: int
     """Number of correct ones."""
-    confidence: float
-    """Mean probability; the center of an empty bin."""
+    mean_probability: float
+    """Mean probability of the outputs in the bin; the center of an empty bin."""
     ci95: ConfidenceInterval
     """Wilson interval of the accuracy, as fractions of 1; (0, 1) for an empty bin."""
 
@@ -67,7 +67,7 @@ class Calibration:
 
     bins: list[CalibrationBin]
     expected_calibration_error: float
-    """Expected calibration error, ECE = Σ_bins count / n · |accuracy − confidence| (Guo et al. 2017, equation 3)."""
+    """Expected calibration error, ECE = Σ_bins count / n · |accuracy − mean p| (Guo et al. 2017, equation 3)."""
     brier: float
     """Brier score, the mean of (p − correct)² with correct 1 or 0 (Brier 1950); 0 is best, p = ½ throughout gives 0.25.
     """
@@ -152,7 +152,7 @@ def compute_calibration(blocks: Iterable[tuple[Float[np.ndarray, " _"], Bool[np.
     bins = sums.bins()
     return Calibration(
         bins=bins,
-        expected_calibration_error=sum(row.total * abs(row.accuracy - row.confidence) for row in bins) / total,
+        expected_calibration_error=sum(row.total * abs(row.accuracy - row.mean_probability) for row in bins) / total,
         brier=squares / total,
         mean_probability=probability_sum / total,
         accuracy=int(sums.right.sum()) / total,
@@ -270,10 +270,10 @@ class CalibrationSums:
         """Return the bins (i / NUM_BINS, (i + 1) / NUM_BINS]."""
         bins = []
         for index, (count, hit) in enumerate(zip(self.counts.tolist(), self.right.tolist(), strict=True)):
-            confidence = float(self.probabilities[index]) / count if count else (index + 0.5) / NUM_BINS
+            probability = float(self.probabilities[index]) / count if count else (index + 0.5) / NUM_BINS
             bins.append(
                 CalibrationBin(
-                    index / NUM_BINS, (index + 1) / NUM_BINS, count, hit, confidence, wilson_interval(hit, count)
+                    index / NUM_BINS, (index + 1) / NUM_BINS, count, hit, probability, wilson_interval(hit, count)
                 )
             )
         return bins

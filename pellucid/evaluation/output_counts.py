@@ -60,7 +60,7 @@ class AssessedOutput(NamedTuple):
             "output": self.trace.output,
             "references": list(self.references),
             "errors": self.scored.errors,
-            "score": self.trace.score if self.trace.has_trained_network else None,
+            "log_probability": self.trace.score if self.trace.has_trained_network else None,
             "confidence": self.trace.confidence,
             "group": self.group,
         }

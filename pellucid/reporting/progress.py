@@ -442,15 +442,8 @@ class ProgressReporter:
         self.phase_started_at = self.console.clock()
 
     def _report_start(self, event: TrainingStarted) -> None:
-        """Print the maximum number of updates and show the progress bar."""
-        left = "" if event.seconds_left is None else f", and {format_duration(event.seconds_left)} from now"
-        if event.seconds_left == 0 and not event.progress.update:
-            left = ", but the time limit has passed, so only one update is made"
-        elif event.seconds_left is not None and self.size_chosen is not None:
-            left += correction_text(self.size_chosen, event.seconds_left)
-        self._print_line(
-            f"training for at most {format_epochs(event.max_epochs)}, {count_noun(event.max_updates, 'update')}{left}"
-        )
+        """Print how long the training takes at most, and show the progress bar."""
+        self._print_line(start_line(event, self.size_chosen))
         self.task = self.bar.add_task("training", total=event.max_updates, completed=event.progress.update, state="")
         self.pace = TrainingPace(event, self.console.clock())
 
@@ -508,8 +501,30 @@ def size_line(event: SizeChosen) -> str:
     return f"size {event.size}: {fits} {updates} of {event.batch_size} each{alone}{reason}"
 
 
+def start_line(event: TrainingStarted, choice: SizeChosen | None) -> str:
+    """Return the length of a training at its start: its epochs and updates, or those for which its time is enough.
+
+    Args:
+        event: Start of the training.
+        choice: Choice of its size for a time limit; None for a given or a default size, and for a resumed training.
+    """
+    most = f"training for at most {format_epochs(event.max_epochs)}, {count_noun(event.max_updates, 'update')}"
+    if event.seconds_left is None:
+        return most
+    if event.seconds_left == 0 and not event.progress.update:
+        return f"{most}, but the time limit has passed, so only one update is made"
+    limit = f"until the time limit, {format_duration(event.seconds_left)} from now"
+    if choice is None:
+        return f"{most}, or {limit}"
+    correction = correction_text(choice, event.seconds_left)
+    if not correction and choice.epochs >= choice.max_epochs:
+        return f"{most}, or {limit}"
+    enough = correction or f"about {format_epochs(choice.epochs)}, an estimated {count_noun(choice.updates, 'update')}"
+    return f"training {limit}: {enough}; the maximum is {format_epochs(event.max_epochs)}"
+
+
 def correction_text(choice: SizeChosen, seconds_left: float) -> str:
-    """Return a clause with the number of updates that the remaining time allows, if the choice has estimated many more.
+    """Return the number of updates that the remaining time allows, if the choice has estimated many more.
 
     Reading the data and fitting the pair n-gram model may have taken longer than the estimate expects.
 
@@ -521,10 +536,7 @@ def correction_text(choice: SizeChosen, seconds_left: float) -> str:
     updates = max(1, round(seconds * choice.updates_per_second))
     if not choice.updates_per_second or updates >= CORRECTION_FRACTION * choice.updates:
         return ""
-    return (
-        f": this time is enough for about {count_noun(updates, 'update')} at the measured speed, not for the estimated "
-        f"{choice.updates:,}"
-    )
+    return f"about {count_noun(updates, 'update')} at the measured speed, not the estimated {choice.updates:,}"
 
 
 def default_size_line(event: ModelBuilt) -> str:

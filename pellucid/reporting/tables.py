@@ -525,8 +525,8 @@ def _error_cells(assessment: Assessment, index: int) -> list[str]:
     row = assessment.error_record(index)
     cells = [*_place_cells(assessment, index), row["source"], row["output"], " | ".join(row["references"])]
     confidence = "–" if row["confidence"] is None else f"{row['confidence']:.2f}"
-    score = "–" if row["score"] is None else f"{row['score']:.2f}"
-    return [*map(visible_text, cells), str(row["errors"]), confidence, score]
+    log_probability = "–" if row["log_probability"] is None else f"{row['log_probability']:.2f}"
+    return [*map(visible_text, cells), str(row["errors"]), confidence, log_probability]
 
 
 def _table_width(columns: Mapping[str, Sequence[str]]) -> int:

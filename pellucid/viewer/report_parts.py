@@ -246,8 +246,8 @@ def _reliability(shown: _ShownCalibrations) -> ReportChart:
 def _bin_point(bin: CalibrationBin, interval: bool, number: str) -> ChartPoint:
     """Return a bin's share correct."""
     low, high = bin.ci95.percent if interval else (None, None)
-    label = f"mean {number} {bin.confidence:.2f}, {100 * bin.accuracy:.1f} % correct of {bin.total:,}"
-    return ChartPoint(100 * bin.confidence, 100 * bin.accuracy, label, low, high)
+    label = f"mean {number} {bin.mean_probability:.2f}, {100 * bin.accuracy:.1f} % correct of {bin.total:,}"
+    return ChartPoint(100 * bin.mean_probability, 100 * bin.accuracy, label, low, high)
 
 
 def _bin_table(bins: Sequence[CalibrationBin], number: str) -> ReportTable:
@@ -258,7 +258,7 @@ def _bin_table(bins: Sequence[CalibrationBin], number: str) -> ReportTable:
             f"{bin.right:,}",
             f"{bin.total:,}",
             f"{100 * bin.accuracy:.1f}" if bin.total else "–",
-            f"{100 * bin.confidence:.1f}" if bin.total else "–",
+            f"{100 * bin.mean_probability:.1f}" if bin.total else "–",
         )
         for bin in bins
     ]
