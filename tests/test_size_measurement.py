@@ -103,7 +103,7 @@ def test_the_time_of_reading_and_measuring_is_not_left_for_updates(monkeypatch: 
     monkeypatch.setattr(size_measurement, "compilation_seconds", lambda _: 0.0)
     chosen = measure_and_choose_size(digits_run().files, config_builder({}))
     assert (chosen.size, chosen.next_larger_size) == ("small", "base")
-    assert chosen.forecast == (("base", 1), ("small", 1)), "every measured size is recorded"
+    assert chosen.estimated_updates == (("base", 1), ("small", 1)), "every measured size is recorded"
     usable = (1 - size_measurement.RESERVED_FRACTION) * 200
     assert seconds == pytest.approx([usable - 14 - 5, usable - 14 - 10])
 

@@ -166,18 +166,15 @@ def measure_and_choose_size(
     largest = size_for_file(files.train, config.data, config.task, files.train_target)
     if largest == "large" and uses_cpu and limit < SHORT_LIMIT and length.needed_epochs < length.max_epochs:
         largest = "base"
-    forecast, rates = list[tuple[Size, int]](), list[float]()
+    speeds = list[SizeSpeed]()
 
     def measure_speeds() -> Iterator[SizeSpeed]:
         for size in reversed(SIZES[: SIZES.index(largest) + 1]):
             rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_FRACTION * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
-            rates.append(rate / length.examples_per_epoch * length.updates_per_epoch)
             # The training will read the files again.
-            speed = SizeSpeed(size, rate, (1 - RESERVED_FRACTION) * limit - elapsed - reading_seconds)
-            epochs = min(length.max_epochs, estimate_epochs(speed, length))
-            forecast.append((size, max_updates(epochs, length.updates_per_epoch)))
-            yield speed
+            speeds.append(SizeSpeed(size, rate, (1 - RESERVED_FRACTION) * limit - elapsed - reading_seconds))
+            yield speeds[-1]
 
     choice = choose_size(measure_speeds(), length)
     batch_size = f"{_batch_size(config, length.examples_per_epoch):,} {config.training.batch_type}"
@@ -190,8 +187,9 @@ def measure_and_choose_size(
         batch_size,
         choice.next_larger_size,
         length.needed_epochs * length.updates_per_epoch,
-        forecast=tuple(forecast),
-        updates_per_second=rates[-1],  # no size is measured after the chosen one
+        estimated_updates=tuple((speed.size, estimate_updates(speed, length)) for speed in speeds),
+        # No size is measured after the chosen one.
+        updates_per_second=speeds[-1].examples_per_second / length.examples_per_epoch * length.updates_per_epoch,
     )
 
 
@@ -240,6 +238,16 @@ def estimate_epochs(speed: SizeSpeed, length: TrainingLength) -> float:
         length: Length of the training without a time limit.
     """
     return max(0.0, speed.seconds_left) * speed.examples_per_second / length.examples_per_epoch
+
+
+def estimate_updates(speed: SizeSpeed, length: TrainingLength) -> int:
+    """Return the number of updates that a training makes in the seconds that are left, or of all its epochs if fewer.
+
+    Args:
+        speed: Speed of a size, and the seconds that are left.
+        length: Length of the training without a time limit.
+    """
+    return max_updates(min(length.max_epochs, estimate_epochs(speed, length)), length.updates_per_epoch)
 
 
 def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> MeasuredSize:
