@@ -182,11 +182,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
     source, target = _read_argument("train", train, "training", data)
     valid_source, valid_target = (None, None) if valid is None else _read_argument("valid", valid, "validation", data)
     files = TrainingSets(source, valid_source, target, valid_target)
-    settings = (
-        validate_config(given)
-        if isinstance(given, Config)
-        else build_sized_config(given, "config", source, train_target=target)
-    )
+    settings = _build_settings(given, source, target)
     reject_unused(settings)
     check_torch_defaults()
     try:
@@ -230,6 +226,17 @@ def _check_callbacks(callbacks: Sequence[TrainingCallback]) -> tuple[TrainingCal
             name = cast(type, callback).__name__
             raise ArgumentError(f"callbacks[{position}]: expected an object, got the class {name}: give {name}()")
     return tuple(callbacks)
+
+
+def _build_settings(given: Config | Mapping[str, Any], source: Path | InMemoryTable, target: Path | None) -> Config:
+    """Return the configuration of a training; without a size, the training set determines it (`build_sized_config`).
+
+    With a time limit, it has any size: that of the training is chosen by its speed.
+    """
+    if isinstance(given, Config):
+        return validate_config(given)
+    config = build_config(given, "config")
+    return config if config.training.time_limit else build_sized_config(given, "config", source, target)
 
 
 def _choose_size(

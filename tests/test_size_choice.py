@@ -124,7 +124,8 @@ from pellucid.cli.completion import ARGUMENT_CLASSES
 for line in sys.stdin:
     subcommand, file, *flags = json.loads(line)
     arguments = [file, "--valid", "b.tsv", "--run", "c", *flags]
-    args = TrainingFlagParser(ARGUMENT_CLASSES[subcommand], subcommand, arguments).parse()
+    kind = ARGUMENT_CLASSES[subcommand]
+    args = TrainingFlagParser(kind, subcommand, arguments, measures_size=subcommand == "train").parse()
     print(json.dumps([args.size, args.encoder.hidden_size, args.encoder.dropout]))
 """
 """Program that parses command lines without type checks, and prints size, hidden size and dropout of each."""
@@ -155,6 +156,8 @@ def test_training_file_determines_the_size_on_the_command_line(large_file: Path,
         (["train", large_file, "--config", unsized, "--encoder.dropout", "0.5"], ["large", large[1], 0.5]),
         (["train", small, "--config", complete, "--size", "large"], large),
         (["train", large_file, "--config", complete, "--size", "auto"], large),
+        (["train", large_file, "--time", "1h"], base),  # not counted: the size is measured
+        (["tune", large_file, "--time", "1h"], large),
         (["tune", small, "--config", complete, "-s", "base"], base),
         (["tune", small], base),
         (["tune", large_file], large),

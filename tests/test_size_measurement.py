@@ -103,7 +103,7 @@ def test_the_time_of_reading_and_measuring_is_not_left_for_updates(monkeypatch: 
     monkeypatch.setattr(size_measurement, "compilation_seconds", lambda _: 0.0)
     chosen = measure_and_choose_size(digits_run().files, config_builder({}))
     assert (chosen.size, chosen.next_larger_size) == ("small", "base")
-    assert chosen.forecast == (("base", 1), ("small", 1)), "every measured size is recorded"
+    assert chosen.estimated_updates == (("base", 1), ("small", 1)), "every measured size is recorded"
     usable = (1 - size_measurement.RESERVED_FRACTION) * 200
     assert seconds == pytest.approx([usable - 14 - 5, usable - 14 - 10])
 
@@ -111,7 +111,7 @@ def test_the_time_of_reading_and_measuring_is_not_left_for_updates(monkeypatch: 
 def test_speed_is_that_of_updates() -> None:
     config: Config = config_builder({})("tiny")
     examples = read_examples(digits_run().files.train, config.data).examples[:50]
-    measured = MeasurementData(50, *encode_texts(examples, config), examples[:1])
+    measured = MeasurementData(50, 50, *encode_texts(examples, config), examples[:1])
     assert 10 < measure_speed(measured, config, 50, 100.0) < 1e7
 
 
@@ -122,7 +122,7 @@ def test_the_time_bounds_the_measured_updates(
     """Regression test: 14 updates of each size were measured, however long they took. The first two are slower."""
     config: Config = build_config({"size": "tiny", "training": {"batch_size": 100}}, "test")
     examples = read_examples(digits_run().files.train, config.data).examples[:100]
-    measured, num_done, clock = MeasurementData(100, *encode_texts(examples, config), examples[:1]), 0, 0.0
+    measured, num_done, clock = MeasurementData(100, 100, *encode_texts(examples, config), examples[:1]), 0, 0.0
 
     def fit_slowly(state: TrainingState) -> Iterator[Event]:
         nonlocal num_done, clock
@@ -181,7 +181,7 @@ def test_synthetic_and_earlier_examples_are_part_of_an_epoch(settings: Mapping[s
     """Regression test: the earlier ones were not counted, so that twice as many epochs were announced."""
     config: Config = build_config({"training": {**settings, "epochs": 7}}, "test")
     examples = read_examples(digits_run().files.train, config.data).examples[:10]
-    measured = MeasurementData(300, *encode_texts(examples, config), examples[:1])
+    measured = MeasurementData(300, 300, *encode_texts(examples, config), examples[:1])
     length = size_measurement._training_length(measured, config)
     assert (length.examples_per_epoch, length.max_epochs) == (expected, 7)
     assert length.updates_per_epoch == 2 * expected / 10  # two batches of 8 and of 2 examples
@@ -303,6 +303,18 @@ def record_measured_sizes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(size_measurement, "measure_speed", _measure)
     return sizes
+
+
+def test_pairs_are_not_counted_before_the_measurement_reads_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Regression test: with a time limit, up to 5,000 pairs were read twice more to count them."""
+    monkeypatch.setattr("pellucid.data.size_choice.size_for_file", lambda *_: pytest.fail("pairs were counted"))
+    record_measured_sizes(monkeypatch)
+    train = write_pairs(tmp_path / "train.tsv", [Example("ab"[number % 2] * number, "b") for number in range(1, 9)])
+    training = {"time_limit": "1h", "epochs": 0.5, "pair_ngram": False}
+    pellucid.train(train, None, tmp_path / "run", {"training": training}, progress=False)
+    assert saved_size(tmp_path / "run") == "base"
 
 
 def write_large_file(folder: Path) -> Path:

@@ -39,8 +39,10 @@ def test_the_log_announces_the_compilation_of_kernels(tmp_path: Path, monkeypatc
 def test_log_and_card_have_the_choice_of_the_size(tmp_path: Path) -> None:
     """Regression test: what --time chose, and why, was printed only."""
     files = write_copy_files(tmp_path)
-    forecast: tuple[tuple[Size, int], ...] = (("base", 1200), ("small", 4700))
-    choice = SizeChosen("small", "1h", 9.4, 30.0, 500.0, "8 examples", "base", 5000.0, forecast=forecast)
+    estimated_updates: tuple[tuple[Size, int], ...] = (("base", 1200), ("small", 4700))
+    choice = SizeChosen(
+        "small", "1h", 9.4, 30.0, 500.0, "8 examples", "base", 5000.0, estimated_updates=estimated_updates
+    )
     config = make_small_config({"epochs": 1, "time_limit": "1h"})
     for _ in range(2):  # a finished run is unchanged
         list(train_run(files, tmp_path / "run", config, size_origin=SizeOrigin(measured=choice)))

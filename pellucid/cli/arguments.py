@@ -784,13 +784,17 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
     With an initial run, its settings that a fine-tuning inherits are over the presets.
     """
 
-    def __init__(self, kind: type[TrainingFlagsT], verb: str, arguments: Sequence[str]) -> None:
+    def __init__(
+        self, kind: type[TrainingFlagsT], verb: str, arguments: Sequence[str], measures_size: bool = False
+    ) -> None:
         """Read the file of --config.
 
         Args:
             kind: Dataclass of the arguments.
             verb: Name of the subcommand.
             arguments: Command line of the subcommand.
+            measures_size: Whether the subcommand chooses the size for a time limit by a measured speed, so that pairs
+                need not be counted for it. By default, the pairs are counted.
 
         Raises:
             ConfigError: The file of --config is missing or not TOML, or a key is unknown; or the configuration of the
@@ -800,6 +804,7 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         self.kind = kind
         self.verb = verb
         self.arguments = arguments
+        self.measures_size = measures_size
         self.settings, self.origin = given_settings(arguments)
         self.expanded = expanded = expand_arguments(SettingFlags, arguments)
         initial = _flag_value(expanded, INITIAL_RUN_FLAG) or _initial_run(self.settings)
@@ -828,7 +833,8 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         """Parse the command line.
 
         Args:
-            size: Size if none is given; None: the training file determines it (`size_for_file`).
+            size: Size if none is given; None: the training file determines it (`size_for_file`), or it is any size if
+                it is measured later.
 
         Raises:
             InputError: An argument is unknown, missing or invalid, or the file of --config is.
@@ -838,7 +844,8 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
             return args if args.size != AUTO_SIZE else replace(args, size=self.settings["size"])
         if size is None:
             args = self._parse_training_set()
-            size = size_for_file(args.train, args.data, args.task, args.train_target)
+            is_measured = self.measures_size and args.training.time_limit
+            size = default_size() if is_measured else size_for_file(args.train, args.data, args.task, args.train_target)
             if size == default_size():
                 return replace(args, size=size)
         return replace(self._parse({**self.settings, "size": size}), size=size)

@@ -93,7 +93,7 @@ def main(arguments: list[str]) -> int:
     started_at = time.monotonic()
     if worker_rank():
         return _serve_updates()
-    parser = TrainingFlagParser(TrainArguments, "train", arguments)
+    parser = TrainingFlagParser(TrainArguments, "train", arguments, measures_size=True)
     args = parser.parse()
     try:
         return _train(parser, args, arguments, started_at)

@@ -129,7 +129,7 @@ class SizeChosen(NamedTuple):
     has_one_process: bool = True
     """False if several processes train at once, or on other machines: the measured speed is that of one process here.
     """
-    forecast: tuple[tuple[Size, int], ...] = ()
+    estimated_updates: tuple[tuple[Size, int], ...] = ()
     """Each measured size, from the largest, with the estimated number of its updates."""
     updates_per_second: float = 0.0
     """Measured speed of the chosen size; 0 if it is unknown."""

@@ -15,7 +15,7 @@ from pellucid.config.settings import Config, Size
 from pellucid.data.batches import bucket_by_length
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
-from pellucid.data.size_choice import size_for_file
+from pellucid.data.prepared_data import read_description
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
 from pellucid.kernels.kernel_loader import compilation_seconds, load_kernels
@@ -163,21 +163,18 @@ def measure_and_choose_size(
     if uses_cpu and not are_kernels_disabled():
         load_kernels()  # compiles them on a new machine, which is not part of the speed
 
-    largest = size_for_file(files.train, config.data, config.task, files.train_target)
+    largest = default_size(data.num_pairs, config.task)
     if largest == "large" and uses_cpu and limit < SHORT_LIMIT and length.needed_epochs < length.max_epochs:
         largest = "base"
-    forecast, rates = list[tuple[Size, int]](), list[float]()
+    speeds = list[SizeSpeed]()
 
     def measure_speeds() -> Iterator[SizeSpeed]:
         for size in reversed(SIZES[: SIZES.index(largest) + 1]):
             rate = measure_speed(data, build_config(size), length.examples_per_epoch, MEASURED_FRACTION * limit)
             elapsed = time.monotonic() - started_at - compilation_seconds(started_at)
-            rates.append(rate / length.examples_per_epoch * length.updates_per_epoch)
             # The training will read the files again.
-            speed = SizeSpeed(size, rate, (1 - RESERVED_FRACTION) * limit - elapsed - reading_seconds)
-            epochs = min(length.max_epochs, estimate_epochs(speed, length))
-            forecast.append((size, max_updates(epochs, length.updates_per_epoch)))
-            yield speed
+            speeds.append(SizeSpeed(size, rate, (1 - RESERVED_FRACTION) * limit - elapsed - reading_seconds))
+            yield speeds[-1]
 
     choice = choose_size(measure_speeds(), length)
     batch_size = f"{_batch_size(config, length.examples_per_epoch):,} {config.training.batch_type}"
@@ -190,8 +187,9 @@ def measure_and_choose_size(
         batch_size,
         choice.next_larger_size,
         length.needed_epochs * length.updates_per_epoch,
-        forecast=tuple(forecast),
-        updates_per_second=rates[-1],  # no size is measured after the chosen one
+        estimated_updates=tuple((speed.size, estimate_updates(speed, length)) for speed in speeds),
+        # No size is measured after the chosen one.
+        updates_per_second=speeds[-1].examples_per_second / length.examples_per_epoch * length.updates_per_epoch,
     )
 
 
@@ -242,6 +240,16 @@ def estimate_epochs(speed: SizeSpeed, length: TrainingLength) -> float:
     return max(0.0, speed.seconds_left) * speed.examples_per_second / length.examples_per_epoch
 
 
+def estimate_updates(speed: SizeSpeed, length: TrainingLength) -> int:
+    """Return the number of updates that a training makes in the seconds that are left, or of all its epochs if fewer.
+
+    Args:
+        speed: Speed of a size, and the seconds that are left.
+        length: Length of the training without a time limit.
+    """
+    return max_updates(min(length.max_epochs, estimate_epochs(speed, length)), length.updates_per_epoch)
+
+
 def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> MeasuredSize:
     """Return the first size for which the time is enough, else the last.
 
@@ -265,6 +273,8 @@ def choose_size(speeds: Iterable[SizeSpeed], length: TrainingLength) -> Measured
 class MeasurementData(NamedTuple):
     """Data of the measurement: a sample of the training examples, evenly spaced because a file may be sorted."""
 
+    num_pairs: int
+    """Number of pairs by which a default size is chosen, those that are held out for validation included."""
     num_examples: int
     """Number of all training examples, not of the sample."""
     vocabularies: Vocabularies
@@ -286,7 +296,7 @@ def _read_measurement_data(files: TrainingInputs, config: Config) -> Measurement
         has_subwords = "subwords" in (config.data.source_symbols, config.data.target_symbols)
         tokenizers, vocabularies = learn_symbols(sample if has_subwords else examples, config)
         encoded = encode_for_task(sample, tokenizers, vocabularies, config)
-        return MeasurementData(len(examples), vocabularies, encoded, examples[:1])
+        return MeasurementData(len(reading.examples), len(examples), vocabularies, encoded, examples[:1])
     resolved = resolve_auto_settings(files, config.data)
     data = read_prepared_data(prepared, msgspec.structs.replace(config, data=resolved))
     assert data.corpus is not None
@@ -294,7 +304,8 @@ def _read_measurement_data(files: TrainingInputs, config: Config) -> Measurement
     count = encoded.source.num_sequences
     rows = np.array(sample_evenly(range(count), MEASURED_EXAMPLES))
     sampled = EncodedExamples(encoded.source.take(rows), encoded.target.take(rows))
-    return MeasurementData(count, data.corpus.vocabularies, sampled, data.validation_examples[:1])
+    num_pairs = read_description(prepared).num_pairs
+    return MeasurementData(num_pairs, count, data.corpus.vocabularies, sampled, data.validation_examples[:1])
 
 
 def _training_length(data: MeasurementData, config: Config) -> TrainingLength:
@@ -338,9 +349,8 @@ def measure_speed(data: MeasurementData, config: Config, count: int, seconds: fl
         eval_interval=1e6,
     )
     config = msgspec.structs.replace(config, training=training)
-    _, vocabularies, encoded, validation_examples = data
-    network = build_checked_network(config, vocabularies)
-    state = build_state(network, config, vocabularies, encoded, validation_examples, "")
+    network = build_checked_network(config, data.vocabularies)
+    state = build_state(network, config, data.vocabularies, data.encoded, data.validation_examples, "")
     with closing(fit(state)) as events:
         updates = (event for event in events if isinstance(event, UpdateCompleted))
         timestamps = [(time.perf_counter(), state.progress.samples)]

@@ -85,9 +85,9 @@ def size_record(choice: SizeChosen | ModelBuilt) -> dict[str, Any]:
     if isinstance(choice, ModelBuilt):
         counts = {"pairs": choice.num_pairs, "held_out": choice.num_held_out, "batch_size": choice.batch_size}
         return {"event": "size_chosen", "size": choice.size, **counts, "reason": choice.default_size_reason}
-    forecast = {f"updates_{size}": updates for size, updates in choice.forecast}
+    estimated_updates = {f"updates_{size}": updates for size, updates in choice.estimated_updates}
     facts = {"size": choice.size, "time_limit": choice.time_limit, "batch_size": choice.batch_size}
-    return {"event": "size_chosen", **facts, **forecast, "reason": choice.reason}
+    return {"event": "size_chosen", **facts, **estimated_updates, "reason": choice.reason}
 
 
 def log_record_before_training(event: LoggedOnce) -> dict[str, Any]:
