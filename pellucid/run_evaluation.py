@@ -220,7 +220,7 @@ class RunComparisons(NamedTuple):
         """
         first = self.evaluations[0].name
         lines = [
-            f"{first} - {evaluation.name}, {name}: {rate.difference:+.2f} points, p = {format_p_value(rate.p)}"
+            f"{first} - {evaluation.name}, {name}: {rate.difference:+.2f} points, p: {format_p_value(rate.p)}"
             for (_, comparison), evaluation in zip(self.comparisons, self.evaluations[1:], strict=True)
             for name, rate in named_differences(comparison)
         ]
