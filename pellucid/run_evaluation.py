@@ -30,7 +30,7 @@ from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer
-from pellucid.errors import ArgumentError, ConfigError, quote
+from pellucid.errors import ArgumentError, ConfigError, count_noun, quote
 from pellucid.evaluation.assessment import (
     Assessment,
     AssessmentBuilder,
@@ -51,6 +51,7 @@ from pellucid.evaluation.risk_control import MAX_ERRORS, accepted_outputs, join_
 from pellucid.files import digest_file
 from pellucid.model.device import use_threads
 from pellucid.model.network import parameter_count
+from pellucid.reporting.tables import format_p_value, named_differences, score_rows
 from pellucid.run_folder.unfinished_training import FinalUpdates, UnfinishedTraining
 from pellucid.tasks.registry import get_task
 from pellucid.version import __version__
@@ -161,6 +162,24 @@ class RunEvaluation(NamedTuple):
     training_checksums: tuple[str, ...] = ()
     """Checksums of the training files (`read_training_checksums`); empty for a loaded model."""
 
+    def __str__(self) -> str:
+        """Return the number of examples and a line for each metric, as the tables of `pellucid evaluate` name them.
+
+        Raises:
+            InputError: As on access to the metrics of the assessment.
+        """
+        rows = score_rows(self.assessment)
+        width, values = (max(len(row[place]) for row in rows) for place in (0, 1))
+        lines = [f"  {name:<{width}}  {value:>{values}}  {text}".rstrip() for name, value, text in rows]
+        return "\n".join([f"{self.name}: {count_noun(len(self.assessment.counts), 'example')}", *lines])
+
+    def __repr__(self) -> str:
+        """Return the name, the number of examples and the main rates in percent, in one line."""
+        num_examples = len(self.assessment.counts)
+        rates = self.assessment.main_rates() if num_examples else {}
+        values = "".join(f", {key}={rate:.2f}" for key, rate in rates.items())
+        return f"<{type(self).__name__} {self.name!r}, {count_noun(num_examples, 'example')}{values}>"
+
     def to_dict(self, max_errors: int = MAX_LISTED_ERRORS) -> dict[str, Any]:
         """Return the metrics, counts and worst errors as plain values, as `pellucid evaluate --json` prints them.
 
@@ -192,6 +211,24 @@ class RunComparisons(NamedTuple):
     """Differences between the group of the first run and each other group of seeds."""
     distinct: list[ComparedAssessment]
     """The comparisons with the first run of each other group; seeds of one group are not compared with each other."""
+
+    def __str__(self) -> str:
+        """Return the metrics of each run (`RunEvaluation`), and the differences of the first run to the others.
+
+        Raises:
+            InputError: As on access to the metrics of the assessments.
+        """
+        first = self.evaluations[0].name
+        lines = [
+            f"{first} - {evaluation.name}, {name}: {rate.difference:+.2f} points, p: {format_p_value(rate.p)}"
+            for (_, comparison), evaluation in zip(self.comparisons, self.evaluations[1:], strict=True)
+            for name, rate in named_differences(comparison)
+        ]
+        return "\n".join([*map(str, self.evaluations), *lines])
+
+    def __repr__(self) -> str:
+        """Return the evaluations in one line."""
+        return f"<{type(self).__name__} {', '.join(map(repr, self.evaluations))}>"
 
     @property
     def unfinished_names(self) -> list[str]:

@@ -7,6 +7,9 @@ import json
 import math
 import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -17,7 +20,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from command_line import CommandResult, output_lines, run_pellucid, usage_error_message
+from command_line import CommandResult, build_environment, output_lines, run_pellucid, usage_error_message
 from report_documents import read_report, section_titles, select_parts
 from trained_runs import (
     copy_run_folder,
@@ -389,6 +392,44 @@ def test_small_chunks_give_the_same_results(
         results.append((rows, places, confusions, report["comparisons"][0]["exact_match"]))
     assert results[0] == results[1] and len(results[0][0]) > len(PAIRS)
     assert [len(each) for each in results[0][1]] == [4, 4, 4, 0]
+
+
+SLOW_DECODING = """
+import sys, time
+from pellucid.cli import main
+from pellucid.decoding.transducer import Transducer
+
+decode = Transducer.predict_examples
+
+def decode_slowly(*arguments):
+    outputs = decode(*arguments)
+    print("decoded", file=sys.stderr, flush=True)
+    time.sleep(60)
+    return outputs
+
+Transducer.predict_examples = decode_slowly
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGTERM ends a process of Windows at once")
+def test_sigterm_during_decoding_leaves_no_file(tmp_path: Path) -> None:
+    (temporary := tmp_path / "temporary").mkdir()
+    (results := tmp_path / "results").mkdir()
+    (results / "errors.csv").write_text("of an earlier evaluation\n", "utf-8")
+    flags = ["--html", str(results / "page.html"), "--errors", str(results / "errors.csv"), "--json"]
+    command = [sys.executable, "-c", SLOW_DECODING, "evaluate", str(digits_run().run), str(write_pairs_file()), *flags]
+    environment = build_environment({"TMPDIR": str(temporary)})
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stderr.readline() == "decoded\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+        assert process.stderr.read() == "pellucid: stopped by SIGTERM\n" and process.stdout.read() == ""
+    assert os.listdir(temporary) == [] and os.listdir(results) == ["errors.csv"]
+    assert (results / "errors.csv").read_text("utf-8") == "of an earlier evaluation\n"
 
 
 def test_scores_are_printed_though_the_files_cannot_be_written(

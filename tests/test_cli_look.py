@@ -17,7 +17,7 @@ from command_line import CommandResult, build_command, build_environment, run_pe
 from page_data import make_interrupted_run, make_run_without_model
 from trained_runs import copy_run_folder, digits_run, read_folder_state
 
-from pellucid.cli.look import LookArguments, _assemble_page
+from pellucid.cli.look import LookArguments, _assemble_page, _wrong_outputs_text
 from pellucid.config.toml import load_config, to_toml
 from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CONFIG
@@ -62,13 +62,27 @@ def test_terminal_shows_wrong_outputs_first_with_the_expected_ones(tmp_path: Pat
     result = look(path, "--terminal", "--max-examples", 2)
     assert re.findall("^.* → ", result.out, re.MULTILINE) == ["two → ", "one → "]
     assert result.out.count("wrong, expected: ") == 1 and "\nwrong, expected: 7x\n" in result.out
-    assert "pairs.tsv: 1 of 3 outputs are wrong; wrong outputs are shown first\n" in result.err
+    assert "pairs.tsv: 1 of 3 outputs is wrong; wrong outputs are shown first\n" in result.err
     assert "2 of 3 sources are shown" in result.err
     result = look(path, "--terminal", "--max-examples", 1)
-    assert result.out.count(" → ") == 1 and "1 of the first 2 outputs are wrong" in result.err
+    assert result.out.count(" → ") == 1 and "1 of the first 2 outputs is wrong" in result.err
     sources.write_text("one\ntwo\n", "utf-8")
     result = look(sources, "--terminal")
     assert "wrong" not in result.out + result.err and result.out.count(" → ") == 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ((1, 1, 9), "the first output is wrong"),  # regression test: "1 of the first 1 outputs are wrong"
+        ((0, 1, 1), "the only output is correct"),
+        ((0, 3, 3), "0 of 3 outputs are wrong"),
+        ((1, 2, 3), "1 of the first 2 outputs is wrong; wrong outputs are shown first"),
+        ((2, 2, 3), "2 of the first 2 outputs are wrong; wrong outputs are shown first"),
+    ],
+)
+def test_the_number_of_wrong_outputs_is_a_sentence(counts: tuple[int, int, int], text: str) -> None:
+    assert _wrong_outputs_text(*counts) == text
 
 
 def test_terminal_shows_the_validation_file_by_default(tmp_path: Path) -> None:

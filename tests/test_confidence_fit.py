@@ -1,6 +1,8 @@
 """evaluation/confidence_fit.py: Platt scaling of margins, for few and for many validation outputs."""
 
+import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +10,12 @@ from scipy.optimize import minimize
 from test_confidence import make_trace
 
 from pellucid.config.settings import SearchConfig
+from pellucid.decoding.confidence import add_confidences
 from pellucid.decoding.trace import END
 from pellucid.errors import ArgumentError
 from pellucid.evaluation.calibration import measure_calibration
 from pellucid.evaluation.confidence_fit import PRIOR_PRECISION, PRIOR_SLOPE, fit_confidence, fit_platt_scaling
+from pellucid.run_folder.confidence_file import SavedConfidence, load_confidence, save_confidence
 
 SEARCH = SearchConfig()
 
@@ -30,6 +34,24 @@ def draw(count: int, seed: int, intercept: float = -0.5, slope: float = 0.8) -> 
 def test_the_parameters_of_many_outputs_are_recovered() -> None:
     intercept, slope = fit_platt_scaling(*draw(20_000, 1))
     assert (intercept, slope) == pytest.approx((-0.5, 0.8), abs=0.05)
+
+
+def test_scores_of_probability_0_give_finite_numbers_and_nan_is_refused(tmp_path: Path) -> None:
+    finite = [[make_trace([(p, 0.05, True)])] for p in (0.9, 0.6, 0.2)]
+    infinite = np.array([-np.inf], np.float32)
+    impossible = [[replace(make_trace([(0.5, 0.4, True)]), log_probabilities=infinite)]]
+    assert impossible[0][0].score == -np.inf
+    for outputs in (finite + impossible, impossible * 3):
+        model = fit_confidence(outputs, [True, *[False] * (len(outputs) - 1)], SEARCH)
+        assert all(map(math.isfinite, (model.intercept, model.slope, *model.wrong_confidences)))
+        save_confidence(tmp_path / "confidence.json", SavedConfidence(model, "fingerprint"))
+        text = (tmp_path / "confidence.json").read_text("utf-8")
+        assert "NaN" not in text and "null" not in text and load_confidence(tmp_path / "confidence.json").model == model
+        confidences = [best.confidence for best, *_ in add_confidences(model, outputs)]
+        assert all(confidence is not None and 0 < confidence < 1 for confidence in confidences)
+    unknown = [[replace(make_trace([(0.5, 0.4, True)]), log_probabilities=np.array([np.nan], np.float32))]]
+    with pytest.raises(ArgumentError, match=r"^outputs\[3\]: expected log-probabilities as scores, got NaN$"):
+        fit_confidence(finite + unknown, [True, True, False, False], SEARCH)
 
 
 @pytest.mark.parametrize("count", [5, 40, 300])

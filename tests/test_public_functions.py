@@ -95,6 +95,23 @@ def test_tuples_are_pairs_for_a_run_of_named_columns(tmp_path: Path) -> None:
         pellucid.evaluate(model, grouped, pellucid.EvaluationOptions(group="kind"))
 
 
+def test_results_are_printed_in_a_few_lines(other_run: Path) -> None:
+    """Regression test: the text of an evaluation held all counts and traces."""
+    comparisons = pellucid.compare([copy_task_run().run, other_run], ROWS)
+    first, other = comparisons.evaluations
+    exact, errors = first.assessment.evaluation.exact_match, first.assessment.evaluation.symbol_error_rate
+    rates = f"exact_match={exact:.2f}, symbol_error_rate={errors:.2f}"
+    assert repr(first) == f"<RunEvaluation {first.name!r}, 10 examples, {rates}>"
+    title, exact_line, *lines = str(first).splitlines()
+    assert title == f"{first.name}: 10 examples" and len(lines) < 15
+    assert exact_line.split()[:4] == ["exact", "match", f"{exact:.2f}", "%"]
+    assert str(comparisons).startswith(f"{first}\n{other}\n{first.name} - {other.name}, exact match: ")
+    assert (
+        len(repr(comparisons)) < 1000
+        and repr(first.assessment) == f"<Assessment {first.assessment.name!r}, 10 examples>"
+    )
+
+
 def test_options_of_an_evaluation(tmp_path: Path) -> None:
     rows = [(*row, "ab"[index % 2]) for index, row in enumerate(ROWS)]
     run = copy_task_run().run

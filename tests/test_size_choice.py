@@ -185,7 +185,16 @@ def test_training_file_determines_the_size_in_python_and_in_recipes(large_file: 
     assert load_recipe_config("g2p-cmudict", {}, small).size == load_recipe_config("g2p-cmudict", {}).size == "base"
 
 
-@pytest.mark.parametrize("argument", [["-"], ["a.tsv", "--valid", "-"]])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        ["-"],
+        ["a.tsv", "--valid", "-"],
+        ["a.txt", "--train-target", "-"],
+        ["a.txt", "--train-target", "b.txt", "--valid", "c.txt", "--valid-target", "-"],
+        ["a.tsv", "--mix-in", "-"],
+    ],
+)
 def test_a_minus_in_place_of_a_file_names_the_standard_input(argument: list[str], tmp_path: Path) -> None:
     """Regression test: the message said only that there is no such file."""
     command = ["train", *argument, "--run", str(tmp_path / "run"), "--size", "tiny"]

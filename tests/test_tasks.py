@@ -156,6 +156,25 @@ def test_evaluate_has_the_scores_of_the_task(task: TaskName, keys: set[str], tmp
     assert comparison.code == 0 and "error rate" not in comparison.out and name in comparison.out
 
 
+@pytest.mark.parametrize("task", ["tag", "classify"])
+def test_the_runs_of_a_placeholder_are_joined(task: TaskName, tmp_path: Path) -> None:
+    trained = task_run(task)
+    lines = trained.files.valid.read_text("utf-8").splitlines(keepends=True)
+    for name, part in (("one", lines[:3]), ("two", lines[3:])):
+        (tmp_path / f"{name}.tsv").write_text("".join(part), "utf-8")
+        shutil.copytree(trained.run, tmp_path / "runs" / name)
+    whole = json.loads(run_pellucid("evaluate", trained.run, trained.files.valid, "--json").out)
+    result = run_pellucid("evaluate", tmp_path / "runs" / "{}", tmp_path / "{}.tsv", "--json")
+    assert result.code == 0, result.err
+    joined = json.loads(result.out)
+    assert [group["group"] for group in joined["groups"]] == ["one", "two"] and joined["macro"]["accuracy"] > 80
+    for key in ("task", "examples", "lines", "accuracy", "exact_match", "mcc", "macro_f1", "confusion", "symbols"):
+        assert joined.get(key) == whole.get(key), key
+    assert joined["calibration"]["brier"] == pytest.approx(whole["calibration"]["brier"], abs=1e-6)
+    text = run_pellucid("evaluate", tmp_path / "runs" / "{}", tmp_path / "{}.tsv").out
+    assert "one" in text and "two" in text and "accuracy" in text
+
+
 @pytest.mark.parametrize("task", CLASSIFICATION_TASKS)
 def test_groups_and_comparisons_report_accuracy(task: TaskName, tmp_path: Path) -> None:
     trained, page = task_run(task), tmp_path / "page.html"

@@ -872,7 +872,9 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         required: Any = tyro.MISSING
         defaults = self.kind(train=required, run=required, **default_settings(settings, self.origin))
         args = parse_arguments(self.kind, self.verb, self.arguments, defaults)
-        if any(path == Path("-") and not path.exists() for path in (args.train, args.valid)):
+        mix_in = Path(args.training.mix_in) if args.training.mix_in else None
+        files = (args.train, args.valid, args.train_target, args.valid_target, mix_in)
+        if any(path == Path("-") and not path.exists() for path in files):
             raise ConfigError(f"{self.verb} reads no file named -: give /dev/stdin for the standard input")
         return args
 

@@ -60,6 +60,11 @@ def _option_lines(option: OptionHelp) -> list[str]:
     ]
 
 
+def _validation_file(text: str) -> OptionHelp:
+    """Return the option of the validation file, with its default."""
+    return OptionHelp("--valid", "FILE", f"{text} (default: a tenth of the sources of TRAIN, at most 2,000)")
+
+
 _RUN_ARGUMENT = OptionHelp("RUN", "", "folder of a trained run; several: an ensemble")
 _BEAM = OptionHelp("--beam-size", "K", "beam size (that of the run: 5 unless set); 1 is greedy search")
 _NBEST = OptionHelp("--nbest", "N", "write the N best outputs of each source")
@@ -120,7 +125,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         "TRAIN is read twice. Repeat the command to continue an interrupted preparation.",
         (
             OptionHelp("TRAIN", "", "pairs: TSV, CSV, JSON lines or Parquet, also .gz"),
-            OptionHelp("--valid", "FILE", "validation file (default: a tenth of the sources of TRAIN, at most 2,000)"),
+            _validation_file("validation file"),
             OptionHelp("--out", "DIR", "folder of the prepared data, created or continued"),
             OptionHelp("--task", "TASK", "transduce (default), tag, classify; not point or tag-and-classify"),
             _COLUMNS,
@@ -142,11 +147,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         "Train a model on pairs of sequences, or resume an unfinished training.",
         (
             OptionHelp("TRAIN", "", "training file: TSV, CSV, JSON lines or Parquet"),
-            OptionHelp(
-                "--valid",
-                "FILE",
-                "validation file, decoded greedily (default: a tenth of the sources of TRAIN, at most 2,000)",
-            ),
+            _validation_file("validation file, decoded greedily"),
             OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
             OptionHelp(
                 "--source-column",
@@ -180,11 +181,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         "Search hyperparameters, or resume a search. Requires Optuna: pip install 'pellucid[tune]'.",
         (
             OptionHelp("TRAIN", "", "training file, as for train"),
-            OptionHelp(
-                "--valid",
-                "FILE",
-                "validation file that scores trials (default: a tenth of the sources of TRAIN, at most 2,000)",
-            ),
+            _validation_file("validation file that scores trials"),
             OptionHelp("--run", "DIR", "folder of the search, created or resumed"),
             OptionHelp("--trials", "N", "total number of trials (30 by default)"),
             OptionHelp("--study-time", "T", "time limit of this call, as 30m; the next call continues"),

@@ -316,11 +316,18 @@ def _decode_for_terminal(
             wrong.append(_TerminalOutput(trace, example.target))
         if len(wrong) == limit:
             break
-    decoded = f"{'the first ' if num_decoded < len(file.examples) else ''}{num_decoded:,} outputs"
-    order = "; wrong outputs are shown first" if wrong else ""
-    print_message(f"{file.name}: {len(wrong):,} of {decoded} are wrong{order}")
+    print_message(f"{file.name}: {_wrong_outputs_text(len(wrong), num_decoded, len(file.examples))}")
     shown = [*wrong, *right][:limit]
     return shown, len(file.examples) - len(shown)
+
+
+def _wrong_outputs_text(num_wrong: int, num_decoded: int, num_examples: int) -> str:
+    """Return how many of the decoded outputs are wrong, as a sentence."""
+    is_part = num_decoded < num_examples
+    if num_decoded == 1:
+        return f"the {'first' if is_part else 'only'} output is {'wrong' if num_wrong else 'correct'}"
+    verb, order = "is" if num_wrong == 1 else "are", "; wrong outputs are shown first" if num_wrong else ""
+    return f"{num_wrong:,} of {'the first ' if is_part else ''}{num_decoded:,} outputs {verb} wrong{order}"
 
 
 def _read_pairs(args: LookArguments, data: DataConfig, log: "RunLog | None") -> "ViewedFile | None":

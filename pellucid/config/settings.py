@@ -185,7 +185,7 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     """Residual connections around each layer above the first (with num_layers of 2 or more)."""
     pretrained: str = ""
     """Text file of pretrained source embeddings, one "symbol number number ..." per line with embedding_size numbers;
-    other symbols start at random. Empty for none."""
+    other symbols start at random. An empty string: no pretrained embeddings."""
     features: Literal["prefix", "sum"] = "prefix"
     """Input of features: prefix (as symbols before the source), or sum (their embeddings are added to that of each
     source symbol)."""
@@ -274,7 +274,7 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     """Residual connections around each layer above the first (with num_layers of 2 or more)."""
     pretrained: str = ""
     """Text file of pretrained target embeddings, one "symbol number number ..." per line with embedding_size numbers;
-    other symbols start at random. Empty for none."""
+    other symbols start at random. An empty string: no pretrained embeddings."""
     pointer_generator: bool = False
     """Let the decoder copy source symbols, also those outside the target vocabulary (pointer-generator; needs
     attention and task = "transduce")."""
@@ -345,10 +345,11 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     task, tokenization and network are the defaults; the default learning rate is a quarter of that of the size."""
     initial_digest: str = ""
     """SHA-256 of the model file of initial_run in hexadecimal, which the training records; if it is given, another
-    model is refused. Empty for any."""
+    model is refused. An empty string: no check."""
     freeze: tuple[NetworkPart, ...] = ()
     """Parts of the network of initial_run that are not changed: encoder, attention, decoder, embeddings, output.
-    Encoder and decoder are those without embeddings, attention and output layer. Empty for none."""
+    Encoder and decoder are those without embeddings, attention and output layer. An empty list: all parts are
+    trained."""
     mix_in: str = ""
     """File of earlier training pairs, with the columns of the training file. Each epoch repeats some of them, drawn at
     random, so that the model does not forget them; empty if there is none."""
@@ -375,7 +376,7 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     that of predict and evaluate sets search.pair_ngram."""
     callbacks: tuple[CallbackName, ...] = ()
     """Receivers of the events of the training, which each training process constructs: tensorboard, mlflow, or those of
-    other packages. A run may be resumed with others. Empty for none."""
+    other packages. A run may be resumed with others. An empty list: no receivers."""
     snapshots: bool = True
     """Save the outputs of the first four validation examples, and embeddings, at each validation; the viewer (look)
     shows them as an animation."""

@@ -16,7 +16,7 @@ from pellucid.config.settings import MAX_BEAM_SIZE, MetricName
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.decoding.trace import Trace, checked_outputs
-from pellucid.errors import ArgumentError, InputError
+from pellucid.errors import ArgumentError, InputError, count_noun
 from pellucid.evaluation.calibration import Calibration, compute_calibration, compute_error_by_chance
 from pellucid.evaluation.confusion import SymbolConfusions
 from pellucid.evaluation.custom_metrics import MetricScore, evaluated_examples, score_metric
@@ -228,6 +228,10 @@ class Assessment:
     """Names of metrics of other packages that are computed too; they need all outputs."""
     baseline: OutcomeCounts | None = None
     """Outcomes of the pair n-gram model of the run alone on the same examples; None if the run has no such model."""
+
+    def __repr__(self) -> str:
+        """Return the name and the number of examples."""
+        return f"<{type(self).__name__} {self.name!r}, {count_noun(len(self.counts), 'example')}>"
 
     @cached_property
     def scored(self) -> list[ScoredExample]:

@@ -3,6 +3,7 @@
 n outputs.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -49,7 +50,8 @@ def fit_confidence(
             confidence; they, and empty outputs, do not take part in the regression.
 
     Raises:
-        ArgumentError: There is no source, there are more than `MAX_EXAMPLES`, or the arguments differ in length.
+        ArgumentError: There is no source, there are more than `MAX_EXAMPLES`, the arguments differ in length, or a
+            score is NaN. A score of −∞ is that of probability 0.
 
     References:
         J. Platt (1999), "Probabilistic outputs for support vector machines and comparisons to regularized likelihood
@@ -59,6 +61,9 @@ def fit_confidence(
     check_not_empty("outputs", outputs, "output")
     if len(outputs) > MAX_EXAMPLES:
         raise ArgumentError(f"outputs: expected at most {MAX_EXAMPLES:,} sources, got {len(outputs):,}")
+    for position, traces in enumerate(outputs):
+        if any(math.isnan(trace.score) for trace in traces):
+            raise ArgumentError(f"outputs[{position}]: expected log-probabilities as scores, got NaN")
     margins = output_margins(outputs, pair_ngram_weight > 0, lowest_confidence_for_unknown)
     hits, is_finite = np.asarray(right, bool), np.isfinite(margins)
     # Rounded, since the last bits of decoded probabilities differ between processes.

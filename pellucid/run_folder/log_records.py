@@ -170,7 +170,8 @@ class ProgressRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
     update: RecordedCount
     samples: RecordedCount
     epoch: RecordedCount
-    """Index of the current epoch, from 0."""
+    """Number of epochs before that of the last update: 0 in the first epoch, also at its end. The lines of a training
+    and its card count epochs from 1."""
     seconds: float
     """Seconds of updates and validations so far."""
     validation: RecordedCount | UnsetType = UNSET

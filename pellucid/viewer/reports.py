@@ -196,7 +196,9 @@ def run_report(folder: Path, scored_run: ScoredRun, title: str, introduction: st
     wrong = worst_examples(scored_run.scored, NUM_LISTED_ERRORS)
     worst = wrong[:2]
     right = [index for index, scored in enumerate(scored_run.scored) if scored.exact][: NUM_DRAWN_EXAMPLES - len(worst)]
-    parts = [f"the first {len(right)} correct outputs"] if right else []
+    parts = (
+        ["the first correct output" if len(right) == 1 else f"the first {len(right)} correct outputs"] if right else []
+    )
     parts += ["the worst error" if len(worst) == 1 else "the two worst errors"] if worst else []
     drawn_note = f"Attention weights are drawn for {' and '.join(parts)}."
     stopped = [record for record in log if record["event"] == "stopped"]
