@@ -173,7 +173,7 @@ def test_a_trace_in_place_of_a_replay_is_refused(function: Callable[..., Any]) -
             function(transducer, value)
     with pytest.raises(ArgumentError, match=r"^replay: expected a replay of one trace .* got "):
         function(transducer, replay)
-    with pytest.raises(ArgumentError, match=r"^transducer: expected "):
+    with pytest.raises(ArgumentError, match=r"^predictor: expected "):
         function(traces[0], replay)
     (single,) = build_replays(transducer, traces[:1])
     assert function(transducer, single).shape == (3, 3)

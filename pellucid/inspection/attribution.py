@@ -53,7 +53,7 @@ class Attribution(NamedTuple):
 
 @check_arguments
 @check_finite
-def attribute(transducer: Predictor, trace: Trace) -> Attribution:
+def attribute(predictor: Predictor, trace: Trace) -> Attribution:
     """Return occlusion and gradient × input of a trace, for the log-probability of each symbol of its output.
 
     Occlusion sets the embedding of one position to zero and computes the log-probabilities of the same symbols again.
@@ -61,7 +61,7 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
     is occluded in every model, and gradients are summed over the models. Forced attention is not changed.
 
     Args:
-        transducer: The model, which decodes symbol by symbol; or an ensemble of such models.
+        predictor: The model, which decodes symbol by symbol; or an ensemble of such models.
         trace: A trace of the model.
 
     Returns:
@@ -75,11 +75,11 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
         Occlusion: Li, Monroe & Jurafsky 2016, section 3. Gradient × input: Denil et al. 2014; Li et al. 2016 (NAACL),
             section 5.
     """
-    (trace,) = checked_traces(transducer, [trace], "trace")
+    (trace,) = checked_traces(predictor, [trace], "trace")
     # Tensors that are created in torch's inference mode have no gradients.
-    with torch.inference_mode(False), evaluation_context(transducer, len(trace.source)):
-        for replay in build_replays(transducer, [trace], "trace"):
-            occluded, gradient = occlusion(transducer, replay), input_x_gradient(transducer, replay)
+    with torch.inference_mode(False), evaluation_context(predictor, len(trace.source)):
+        for replay in build_replays(predictor, [trace], "trace"):
+            occluded, gradient = occlusion(predictor, replay), input_x_gradient(predictor, replay)
             return Attribution(
                 occlusion=occluded,
                 gradient=gradient,
@@ -92,11 +92,11 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
 
 @check_arguments
 @check_finite
-def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
+def occlusion(predictor: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return the occlusion scores of one trace; `attribute` describes them.
 
     Args:
-        transducer: The model, in `evaluation_context`.
+        predictor: The model, in `evaluation_context`.
         replay: Replay of one trace, with a source and an output.
 
     Returns:
@@ -116,7 +116,7 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
         )
         mask = hidden[:, :, None].to(repeated.batch.source.device)
         with torch.inference_mode():
-            inference = _encode_changed(transducer, repeated.batch, partial(torch.masked_fill, mask=mask, value=0.0))
+            inference = _encode_changed(predictor, repeated.batch, partial(torch.masked_fill, mask=mask, value=0.0))
             rows += score_targets(inference, repeated.batch.positions, repeated.target, torch.tensor(repeated.steps))
     log_probabilities = np.stack([row.decoded.log_probabilities[:steps] for row in rows]).astype(np.float64)
     return (log_probabilities[:1] - log_probabilities[1:]).T
@@ -124,11 +124,11 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
 
 @check_arguments
 @check_finite
-def input_x_gradient(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
+def input_x_gradient(predictor: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return the gradient × input scores of one trace; `attribute` describes them.
 
     Args:
-        transducer: The model, in `evaluation_context`, and outside torch's inference mode.
+        predictor: The model, in `evaluation_context`, and outside torch's inference mode.
         replay: Replay of one trace, with a source and an output.
 
     Returns:
@@ -139,9 +139,9 @@ def input_x_gradient(transducer: Predictor, replay: Replay) -> Float[np.ndarray,
         ArgumentError: An argument has a wrong type, or the replay is not of one trace.
     """
     _, positions, steps = _single_size(replay)
-    units = transducer.config.attention.size
+    units = predictor.config.attention.size
     max_steps = max(MAX_KEY_SCALARS // (steps * positions * units), 1)
-    return np.concatenate([_gradients(transducer, replay, list(chunk)) for chunk in _ranges(steps, max_steps)])
+    return np.concatenate([_gradients(predictor, replay, list(chunk)) for chunk in _ranges(steps, max_steps)])
 
 
 def _single_size(replay: Replay) -> ReplaySize:
@@ -151,7 +151,7 @@ def _single_size(replay: Replay) -> ReplaySize:
     return replay.sizes[0]
 
 
-def _gradients(transducer: Predictor, replay: Replay, steps: list[int]) -> Float[np.ndarray, "c S"]:
+def _gradients(predictor: Predictor, replay: Replay, steps: list[int]) -> Float[np.ndarray, "c S"]:
     """Return the gradients of several steps, one per row, in one backward pass."""
     repeated, leaves = _repeated(replay, len(steps)), list[Tensor]()
 
@@ -165,7 +165,7 @@ def _gradients(transducer: Predictor, replay: Replay, steps: list[int]) -> Float
         return leaves[-1]
 
     with torch.enable_grad():
-        inference = _encode_changed(transducer, repeated.batch, leaf)
+        inference = _encode_changed(predictor, repeated.batch, leaf)
         log_probabilities = _log_probabilities(inference, repeated.target[:, : max(steps) + 1])
         total = log_probabilities[torch.arange(len(steps)), torch.tensor(steps, device=log_probabilities.device)].sum()
         gradients = torch.autograd.grad(total, leaves, allow_unused=True)
@@ -187,17 +187,17 @@ def _log_probabilities(inference: Inference, target: Int[Tensor, "c T"]) -> Floa
 
 
 def _encode_changed(
-    transducer: Predictor, batch: SourceBatch, change: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
+    predictor: Predictor, batch: SourceBatch, change: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
 ) -> Inference:
     """Return the model over changed embeddings."""
-    model = require_transducer(transducer, "transducer")
+    model = require_transducer(predictor, "predictor")
     forced_rows, members = model.forced_attention_rows(batch), list[SingleModelInference]()
-    inputs = zip(transducer.map_source_ids(batch.source), transducer.map_characters(batch.characters), strict=True)
-    for network, (source, characters) in zip(transducer.networks, inputs, strict=True):
+    inputs = zip(predictor.map_source_ids(batch.source), predictor.map_characters(batch.characters), strict=True)
+    for network, (source, characters) in zip(predictor.networks, inputs, strict=True):
         encoder = network.encoder
         vectors = change(encoder.embed(source, characters).to_dense())
         memory = encoder.forward_embedded(InputVectors(vectors), source, batch.lengths)
-        members.append(initialize_from_memory(network, memory, transducer.options.masked))
+        members.append(initialize_from_memory(network, memory, predictor.options.masked))
     return force_attention(model.combine(members), forced_rows)
 
 

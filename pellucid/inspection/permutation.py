@@ -41,7 +41,7 @@ class PermutationResult(NamedTuple):
 @check_arguments
 @check_finite
 def permute_attention(
-    transducer: Predictor, trace: Trace, permutations: Permutations = 100, seed: Seed = 1
+    predictor: Predictor, trace: Trace, permutations: Permutations = 100, seed: Seed = 1
 ) -> PermutationResult:
     """Permute the attention weights of each step randomly among the source positions, and measure the effect.
 
@@ -50,7 +50,7 @@ def permute_attention(
     itself. A median near 0 means that the output does not depend on these weights: they do not explain it.
 
     Args:
-        transducer: The model, which decodes symbol by symbol; or an ensemble of such models.
+        predictor: The model, which decodes symbol by symbol; or an ensemble of such models.
         trace: A trace of the model.
         permutations: Number of permutations per step, 1 to 10,000.
         seed: Seed of the permutations.
@@ -66,16 +66,16 @@ def permute_attention(
     References:
         Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations, median).
     """
-    require_transducer(transducer, "transducer")
-    if not any(require_encoder_decoder(network).decoder.attention.has_weights for network in transducer.networks):
-        raise ArgumentError("transducer: expected a model with attention, whose weights can be permuted")
-    (trace,) = checked_traces(transducer, [trace], "trace")
+    require_transducer(predictor, "predictor")
+    if not any(require_encoder_decoder(network).decoder.attention.has_weights for network in predictor.networks):
+        raise ArgumentError("predictor: expected a model with attention, whose weights can be permuted")
+    (trace,) = checked_traces(predictor, [trace], "trace")
     generator = np.random.default_rng(seed)
     changes, max_weights = list[float](), list[float]()
-    with torch.inference_mode(), evaluation_context(transducer, permutations * len(trace.target)):
-        for replay in build_replays(transducer, [trace], "trace"):
+    with torch.inference_mode(), evaluation_context(predictor, permutations * len(trace.target)):
+        for replay in build_replays(predictor, [trace], "trace"):
             inference, symbols = (
-                require_transducer(transducer, "transducer").initialize(replay.batch),
+                require_transducer(predictor, "predictor").initialize(replay.batch),
                 torch.full_like(replay.target[:, 0], BOS),
             )
             for targets in replay.target.unbind(dim=1):

@@ -155,12 +155,12 @@ class CorpusStates(NamedTuple):
 @check_arguments
 @check_finite
 def collect_states(
-    transducer: Predictor, traces: Sequence[Trace], max_states: Annotated[int, Meta(ge=1)] = 200_000
+    predictor: Predictor, traces: Sequence[Trace], max_states: Annotated[int, Meta(ge=1)] = 200_000
 ) -> CorpusStates:
     """Return the encoder and the decoder states of traces, in order.
 
     Args:
-        transducer: A single model that decodes symbol by symbol.
+        predictor: A single model that decodes symbol by symbol.
         traces: Traces of the model; those without source or output have no states.
         max_states: Each side (encoder, decoder) ends with the trace that reaches this number of states. That trace is
             complete, so there may be more.
@@ -173,14 +173,14 @@ def collect_states(
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     counts = [0, 0]
     for start in range(0, len(traces), TRACES_PER_CHUNK):
-        for states in trace_states(transducer, traces[start : start + TRACES_PER_CHUNK]):
+        for states in trace_states(predictor, traces[start : start + TRACES_PER_CHUNK]):
             for i, vectors in enumerate((states.encoder, states.decoder)):
                 if counts[i] < max_states:
                     sides[i].append(vectors)
                     counts[i] += len(vectors)
         if min(counts) >= max_states:
             break
-    empty = empty_states(transducer)
+    empty = empty_states(predictor)
     encoder, decoder = sides[0] or [empty.encoder], sides[1] or [empty.decoder]
     return CorpusStates(_state_vectors(encoder), _state_vectors(decoder))
 

@@ -139,11 +139,11 @@ class DecodingStates(NamedTuple):
 
 @check_arguments
 @check_finite
-def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[DecodingStates]:
+def trace_states(predictor: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[DecodingStates]:
     """Return the encoder and decoder states of each trace, with the forced attention of the predictor's options.
 
     Args:
-        transducer: A single model that decodes symbol by symbol.
+        predictor: A single model that decodes symbol by symbol.
         traces: Traces of the model.
         gates: Whether to compute gate activations too.
 
@@ -154,24 +154,24 @@ def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = F
         ConfigError: The model does not decode symbol by symbol.
         ArgumentError: The model is an ensemble, a field of a trace is wrong, or a trace is of another model.
     """
-    states = [empty_states(transducer)] * len(traces)
-    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
-        for replay in build_replays(transducer, traces):
-            for (number, *_), trace_state in zip(replay.sizes, _states(transducer, replay, gates), strict=True):
+    states = [empty_states(predictor)] * len(traces)
+    with torch.inference_mode(), evaluation_context(predictor, len(traces)):
+        for replay in build_replays(predictor, traces):
+            for (number, *_), trace_state in zip(replay.sizes, _states(predictor, replay, gates), strict=True):
                 states[number] = trace_state
     return states
 
 
-def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[DecodingStates]:
+def _states(predictor: Predictor, replay: Replay, gates: bool) -> list[DecodingStates]:
     """Return the states of one batch."""
-    inference, forced = start_replay(transducer, replay)
+    inference, forced = start_replay(predictor, replay)
     encoder_states, hidden, step_gates = to_array(inference.cache.memory.states), list[Tensor](), list[Gates]()
     for step in replay_steps(inference, forced, replay.target):
         hidden.append(step.step.state.hidden[:, -1])
         if gates:
             step_gates.append(decoder_gates(inference.decoder, step))
     batch, decoder_states = replay.batch, to_array(torch.stack(hidden, dim=1))
-    encoder, source_gates = transducer.network.encoder, Gates()
+    encoder, source_gates = predictor.network.encoder, Gates()
     if gates:
         source_gates = encoder_gates(encoder, batch.source, batch.lengths, batch.characters)
     by_position = {name: to_array(values) for name, values in source_gates.items()}
@@ -190,11 +190,11 @@ def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[Decoding
     ]
 
 
-def empty_states(transducer: Predictor) -> DecodingStates:
+def empty_states(predictor: Predictor) -> DecodingStates:
     """Return the states of a trace without source or output: arrays without rows, and no gates.
 
     Args:
-        transducer: Model, for the sizes of its states.
+        predictor: Model, for the sizes of its states.
     """
-    config = transducer.config
+    config = predictor.config
     return DecodingStates(np.zeros((0, memory_size(config.encoder))), np.zeros((0, config.decoder.hidden_size)), {})
