@@ -43,12 +43,12 @@ class Attribution(NamedTuple):
 
     occlusion: Float[np.ndarray, "T S"]
     """log p(y_t) − log p(y_t | x_s occluded), in nats: positive if the position supports the symbol."""
-    gradient: Float[np.ndarray, "T S"]
+    input_x_gradient: Float[np.ndarray, "T S"]
     """Gradient × input, Σ_e x_se ∂ log p(y_t) / ∂x_se."""
     occlusion_correlation: float | None
     """Spearman correlation of attention weights and |occlusion| (`rank_correlation`); None if no step has one."""
-    gradient_correlation: float | None
-    """Spearman correlation of attention weights and |gradient|; None if no step has one."""
+    input_x_gradient_correlation: float | None
+    """Spearman correlation of attention weights and |gradient × input|; None if no step has one."""
 
 
 @check_arguments
@@ -79,12 +79,12 @@ def attribute(predictor: Predictor, trace: Trace) -> Attribution:
     # Tensors that are created in torch's inference mode have no gradients.
     with torch.inference_mode(False), evaluation_context(predictor, len(trace.source)):
         for replay in build_replays(predictor, [trace], "trace"):
-            occluded, gradient = occlusion(predictor, replay), input_x_gradient(predictor, replay)
+            occluded, gradients = occlusion(predictor, replay), input_x_gradient(predictor, replay)
             return Attribution(
                 occlusion=occluded,
-                gradient=gradient,
+                input_x_gradient=gradients,
                 occlusion_correlation=rank_correlation(trace.attention, np.abs(occluded)),
-                gradient_correlation=rank_correlation(trace.attention, np.abs(gradient)),
+                input_x_gradient_correlation=rank_correlation(trace.attention, np.abs(gradients)),
             )
     zeros = np.zeros((len(trace.target), len(trace.source)))
     return Attribution(zeros, zeros, None, None)
@@ -112,7 +112,7 @@ def occlusion(predictor: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
         repeated = _repeated(replay, len(variants))
         # Variant 0 is the unchanged source, variant s + 1 the source without position s.
         hidden = torch.tensor(
-            [[variant == s + 1 for s in range(-_num_added(replay), positions)] for variant in variants]
+            [[variant == s + 1 for s in range(-_num_summed_features(replay), positions)] for variant in variants]
         )
         mask = hidden[:, :, None].to(repeated.batch.source.device)
         with torch.inference_mode():
@@ -172,7 +172,7 @@ def _gradients(predictor: Predictor, replay: Replay, steps: list[int]) -> Float[
     pairs = zip(gradients, leaves, strict=True)
     parts = [(gradient * leaf_vectors).sum(dim=2) for gradient, leaf_vectors in pairs if gradient is not None]
     summed = torch.stack([torch.zeros_like(leaves[0][:, :, 0]), *parts]).sum(dim=0)
-    return to_array(summed.detach()).astype(np.float64)[:, _num_added(replay) :]
+    return to_array(summed.detach()).astype(np.float64)[:, _num_summed_features(replay) :]
 
 
 def _log_probabilities(inference: Inference, target: Int[Tensor, "c T"]) -> Float[Tensor, "c T"]:
@@ -210,8 +210,8 @@ def _repeated(replay: Replay, rows: int) -> Replay:
     return Replay(repeated, replay.target.repeat(rows, 1), steps)
 
 
-def _num_added(replay: Replay) -> int:
-    """Return the features of a replay of one trace that have no positions."""
+def _num_summed_features(replay: Replay) -> int:
+    """Return the number of summed features of the trace of a replay, which have no positions."""
     return int(replay.batch.lengths[0] - replay.batch.positions[0])
 
 
