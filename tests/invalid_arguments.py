@@ -296,7 +296,7 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "ForcedAttention.step": lambda v: pellucid.ForcedAttention(v, (1.0,)),
         "ForcedAttention.weights": lambda v: pellucid.ForcedAttention(0, v),
         "Lexicon.targets": pellucid.Lexicon,
-        "Lexicon.bad": lambda v: pellucid.Lexicon({}, v),
+        "Lexicon.bad_lines": lambda v: pellucid.Lexicon({}, v),
         "Lexicon.notes": lambda v: pellucid.Lexicon({}, (), v),
         **{
             f"SearchConfig.{name}": partial(predict_with_search_setting, model, name)

@@ -265,7 +265,7 @@ def read_lexicon(predictor: "BasePredictor", flags: SearchFlags) -> "Lexicon | N
     predictor.with_options(DecodingOptions(lexicon=Lexicon({})))  # refused before the file is read
     data = msgspec.structs.replace(predictor.config.data, on_bad_line=flags.on_bad_line)
     lexicon = load_lexicon(flags.lexicon, data, predictor.vocabularies.columns)
-    for line in lexicon.bad:
+    for line in lexicon.bad_lines:
         print_message(f"skipped {line}")
     for note in lexicon.notes:
         print_message(f"note: {note}")

@@ -47,13 +47,13 @@ class CorpusError(Exception):
 class ReadingReport(msgspec.Struct, frozen=True):
     """Bad lines, blank lines and shared examples found while the files were read."""
 
-    bad: tuple[BadLine, ...]
+    bad_lines: tuple[BadLine, ...]
     """Skipped lines of the training file."""
-    blank: int
+    num_blank_lines: int
     """Number of blank lines of the training file."""
-    shared: int
+    num_shared: int
     """Number of validation examples that are training examples as well."""
-    texts: str = ""
+    text_note: str = ""
     """Note about repeated examples and about spaces at the ends of texts of the training file; "" if there is none."""
 
 
@@ -72,7 +72,7 @@ class _CorpusMetadata(msgspec.Struct, frozen=True):
     """Metadata of a corpus file."""
 
     key: str
-    found: ReadingReport
+    report: ReadingReport
     vocabularies: Vocabularies
 
 
@@ -270,7 +270,7 @@ def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
     counts = *count_ids(metadata.vocabularies, has_features), len(metadata.vocabularies.characters)
     if not is_intact or not _has_valid_ids(encoded, counts):
         raise CorpusError("it is damaged")
-    return EncodedCorpus(metadata.key, metadata.found, metadata.vocabularies, encoded)
+    return EncodedCorpus(metadata.key, metadata.report, metadata.vocabularies, encoded)
 
 
 def _next_message(messages: Any, kind: str) -> Any:  # noqa: ANN401 (reader and message of pyarrow)

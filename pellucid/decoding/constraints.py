@@ -34,7 +34,7 @@ class Lexicon(CheckedFields):
 
     Sources are in the Unicode normalization of the model.
     """
-    bad: tuple[BadLine, ...] = ()
+    bad_lines: tuple[BadLine, ...] = ()
     """Malformed lines of the file that were skipped."""
     notes: tuple[str, ...] = ()
     """Notes about rows of the file that can decode no source, or few."""
@@ -49,11 +49,11 @@ class Lexicon(CheckedFields):
         self,
     ) -> tuple[type["Lexicon"], tuple[dict[str, tuple[str, ...]], tuple[BadLine, ...], tuple[str, ...]]]:
         """Return the pickle form; a view of a dict cannot be pickled."""
-        return type(self), (dict(self.targets), self.bad, self.notes)
+        return type(self), (dict(self.targets), self.bad_lines, self.notes)
 
     def __hash__(self) -> int:
         """Return the hash of the content. Like equality, it ignores the order of the sources."""
-        return hash((frozenset(self.targets.items()), self.bad, self.notes))
+        return hash((frozenset(self.targets.items()), self.bad_lines, self.notes))
 
 
 def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> Lexicon:
@@ -70,8 +70,8 @@ def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> 
             by number, a file of more than two columns needs this number; 0, the default, allows any.
 
     Returns:
-        The lexicon; its field `bad` holds the malformed lines that were skipped. Rows without a target are not read,
-        and counted in `notes`.
+        The lexicon; its field `bad_lines` holds the malformed lines that were skipped. Rows without a
+        target are not read, and counted in `notes`.
 
     Raises:
         ArgumentError: An argument has a wrong type.

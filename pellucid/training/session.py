@@ -433,7 +433,7 @@ def _open_training(
     model_built = ModelBuilt(
         folder=folder,
         size=config.size,
-        parameters=parameter_count(network),
+        num_parameters=parameter_count(network),
         vocabularies=vocabularies,
         resumed=resumed,
         compiles=compiles,
