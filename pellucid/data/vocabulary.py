@@ -177,7 +177,7 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         return cast(str, names[symbol_id])
 
 
-NO_SYMBOLS = Vocabulary((), ())
+EMPTY_VOCABULARY = Vocabulary((), ())
 
 
 class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -204,7 +204,7 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Target symbols that are classes, where targets have a class and tags; else empty."""
     tags: tuple[str, ...] = ()
     """Target symbols that are tags, where targets have a class and tags; else empty."""
-    characters: Vocabulary = NO_SYMBOLS
+    characters: Vocabulary = EMPTY_VOCABULARY
     """Characters of source words, with the number of words that have each; empty for an encoder that reads none."""
 
     def __post_init__(self) -> None:

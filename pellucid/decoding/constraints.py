@@ -104,7 +104,7 @@ def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> 
     return Lexicon({source: tuple(texts) for source, texts in targets.items()}, tuple(result.bad_lines), tuple(notes))
 
 
-NO_SYMBOLS = np.zeros(0, np.int64)
+NO_SYMBOL_IDS = np.zeros(0, np.int64)
 
 
 class DecodePosition(NamedTuple):
@@ -124,9 +124,9 @@ class Constraints(NamedTuple):
     They exclude symbols; the others keep the log-probabilities of the model, which are not renormalized.
     """
 
-    forbidden: Int[np.ndarray, " F"] = NO_SYMBOLS
+    forbidden: Int[np.ndarray, " F"] = NO_SYMBOL_IDS
     """Symbols that no output contains."""
-    required: Int[np.ndarray, " M"] = NO_SYMBOLS
+    required: Int[np.ndarray, " M"] = NO_SYMBOL_IDS
     """Distinct symbols that every output contains."""
     prefixes: tuple[tuple[int, ...], ...] = ()
     """Prefix of each source's output; empty if there are none."""

@@ -23,7 +23,7 @@ from pellucid.evaluation.custom_metrics import MetricScore, evaluated_examples, 
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
-    Count,
+    NonNegativeCount,
     Evaluation,
     OutcomeCounts,
     RowCounts,
@@ -356,7 +356,7 @@ class Assessment:
         return average_groups(list(self.outcomes.values())) if len(self.outcomes) > 1 else None
 
     @check_arguments
-    def worst_examples(self, count: Count) -> list[int]:
+    def worst_examples(self, count: NonNegativeCount) -> list[int]:
         """Return the indices of the wrong outputs with the highest error rates, as `metrics.worst_examples`.
 
         Args:

@@ -26,7 +26,7 @@ CHUNK_COUNTS = 2**20
 """Maximum number of multiplicities that are drawn at a time; more distinct rows are drawn one resample at a time."""
 OUTCOME_TYPE = np.dtype([("errors", np.int32), ("length", np.int32), ("source_length", np.int32)])
 """Type of the counts of an output: its errors, the length of its nearest reference, and that of its source."""
-Count = Annotated[int, Meta(ge=0, le=2**31)]
+NonNegativeCount = Annotated[int, Meta(ge=0, le=2**31)]
 Number = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 """A whole number; the bound keeps the sum over all examples within 64 bits."""
 
@@ -60,7 +60,7 @@ class ConfidenceInterval(NamedTuple):
 
 
 @check_arguments
-def wilson_interval(right: Count, total: Count) -> ConfidenceInterval:
+def wilson_interval(right: NonNegativeCount, total: NonNegativeCount) -> ConfidenceInterval:
     """Return the Wilson score interval of a fraction p = right / total; (0, 1) if total is 0.
 
         (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n),    n = total, z = `Z95`
@@ -92,7 +92,9 @@ def wilson_interval(right: Count, total: Count) -> ConfidenceInterval:
 
 
 @check_arguments
-def bootstrap_ratio(numerators: Sequence[Number], denominators: Sequence[Count], seed: Seed = 1) -> ConfidenceInterval:
+def bootstrap_ratio(
+    numerators: Sequence[Number], denominators: Sequence[NonNegativeCount], seed: Seed = 1
+) -> ConfidenceInterval:
     """Return the percentile bootstrap interval of Σ numerators / Σ denominators, resampled by example.
 
     Each of `RESAMPLES` resamples draws n of the n examples with replacement and computes the ratio of its sums; the
@@ -295,7 +297,7 @@ class ScoredExample(NamedTuple):
     """Output symbols, without EOS."""
     references: tuple[tuple[str, ...], ...]
     """One or more references; a reference may be empty."""
-    source_length: Count
+    source_length: NonNegativeCount
     """Number of source symbols, without features."""
     positional: bool = False
     """True if symbols are compared position by position (labels), without insertions, deletions and EOS."""
@@ -492,7 +494,7 @@ def metrics_for_log(evaluation: Evaluation) -> dict[str, float]:
 
 
 @check_arguments
-def worst_examples(scored: Sequence[ScoredExample], count: Count) -> list[int]:
+def worst_examples(scored: Sequence[ScoredExample], count: NonNegativeCount) -> list[int]:
     """Return the indices of the wrong outputs with the highest error rates (errors over reference length), worst first.
 
     Ties are ordered by the number of errors, descending, and then by index. Outputs without errors are left out.

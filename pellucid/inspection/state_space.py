@@ -48,7 +48,7 @@ class PrincipalPlane(NamedTuple):
         return coordinates
 
 
-Count = Annotated[int, Meta(ge=0)]
+NonNegativeInt = Annotated[int, Meta(ge=0)]
 
 
 def _magnitude(values: Float[np.ndarray, "..."]) -> float:
@@ -226,7 +226,7 @@ class NearestState(NamedTuple):
 
 
 @check_arguments
-def nearest_states(states: StateVectors, vector: Float[np.ndarray, " D"], count: Count) -> list[NearestState]:
+def nearest_states(states: StateVectors, vector: Float[np.ndarray, " D"], count: NonNegativeInt) -> list[NearestState]:
     """Return the states nearest to a vector by the cosine u · v / (‖u‖ ‖v‖), nearest first.
 
     The search is exact, and ties keep the order of the states. The vector itself is found too if it is one of them.

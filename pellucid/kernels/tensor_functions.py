@@ -501,7 +501,7 @@ class _UnrollFunction(torch.autograd.Function):
             hidden=_array(arguments.hidden),
             cell_state=_array(arguments.cell_state),
             initial_weights=_array(arguments.initial_weights),
-            masks=unroll.NO_MASKS if masks is None else masks.numpy(),
+            masks=unroll.NO_MASK_ARRAY if masks is None else masks.numpy(),
         )
         ctx.slices = unroll.unroll_slices(ctx.parameters, ctx.scorer, inputs, symbols.numpy(), lengths.numpy())
         ctx.save_for_backward(*tensors)

@@ -64,7 +64,7 @@ from pellucid.kernels.types import (
 )
 from pellucid.shapes import Float, Int
 
-NO_MASKS = np.empty((0, 0, 0, 0), np.float32)
+NO_MASK_ARRAY = np.empty((0, 0, 0, 0), np.float32)
 """Dropout masks of a decoder without dropout between its layers."""
 
 
@@ -167,7 +167,7 @@ class UnrollInputs(NamedTuple):
     cell_state: Float[np.ndarray, "C L H"]
     initial_weights: Float[np.ndarray, "N S"]
     """Attention weights before the first step; without rows unless the score is location-sensitive."""
-    masks: Float[np.ndarray, "M B K H"] = NO_MASKS
+    masks: Float[np.ndarray, "M B K H"] = NO_MASK_ARRAY
     """Dropout masks of the outputs that the upper layers read, as `UpperTape.masks`."""
 
 
