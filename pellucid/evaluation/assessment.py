@@ -23,8 +23,8 @@ from pellucid.evaluation.custom_metrics import MetricScore, evaluated_examples, 
 from pellucid.evaluation.label_metrics import LabelMetrics
 from pellucid.evaluation.metrics import (
     ConfidenceInterval,
-    NonNegativeCount,
     Evaluation,
+    NonNegativeCount,
     OutcomeCounts,
     RowCounts,
     ScoredExample,

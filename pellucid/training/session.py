@@ -166,7 +166,7 @@ def train_run(
     """
     check_torch_defaults()
     check_gradients()
-    start = time.monotonic() if started_at is None else started_at
+    started_at = time.monotonic() if started_at is None else started_at
     with (
         one_training_thread(),
         named_extension_errors(),
@@ -179,8 +179,8 @@ def train_run(
         if workers is not None:
             check_data_parallel(config)
         callbacks = build_callbacks(config)
-        command = TrainingStart(start, size_chosen)
-        with closing(_run_training(files, Path(folder), config, command, workers)) as events:
+        start = TrainingStart(started_at, size_chosen)
+        with closing(_run_training(files, Path(folder), config, start, workers)) as events:
             yield from notify_callbacks(events, Path(folder), callbacks)
 
 
@@ -194,7 +194,7 @@ class TrainingStart(NamedTuple):
 
 
 def _run_training(
-    files: TrainingInputs, folder: Path, config: Config, command: TrainingStart, workers: WorkerGroup | None
+    files: TrainingInputs, folder: Path, config: Config, start: TrainingStart, workers: WorkerGroup | None
 ) -> Generator[RunEvent]:
     """Train from files into a run folder, new or resumed, and yield the events."""
     unresolved_data = config.data
@@ -242,9 +242,9 @@ def _run_training(
         _load_kernels(config)  # before the first update, where the training can be interrupted at once
         if workers is not None:
             start_workers(state, workers)
-        if isinstance(command.size_chosen, DefaultSize):
-            command = command._replace(size_chosen=model_built)
-        yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), data_events, command)
+        if isinstance(start.size_chosen, DefaultSize):
+            start = start._replace(size_chosen=model_built)
+        yield from _train_and_save(RunFolderWriter(state, lock, fingerprint, log), data_events, start)
 
 
 def _complete_finished_run(state: TrainingState, lock: FolderLock, log: RunLog, fingerprint: str) -> Iterator[RunEvent]:
@@ -512,22 +512,22 @@ def _version_note(log: RunLog, config: Config) -> list[str]:
 
 
 def _train_and_save(
-    writer: RunFolderWriter, data_events: Sequence[LoggedOnce], command: TrainingStart
+    writer: RunFolderWriter, data_events: Sequence[LoggedOnce], start: TrainingStart
 ) -> Iterator[RunEvent]:
     """Yield the events of the loop, and update the run folder after each."""
     state, lock, log = writer.state, writer.lock, writer.log
     lock.check()
-    if isinstance(command.size_chosen, SizeChosen | ModelBuilt) and not (log.all("started") or log.all("size_chosen")):
-        append_records(lock, log, size_record(command.size_chosen))
-    if isinstance(command.size_chosen, SizeChosen) and not state.progress.update:
-        state.progress = msgspec.structs.replace(state.progress, expected_epochs=command.size_chosen.epochs)
+    if isinstance(start.size_chosen, SizeChosen | ModelBuilt) and not (log.all("started") or log.all("size_chosen")):
+        append_records(lock, log, size_record(start.size_chosen))
+    if isinstance(start.size_chosen, SizeChosen) and not state.progress.update:
+        state.progress = msgspec.structs.replace(state.progress, expected_epochs=start.size_chosen.epochs)
     # A write that a crash cut, or a loss of power, may have left the first of these records only.
     num_logged = sum(len(log.all(event)) for event in ("read", "augmented", "mixed_in"))
     if missing := data_events[num_logged:]:
         append_records(lock, log, *map(log_record_before_training, missing))
     with lock.replacement_reported():
         yield from fit_or_read_pair_ngram(state, lock, log, writer.fingerprint)
-    clock = OverheadClock(state, command.started_at)
+    clock = OverheadClock(state, start.started_at)
     clock.record()
     try:
         for event in fit(state):
