@@ -287,26 +287,26 @@ def _is_compressed(metadata: bytes) -> bool:
     Args:
         metadata: Metadata of a record batch: a FlatBuffers table of the type Message.
     """
-    message = _offset(metadata, 0, "<I")
+    message = _read_number(metadata, 0, "<I")
     header = _table_field(metadata, message, MESSAGE_HEADER)
     if header is None:
         raise ValueError("a message without a header")
-    batch = header + _offset(metadata, header, "<I")
+    batch = header + _read_number(metadata, header, "<I")
     return _table_field(metadata, batch, BATCH_COMPRESSION) is not None
 
 
 def _table_field(content: bytes, table: int, field: int) -> int | None:
     """Return the place of a field of a FlatBuffers table, or None if the table lacks it."""
-    offsets = table - _offset(content, table, "<i")
+    offsets = table - _read_number(content, table, "<i")
     if offsets < 0:
         raise ValueError("a table without a list of its fields")
     place = 4 + 2 * field
-    is_listed = place < _offset(content, offsets, "<H")
-    distance = _offset(content, offsets + place, "<H") if is_listed else 0
+    is_listed = place < _read_number(content, offsets, "<H")
+    distance = _read_number(content, offsets + place, "<H") if is_listed else 0
     return table + distance if distance else None
 
 
-def _offset(content: bytes, place: int, kind: str) -> int:
+def _read_number(content: bytes, place: int, kind: str) -> int:
     """Return the number of a given type at a place; raise `struct.error` if the content ends before."""
     number: int = struct.unpack_from(kind, content, place)[0]
     return number

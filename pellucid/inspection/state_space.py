@@ -190,11 +190,14 @@ def _state_vectors(vectors: list[np.ndarray]) -> StateVectors:
     joined = torch.from_numpy(np.concatenate(vectors)).float()
     positions = [np.arange(len(states)) for states in vectors]
     numbers = np.repeat(np.arange(len(vectors)), [len(states) for states in vectors])
-    return StateVectors(_unit(joined), numbers, np.concatenate(positions))
+    return StateVectors(_unit_tensors(joined), numbers, np.concatenate(positions))
 
 
 def _unit_vectors(vectors: Float[np.ndarray, "*shape D"]) -> Float[np.ndarray, "*shape D"]:
-    """Return the vectors scaled to length one, in double precision; zero stays zero."""
+    """Return the vectors scaled to length one, in double precision; zero stays zero.
+
+    Vectors of a caller may have numbers whose squares overflow, so they are first divided by their maximum.
+    """
     values = vectors.astype(np.float64)
     values = _divide_lengths(values, np.abs(values).max(axis=-1, initial=0, keepdims=True))
     return _divide_lengths(values, np.linalg.norm(values, axis=-1, keepdims=True))
@@ -208,8 +211,8 @@ def _divide_lengths(
     return scaled
 
 
-def _unit(vectors: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape D"]:
-    """Return the vectors scaled to length one."""
+def _unit_tensors(vectors: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape D"]:
+    """Return states of a network scaled to length one; they are small, so that no square overflows."""
     unit: Tensor = vectors / vectors.norm(dim=-1, keepdim=True).clamp_min(1e-30)
     return unit
 

@@ -606,11 +606,12 @@ class BlockCounter:
 
     def vocabularies(self) -> Vocabularies:
         """Return the vocabularies of the training examples, once the validation set is held out."""
-        pieces = SubwordModels(self.tokenizers.source.subwords, self.tokenizers.target.subwords)
+        subword_models = SubwordModels(self.tokenizers.source.subwords, self.tokenizers.target.subwords)
         min_count = self.config.data.min_count
         is_label = not get_task(self.config.task).settings.autoregressive
         context_words = self.config.data.context_words
-        return self._totals.rank(min_count, 1 if is_label else min_count, pieces, context_words)
+        min_target_count = 1 if is_label else min_count
+        return self._totals.build_vocabularies(min_count, min_target_count, subword_models, context_words)
 
     def counted_data(
         self,

@@ -104,7 +104,8 @@ def save_snapshot(
     Args:
         folder: Run folder.
         predictor: The current model.
-        traces: Traces of the validation examples in order; the first `NUM_PROBES` are saved, except those without output.
+        traces: Traces of the validation examples in order; the first `NUM_PROBES` are saved, except those without
+            output.
         number: Number of the validation, and the update.
         fingerprint: Hash of the settings and the data of the training; empty if there is none.
 
