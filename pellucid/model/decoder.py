@@ -86,7 +86,7 @@ class StepWithoutLogits(NamedTuple):
 
 
 class ReadoutInputs(NamedTuple):
-    """Inputs of the output layer, for one or more steps."""
+    """Inputs of the output layer (the readout of Bahdanau et al. 2015), for one or more steps."""
 
     outputs: Float[Tensor, "R *steps H"]
     """Output of the top layer; with step-then-attend the attentional state a_t."""
