@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pellucid.data.text_words import WordRule
     from pellucid.decoding.constraints import Lexicon, load_lexicon
     from pellucid.decoding.ensemble import Ensemble
+    from pellucid.decoding.model_sharing import CardOptions, HubCommit
     from pellucid.decoding.options import DecodingOptions, ForcedAttention
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.pretrained import CardOptions, HubCommit
     from pellucid.decoding.sampling_config import SamplingConfig
     from pellucid.decoding.text_decoder import TextDecoder
     from pellucid.decoding.trace import Trace
@@ -51,7 +51,7 @@ _HOMES = {
     **dict.fromkeys(["check_optimizer", "register_optimizer"], "pellucid.training.torch_optimizer"),
     "register_callback": "pellucid.training.callbacks",
     "Config": "pellucid.config.settings",
-    **dict.fromkeys(["CardOptions", "HubCommit"], "pellucid.decoding.pretrained"),
+    **dict.fromkeys(["CardOptions", "HubCommit"], "pellucid.decoding.model_sharing"),
     "from_pretrained": "pellucid.sharing.pretrained_loader",
     "SamplingConfig": "pellucid.decoding.sampling_config",
     "Ensemble": "pellucid.decoding.ensemble",
