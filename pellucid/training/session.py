@@ -20,7 +20,7 @@ from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.preprocessing import check_length_limits
+from pellucid.decoding.length_limits import check_length_limits
 from pellucid.errors import ConfigError, OutOfMemoryError, RunError, is_out_of_memory, quote
 from pellucid.files import file_exists, has_content, remove_file, write_atomic
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
