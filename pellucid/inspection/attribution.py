@@ -13,13 +13,12 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from pellucid.argument_checks import PROBABILITY, argument_error, check_arguments
-from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import force_attention
-from pellucid.decoding.forced_decoding import score_targets, step_log_probabilities
+from pellucid.decoding.forced_decoding import forced_steps, score_targets
 from pellucid.decoding.inference import Inference, SingleModelInference, initialize_from_memory
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
-from pellucid.decoding.topk import suppressed_symbols, to_array
+from pellucid.decoding.topk import to_array
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.inspection.replay import (
@@ -177,13 +176,8 @@ def _gradients(predictor: Predictor, replay: Replay, steps: list[int]) -> Float[
 
 def _log_probabilities(inference: Inference, target: Int[Tensor, "c T"]) -> Float[Tensor, "c T"]:
     """Return the log-probability of each symbol with its graph."""
-    symbols, rows = torch.full_like(target[:, 0], BOS), list[Tensor]()
-    for targets in target.unbind(dim=1):
-        output = inference.step(symbols)
-        suppressed = suppressed_symbols(output.logits.shape[1], symbols.device)
-        rows.append(step_log_probabilities(output, targets, suppressed).gather(1, targets[:, None])[:, 0])
-        inference, symbols = output.after, targets
-    return torch.stack(rows, dim=1)
+    steps = forced_steps(inference, target)
+    return torch.stack([step.log_probabilities().gather(1, step.targets[:, None])[:, 0] for step in steps], dim=1)
 
 
 def _encode_changed(

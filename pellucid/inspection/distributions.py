@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from pellucid.argument_checks import LOG_PROBABILITY, check_arguments
-from pellucid.data.vocabulary import BOS
-from pellucid.decoding.forced_decoding import step_log_probabilities
+from pellucid.decoding.forced_decoding import forced_steps
 from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.topk import suppressed_symbols, to_array
+from pellucid.decoding.topk import to_array
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
@@ -54,14 +53,8 @@ def step_distributions(predictor: Predictor, traces: Sequence[Trace]) -> list[Fl
     distributions = [np.zeros((0, columns)) for _ in traces]
     with torch.inference_mode(), evaluation_context(predictor, len(traces)):
         for replay in build_replays(predictor, traces):
-            inference, rows = require_transducer(predictor, "predictor").initialize(replay.batch), list[Tensor]()
-            symbols, suppressed = torch.full_like(replay.target[:, 0], BOS), None
-            for targets in replay.target.unbind(dim=1):
-                output = inference.step(symbols)
-                if suppressed is None:
-                    suppressed = suppressed_symbols(output.logits.shape[1], symbols.device)
-                rows.append(_merged(step_log_probabilities(output, targets, suppressed), size))
-                inference, symbols = output.after, targets
+            inference = require_transducer(predictor, "predictor").initialize(replay.batch)
+            rows = [_merged(step.log_probabilities(), size) for step in forced_steps(inference, replay.target)]
             batch_distributions = to_array(torch.stack(rows, dim=1)).astype(np.float64)
             for row, (number, _, steps) in enumerate(replay.sizes):
                 distributions[number] = batch_distributions[row, :steps]
