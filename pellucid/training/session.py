@@ -391,13 +391,21 @@ def build_state(
     return TrainingState(predictor, build_optimizer(network, config.training), encoded, validation_examples)
 
 
-def _open_training(
-    lock: FolderLock, config: Config, contents: EncodedTrainingData
-) -> tuple[TrainingState, str, RunLog, ModelBuilt]:
-    """Return the training state of a run: new, or restored from a checkpoint with the same settings and data.
+class OpenedTraining(NamedTuple):
+    """A training that can begin or continue."""
 
-    The first files of a new run are written; the folder of a resumed one is repaired (`_repair_folder`). The log is
-    read once, and returned with the fingerprint of settings and data.
+    state: TrainingState
+    fingerprint: str
+    """Hash of settings and data."""
+    log: RunLog
+    """The log of the run, which is read once."""
+    model_built: ModelBuilt
+
+
+def _open_training(lock: FolderLock, config: Config, contents: EncodedTrainingData) -> OpenedTraining:
+    """Return the training of a run: new, or restored from a checkpoint with the same settings and data.
+
+    The first files of a new run are written; the folder of a resumed one is repaired (`_repair_folder`).
     """
     corpus, validation_examples, initial = contents.corpus, contents.validation_examples, contents.initial
     folder, vocabularies = lock.folder, corpus.vocabularies
@@ -447,7 +455,7 @@ def _open_training(
         is_stream=not contents.counts.are_known_before,
         task=config.task,
     )
-    return state, fingerprint, log, model_built
+    return OpenedTraining(state, fingerprint, log, model_built)
 
 
 def _continuation_notes(state: TrainingState, log: RunLog) -> list[str]:
