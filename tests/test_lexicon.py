@@ -17,7 +17,7 @@ from test_transducer import transducer_of
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.decoding.constraints import Lexicon, load_lexicon
+from pellucid.decoding.lexicon import Lexicon, load_lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import END

@@ -13,7 +13,8 @@ from pellucid.config.settings import SearchConfig
 from pellucid.data.extended_vocabulary import EncoderInput, extended_ids
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.decoding.constraints import Constraints, Lexicon
+from pellucid.decoding.constraints import Constraints
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.streaming import Prefix
 from pellucid.errors import MAX_WORD_LENGTH, ConstraintError, quote, suggest
 from pellucid.kernels.backend import Properties, present_fields, settings_of
