@@ -30,7 +30,7 @@ import numpy as np
 
 from pellucid.data.examples import Example
 from pellucid.decoding.base_predictor import BasePredictor
-from pellucid.decoding.constraints import Lexicon
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.trace import Trace
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pellucid.config.settings import Config
     from pellucid.config.toml import load_config, size_preset
     from pellucid.data.text_words import WordRule
-    from pellucid.decoding.constraints import Lexicon, load_lexicon
     from pellucid.decoding.ensemble import Ensemble
+    from pellucid.decoding.lexicon import Lexicon, load_lexicon
+    from pellucid.decoding.model_sharing import CardOptions, HubCommit
     from pellucid.decoding.options import DecodingOptions, ForcedAttention
     from pellucid.decoding.predictor import Predictor
-    from pellucid.decoding.pretrained import CardOptions, HubCommit
     from pellucid.decoding.sampling_config import SamplingConfig
     from pellucid.decoding.text_decoder import TextDecoder
     from pellucid.decoding.trace import Trace
@@ -51,12 +51,12 @@ _HOMES = {
     **dict.fromkeys(["check_optimizer", "register_optimizer"], "pellucid.training.torch_optimizer"),
     "register_callback": "pellucid.training.callbacks",
     "Config": "pellucid.config.settings",
-    **dict.fromkeys(["CardOptions", "HubCommit"], "pellucid.decoding.pretrained"),
+    **dict.fromkeys(["CardOptions", "HubCommit"], "pellucid.decoding.model_sharing"),
     "from_pretrained": "pellucid.sharing.pretrained_loader",
     "SamplingConfig": "pellucid.decoding.sampling_config",
     "Ensemble": "pellucid.decoding.ensemble",
     "InputError": "pellucid.errors",
-    "Lexicon": "pellucid.decoding.constraints",
+    "Lexicon": "pellucid.decoding.lexicon",
     "DecodingOptions": "pellucid.decoding.options",
     "ForcedAttention": "pellucid.decoding.options",
     "Predictor": "pellucid.decoding.predictor",
@@ -67,7 +67,7 @@ _HOMES = {
     "Transducer": "pellucid.decoding.transducer",
     "load": "pellucid.run_folder.predictor_loader",
     "load_config": "pellucid.config.toml",
-    "load_lexicon": "pellucid.decoding.constraints",
+    "load_lexicon": "pellucid.decoding.lexicon",
     "size_preset": "pellucid.config.toml",
     "register_task": "pellucid.tasks.registry",
     **dict.fromkeys(["train", "evaluate", "compare", "predict", "score", "align", "audit"], "pellucid.api"),

@@ -30,10 +30,10 @@ from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.settings import AttentionConfig, Config, SearchConfig
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example, parse_pairs, parse_sources, read_examples
-from pellucid.decoding.inference import evaluation_mode, evaluation_modes
 from pellucid.error_messages import describe_value
 from pellucid.errors import ArgumentError, InputError
 from pellucid.model.attention import AdditiveAttention
+from pellucid.model.evaluation_mode import evaluation_mode, evaluation_modes
 from pellucid.reporting.display_text import format_probability
 from pellucid.reporting.figures import drawable_tick_labels
 from pellucid.reporting.progress import multi_progress, training_progress
@@ -296,7 +296,7 @@ def list_calls(run: str, pairs: str) -> dict[str, Call]:
         "ForcedAttention.step": lambda v: pellucid.ForcedAttention(v, (1.0,)),
         "ForcedAttention.weights": lambda v: pellucid.ForcedAttention(0, v),
         "Lexicon.targets": pellucid.Lexicon,
-        "Lexicon.bad": lambda v: pellucid.Lexicon({}, v),
+        "Lexicon.bad_lines": lambda v: pellucid.Lexicon({}, v),
         "Lexicon.notes": lambda v: pellucid.Lexicon({}, (), v),
         **{
             f"SearchConfig.{name}": partial(predict_with_search_setting, model, name)

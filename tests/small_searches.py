@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pellucid.data.batches import Batch
 from pellucid.data.vocabulary import EOS, NUM_SPECIAL
-from pellucid.decoding.beam_search import beam, beam_stepwise
+from pellucid.decoding.beam_search import beam_search, beam_search_stepwise
 from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.forced_decoding import score_targets
@@ -61,7 +61,7 @@ def run_search(network: Network, batch: Batch, settings: SearchCase) -> list[lis
         limits, settings.beam_size, settings.nbest, settings.score, settings.constraints, settings.search_tree
     )
     with torch.inference_mode():
-        return beam_stepwise(
+        return beam_search_stepwise(
             encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, config
         )
 
@@ -75,7 +75,7 @@ def beam_outputs(
     network: Network, source: Tensor, lengths: Tensor, limits: LengthLimits, beam_size: int, nbest: int = 1
 ) -> list[list[DecodedOutput]]:
     """Return the outputs of beam search."""
-    hypotheses = beam(network, source, lengths, limits, beam_size, nbest)
+    hypotheses = beam_search(network, source, lengths, limits, beam_size, nbest)
     return [[hypothesis.decoded for hypothesis in source_nbest] for source_nbest in hypotheses]
 
 

@@ -31,9 +31,9 @@ from pellucid.config.settings import Amount, BeamSize, Config, Device, SearchCon
 from pellucid.config.toml import build_config, load_config, override_settings, validate_config
 from pellucid.data.examples import Example
 from pellucid.decoding.base_predictor import Prefixes, Probability
-from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.ensemble import Ensemble
 from pellucid.decoding.inference import EnsembleMembers
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.transducer import Transducer

@@ -91,7 +91,7 @@ def test_gradient_times_input_equals_central_differences(kind: str, monkeypatch:
     """Gradient × input is the derivative of the log-probability with respect to a factor of one embedding, at 1."""
     transducer = make_transducer(kind)
     trace = make_traces(transducer, [("cab", "zyx")])[0]
-    result, step = attribute(transducer, trace).gradient, 1e-5
+    result, step = attribute(transducer, trace).input_x_gradient, 1e-5
     vectors = embeddings_of(transducer, trace)
     for position in range(3):
         change = torch.zeros_like(vectors)
@@ -101,7 +101,7 @@ def test_gradient_times_input_equals_central_differences(kind: str, monkeypatch:
             result[:, position], (log_probabilities[0] - log_probabilities[1]) / (2 * step), atol=1e-5
         )
     monkeypatch.setattr(module, "MAX_KEY_SCALARS", 1)
-    np.testing.assert_allclose(attribute(transducer, trace).gradient, result, atol=1e-6)
+    np.testing.assert_allclose(attribute(transducer, trace).input_x_gradient, result, atol=1e-6)
 
 
 def test_embeddings_and_training_mode_are_unchanged() -> None:
@@ -123,7 +123,7 @@ def test_attribution_is_independent_of_kernels_and_inference_mode() -> None:
     with torch.inference_mode():
         actual = attribute(single_precision, trace)
     np.testing.assert_allclose(expected.occlusion, actual.occlusion, atol=1e-4)
-    np.testing.assert_allclose(expected.gradient, actual.gradient, atol=1e-4)
+    np.testing.assert_allclose(expected.input_x_gradient, actual.input_x_gradient, atol=1e-4)
 
 
 def test_ensemble_of_equal_models_has_the_scores_of_the_model() -> None:
@@ -134,7 +134,7 @@ def test_ensemble_of_equal_models_has_the_scores_of_the_model() -> None:
         attribute(combine_transducers([transducer, transducer], ["a", "b"]), trace),
     )
     np.testing.assert_allclose(expected.occlusion, actual.occlusion, atol=1e-5)
-    np.testing.assert_allclose(expected.gradient, actual.gradient, atol=1e-5)
+    np.testing.assert_allclose(expected.input_x_gradient, actual.input_x_gradient, atol=1e-5)
 
 
 def test_attribution_respects_forced_attention() -> None:
@@ -146,7 +146,8 @@ def test_attribution_respects_forced_attention() -> None:
         attribute(transducer, trace),
         attribute(transducer.with_options(DecodingOptions(forced_attention=to_last_position)), trace),
     )
-    assert not np.allclose(free.gradient, forced.gradient) and not np.allclose(free.occlusion, forced.occlusion)
+    assert not np.allclose(free.input_x_gradient, forced.input_x_gradient)
+    assert not np.allclose(free.occlusion, forced.occlusion)
 
 
 def test_impossible_options_are_refused() -> None:
@@ -161,7 +162,7 @@ def test_empty_traces_have_no_scores_and_unknown_symbols_are_scored() -> None:
     empty = attribute(transducer, transducer.predict([""])[0])
     assert empty.occlusion.shape == (0, 0) and empty.occlusion_correlation is None
     with_unknown = attribute(transducer, make_traces(transducer, [("a?", "vé")])[0])
-    assert np.isfinite(with_unknown.occlusion).all() and np.isfinite(with_unknown.gradient).all()
+    assert np.isfinite(with_unknown.occlusion).all() and np.isfinite(with_unknown.input_x_gradient).all()
 
 
 @pytest.mark.parametrize("kind", ["gru", "none"])
@@ -170,7 +171,7 @@ def test_correlation_is_the_mean_over_the_rows(kind: str) -> None:
     for trace in make_traces(transducer, PAIRS):
         actual = attribute(transducer, trace)
         if kind == "none" or len(trace.source) == 1:
-            assert actual.occlusion_correlation is None and actual.gradient_correlation is None
+            assert actual.occlusion_correlation is None and actual.input_x_gradient_correlation is None
             continue
         rows = zip(trace.attention, np.abs(actual.occlusion), strict=True)
         expected = np.mean([spearmanr(*row).statistic for row in rows])
@@ -197,7 +198,7 @@ def test_a_trace_in_place_of_a_replay_is_refused(function: Callable[..., Any]) -
             function(transducer, value)
     with pytest.raises(ArgumentError, match=r"^replay: expected a replay of one trace .* got "):
         function(transducer, replay)
-    with pytest.raises(ArgumentError, match=r"^transducer: expected "):
+    with pytest.raises(ArgumentError, match=r"^predictor: expected "):
         function(traces[0], replay)
     (single,) = build_replays(transducer, traces[:1])
     assert function(transducer, single).shape == (3, 3)

@@ -92,9 +92,9 @@ def test_padding_and_batch_composition_change_nothing(settings: dict[str, Any]) 
     source, lengths, characters = make_sources()
     batched = encoder(source, lengths, characters)
     for row, length in enumerate(lengths.tolist()):
-        distinct = characters.words[row, :length].unique()
+        distinct = characters.word_rows[row, :length].unique()
         ids = characters.ids[distinct, : int(characters.lengths[distinct].max())]
-        words = torch.searchsorted(distinct, characters.words[row : row + 1, :length].contiguous())
+        words = torch.searchsorted(distinct, characters.word_rows[row : row + 1, :length].contiguous())
         alone = WordCharacters(ids, characters.lengths[distinct], words)
         single = encoder(source[row : row + 1, :length], lengths[row : row + 1], alone)
         assert_tensors_close(single.states[0], batched.states[row, :length], 1e-12)

@@ -38,7 +38,7 @@ def spell(word: str, vocabulary: Vocabulary) -> list[int]:
 
 def words_of(characters: WordCharacters, row: int, size: int) -> list[list[int]]:
     """Return the ids of the word at each of the first positions of a source."""
-    words = characters.words[row, :size]
+    words = characters.word_rows[row, :size]
     return [characters.ids[word, : characters.lengths[word]].tolist() for word in words]
 
 
@@ -68,7 +68,7 @@ def test_batches_hold_the_characters_of_every_word(sources: list[str], features:
     source, lengths = encode_examples(examples, TOKENIZERS, learn_vocabularies(examples, TOKENIZERS, 1)).source.pad(
         rows
     )
-    assert batch.words.shape == source.shape
+    assert batch.word_rows.shape == source.shape
     for position, row in enumerate(rows.tolist()):
         num_features = len(TOKENIZERS.features.split(features[row]))
         expected = [[BOS, EOS]] * num_features + [spell(word, vocabulary) for word in sources[row].split()]

@@ -142,7 +142,7 @@ def test_a_passed_time_limit_leaves_few_sources_for_the_confidence(finished: Pat
     predictor = load(finished)
     validation = [Example("".join(letters), "a") for letters in itertools.product("abcd", repeat=5)]
     fitted = fit_predictor_confidence(predictor, validation, "", seconds=0.0)
-    assert fitted is not None and 100 <= fitted.event.examples <= 140
+    assert fitted is not None and 100 <= fitted.event.num_examples <= 140
 
 
 def test_the_number_of_pairs_and_the_time_are_limited(

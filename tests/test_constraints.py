@@ -27,7 +27,7 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import EOS
 from pellucid.decoding import options
-from pellucid.decoding.beam_search import beam_stepwise
+from pellucid.decoding.beam_search import beam_search_stepwise
 from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.hypothesis import Hypothesis
@@ -123,7 +123,7 @@ def test_length_limits_by_ratio_hold(kind: tuple[str, str], batch: Batch, seed: 
     minimum = np.minimum(data.draw(st.integers(0, 4)), maximum)
     beam_config = BeamConfig(BatchLengthLimits(minimum, maximum), 2, 2)
     with torch.inference_mode():
-        actual = beam_stepwise(
+        actual = beam_search_stepwise(
             encode_and_initialize(network, batch.source, batch.source_lengths), batch.source_lengths, beam_config
         )
     for row, outputs in enumerate(actual):
@@ -158,7 +158,7 @@ def test_other_sources_and_the_search_tree_change_no_output(
         config = BeamConfig(own, beam_size, beam_size, score, constraints.take(np.array(rows)), search_tree)
         with torch.inference_mode():
             sources, source_lengths = batch.source[rows], batch.source_lengths[rows]
-            return beam_stepwise(encode_and_initialize(network, sources, source_lengths), source_lengths, config)
+            return beam_search_stepwise(encode_and_initialize(network, sources, source_lengths), source_lengths, config)
 
     for row, together in enumerate(search(list(range(count)), search_tree)):
         (alone,) = search([row], True)

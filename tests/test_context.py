@@ -246,7 +246,7 @@ def test_earlier_text_is_left_out_only_if_the_validation_set_has_a_word_in_its_c
     config = make_config({"data": {"context_words": 1}, "training": {"mix_in": str(path)}})
     mixed, event = mix_in_pairs(data, config, config.data)
     assert [example.source for example in mixed.training_examples] == ["a", "Red", "fox", "runs", "the", "fox"]
-    assert (event.examples, event.num_validation, mixed.num_mixed_in) == (5, 1, 5)
+    assert (event.num_examples, event.num_validation, mixed.num_mixed_in) == (5, 1, 5)
     config = make_config({"training": {"mix_in": str(path)}})
     assert mix_in_pairs(data, config, config.data)[1].num_validation == 3  # "The" and "fox", as sources
 

@@ -310,7 +310,7 @@ def test_a_corpus_of_a_pipe_is_not_reused(tmp_path: Path) -> None:
         writer.start()
         events = start_training(piped, tmp_path / "run", config)
         writer.join()
-        assert [event.examples for event in events if isinstance(event, FileRead)] == [40, 10]
+        assert [event.num_examples for event in events if isinstance(event, FileRead)] == [40, 10]
     assert any(isinstance(event, TrainingStarted) for event in events)
 
 

@@ -141,11 +141,11 @@ def test_part_of_a_batch_has_no_padding_and_all_rows_once() -> None:
     source = torch.tensor([[5, 0, 0], [6, 7, 0], [8, 9, 10]])
     target = torch.tensor([[5, 2, 0, 0], [6, 7, 2, 0], [8, 9, 10, 2]])
     batch = Batch(source, torch.tensor([1, 2, 3]), target, torch.tensor([2, 3, 4]))
-    first, second = batch.part(0, 2), batch.part(1, 2)
+    first, second = batch.shard(0, 2), batch.shard(1, 2)
     assert first is not None and second is not None
     assert first.source.tolist() == [[5, 0, 0], [8, 9, 10]]
     assert second.source.tolist() == [[6, 7]] and second.target.tolist() == [[6, 7, 2]]
-    assert batch.part(3, 4) is None
+    assert batch.shard(3, 4) is None
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_weighted_gradients_of_the_parts_are_those_of_the_batch(
     computer, batch = GradientComputer(network, config), collate(encoded, np.arange(64))
     whole = computer.compute(batch)
     assert max(float(gradient.abs().max()) for gradient in whole.gradients if gradient is not None) > 0.01
-    parts = [part for rank in range(size) if (part := batch.part(rank, size)) is not None]
+    parts = [part for rank in range(size) if (part := batch.shard(rank, size)) is not None]
     counts = [int((part.target != PAD).sum()) for part in parts]
     assert len(set(counts)) > 1, "expected parts of unequal weight"
     sent = list[torch.Tensor]()  # by each worker; the group of one process takes the place of all
@@ -186,7 +186,7 @@ def test_weighted_gradients_of_the_parts_are_those_of_the_batch(
 def test_a_part_without_target_positions_is_left_out() -> None:
     """A target may hold only labels that training never saw."""
     zeros = torch.zeros(1, 1, dtype=torch.int64)
-    assert Batch(zeros + 5, torch.ones(1, dtype=torch.int64), zeros, torch.ones(1)).part(0, 1) is None
+    assert Batch(zeros + 5, torch.ones(1, dtype=torch.int64), zeros, torch.ones(1)).shard(0, 1) is None
 
 
 def test_characters_of_a_part_are_those_of_its_words() -> None:
@@ -196,9 +196,9 @@ def test_characters_of_a_part_are_those_of_its_words() -> None:
     batch = Batch(torch.tensor([[4, 5], [6, 6]]), two, target, two, characters)
     again = Batch.from_named_tensors(batch.named_tensors())
     assert again.characters is not None
-    part = again.part(1, 2)
+    part = again.shard(1, 2)
     assert part is not None and part.characters is not None
-    assert part.characters.ids.tolist() == [[1, 6, 2]] and part.characters.words.tolist() == [[0, 0]]
+    assert part.characters.ids.tolist() == [[1, 6, 2]] and part.characters.word_rows.tolist() == [[0, 0]]
 
 
 def test_sums_keep_absent_gradients_and_messages_keep_numbers(single_worker: WorkerGroup) -> None:

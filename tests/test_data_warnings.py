@@ -171,16 +171,16 @@ def test_duplicates_and_spaces_at_the_ends_are_told(tmp_path: Path) -> None:
     train.write_text("ab\tx\nab\tx\nab\tx\nab\ty\ncd \tx\n ef\ty \n", "utf-8")
     valid.write_text("gh\tx\ngh\tx\n", "utf-8")
     first, second = read_files(TrainingFiles(train, valid), DataConfig(), None).file_events
-    assert first.texts == (
+    assert first.text_note == (
         "2 examples repeat an earlier one exactly (lines 2 and 3): each is trained on; 2 sources begin or end with a "
         "space, which is a symbol (lines 5 and 6): remove such spaces if they mean nothing; 1 target begins or ends "
         "with a space, which is a symbol (line 6): remove such spaces if they mean nothing"
     )
-    assert second.texts == "1 example repeats an earlier one exactly (line 2): each is scored"
+    assert second.text_note == "1 example repeats an earlier one exactly (line 2): each is scored"
     words = DataConfig(source_symbols="words", target_symbols="words")
-    assert "space" not in read_files(TrainingFiles(train, valid), words, None).file_events[0].texts
+    assert "space" not in read_files(TrainingFiles(train, valid), words, None).file_events[0].text_note
     split = read_files(TrainingFiles(train, None), DataConfig(), None).file_events
-    assert split[0].texts.startswith(
+    assert split[0].text_note.startswith(
         "2 examples repeat an earlier one exactly (lines 2 and 3): each is used; 2 sources"
     )
 
@@ -191,7 +191,7 @@ def test_spaces_in_symbols_between_separators_are_told(tmp_path: Path) -> None:
     train.write_text("ab\tx|y\ncd\tx|y \n", "utf-8")
     valid.write_text("gh\tx\n", "utf-8")
     data = DataConfig(target_symbols="|")
-    assert read_files(TrainingFiles(train, valid), data, None).file_events[0].texts == (
+    assert read_files(TrainingFiles(train, valid), data, None).file_events[0].text_note == (
         "1 target begins or ends with a space, which is a part of a symbol (line 2): remove such spaces if they mean "
         "nothing"
     )

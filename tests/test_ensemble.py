@@ -211,7 +211,7 @@ def test_attribution_of_an_ensemble_that_copies_is_finite() -> None:
     for models in ([one], [one, two]):
         combined = combine_transducers(models, [str(index) for index in range(len(models))])
         for source in ("aa", "va", "bcb"):
-            assert np.isfinite(attribute(combined, combined.predict([source])[0]).gradient).all()
+            assert np.isfinite(attribute(combined, combined.predict([source])[0]).input_x_gradient).all()
 
 
 def test_scores_of_given_pairs_are_the_means_of_the_members() -> None:

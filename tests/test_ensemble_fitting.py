@@ -205,7 +205,7 @@ def test_an_ensemble_without_a_pair_ngram_model_reads_the_validation_set_that_wa
     train_members(tmp_path / "run", files, config)
     events = fit_folder(files, tmp_path / "run", config)
     held_out = (tmp_path / "run" / NAMES[0] / VALIDATION).read_text("utf-8").splitlines()
-    assert [event.examples for event in events if isinstance(event, ConfidenceFitted)] == [len(held_out)]
+    assert [event.num_examples for event in events if isinstance(event, ConfidenceFitted)] == [len(held_out)]
     assert len(events) == 1 and load(tmp_path / "run").pair_ngram_weight == 0
 
 
@@ -228,7 +228,7 @@ def test_an_ensemble_reads_the_validation_set_of_its_members(fitted: Path, tmp_p
         given = TrainingFiles(files.train, tmp_path / "other" / VALIDATION)
     train_members(tmp_path / "run", given, config)
     (event,) = fit_folder(given, tmp_path / "run", config)
-    assert isinstance(event, ConfidenceFitted) and event.examples == len(validation)
+    assert isinstance(event, ConfidenceFitted) and event.num_examples == len(validation)
     assert read_validation_examples(given, config.data, tmp_path / "run" / NAMES[0]) == validation
 
 

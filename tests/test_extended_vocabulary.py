@@ -30,7 +30,7 @@ from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import BY_POSITION, NEVER_COPIED, encode_extended, target_ids_of_source_ids
 from pellucid.data.tokenizers import build_tokenizers
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, UNK
-from pellucid.decoding.constraints import load_lexicon
+from pellucid.decoding.lexicon import load_lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.transducer import Transducer, require_transducer

@@ -370,7 +370,7 @@ def test_old_pairs_are_counted_and_reported(tmp_path: Path) -> None:
         1,
     )
     assert "q" in load(tmp_path / "run").vocabularies.source.symbols
-    assert f"on 12 of {mixed.examples} earlier ones" in (tmp_path / "run" / "card.md").read_text("utf-8")
+    assert f"on 12 of {mixed.num_examples} earlier ones" in (tmp_path / "run" / "card.md").read_text("utf-8")
 
 
 def test_old_pairs_of_the_validation_set_alone_are_refused(tmp_path: Path) -> None:

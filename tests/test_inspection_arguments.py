@@ -175,7 +175,7 @@ def test_principal_components_refuse_vectors_of_another_size() -> None:
                 None,
                 TRACES[0],
             ),
-            "transducer: expected a Predictor, got None",
+            "predictor: expected a Predictor, got None",
         ),
         (
             permute_attention,
@@ -202,7 +202,7 @@ def test_principal_components_refuse_vectors_of_another_size() -> None:
                 make_transducer("none"),
                 TRACES[0],
             ),
-            "transducer: expected a model with attention",
+            "predictor: expected a model with attention",
         ),
         (
             decompose_scores,
@@ -210,7 +210,7 @@ def test_principal_components_refuse_vectors_of_another_size() -> None:
                 make_transducer("none"),
                 TRACES,
             ),
-            "transducer: expected a model with attention by a softmax",
+            "predictor: expected a model with attention by a softmax",
         ),
         (
             decompose_scores,
@@ -385,7 +385,7 @@ def test_an_ensemble_has_no_states() -> None:
         lambda: collect_states(combined, TRACES),
         lambda: decompose_scores(combined, TRACES),
     ):
-        with pytest.raises(ArgumentError, match=r"^transducer: expected a single model, got an ensemble, which "):
+        with pytest.raises(ArgumentError, match=r"^predictor: expected a single model, got an ensemble, which "):
             call()
 
 
@@ -399,7 +399,7 @@ def test_a_model_without_decoder_is_refused_by_the_name_of_the_argument(name: Ta
         *(lambda: start_replay(model, *build_replays(model, traces)), lambda: decompose_scores(model, traces)),
         *(lambda: attribute(model, traces[0]), lambda: permute_attention(model, traces[0])),
     ):
-        with pytest.raises(ConfigError, match=r"^transducer: expected outputs written symbol by symbol, but the model"):
+        with pytest.raises(ConfigError, match=r"^predictor: expected outputs written symbol by symbol, but the model"):
             call()
 
 

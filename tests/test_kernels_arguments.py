@@ -12,12 +12,10 @@ import pytest
 import torch
 
 from pellucid.errors import ArgumentError
-from pellucid.kernels import decoder_step, recurrence
+from pellucid.kernels import decoder_step
 from pellucid.kernels import search as search_kernels
-from pellucid.kernels import unroll as unroll_kernels
 from pellucid.kernels.cross_entropy import cross_entropy_and_gradient
 from pellucid.kernels.decoder_step import prepare_decoder_numpy
-from pellucid.kernels.recurrence import run_recurrence_numpy
 from pellucid.kernels.search import (
     BeamSizes,
     beam_search_numpy,
@@ -32,16 +30,14 @@ from pellucid.kernels.types import (
     LSTM,
     AttentionInputs,
     DecoderParameters,
-    DirectionParameters,
     KernelDecoderState,
     OutputLayerParameters,
     ScoreLayout,
     SearchLimits,
 )
-from pellucid.kernels.unroll import unroll_decoder_numpy
 from pellucid.training.optimizer import compute_adam_changes_kernel
 
-B, S, T, H, D, A, V = 3, 5, 4, 2, 6, 7, 9
+B, S, H, D, A, V = 3, 5, 2, 6, 7, 9
 
 
 def ones(*shape: int) -> np.ndarray:
@@ -49,8 +45,7 @@ def ones(*shape: int) -> np.ndarray:
     return np.full(shape, 0.1, np.float32)
 
 
-DIRECTION = DirectionParameters(GRU, ones(V, 3 * H), ones(3 * H, H), ones(H))
-SYMBOLS, LENGTHS = np.full((B, S), V - 1), np.array([S, 1, 2])
+LENGTHS = np.array([S, 1, 2])
 
 
 def make_decoder(score: ScoreLayout = ADDITIVE) -> DecoderParameters:
@@ -76,6 +71,7 @@ DEEP = DECODER._replace(
 )
 """Parameters of three layers."""
 DEEP_START = KernelDecoderState(ones(B, 3, H), None, None)
+LOCATED_START = KernelDecoderState(HIDDEN, None, ones(B, S))
 LOGITS, SCORES = ones(2 * B, V), ones(B, 2)
 START, SIZES = KernelDecoderState(HIDDEN, None, None), BeamSizes(2, 2)
 
@@ -83,28 +79,10 @@ START, SIZES = KernelDecoderState(HIDDEN, None, None), BeamSizes(2, 2)
 @pytest.fixture(autouse=True)
 def unwrapped_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Call the checks of arguments, too, without the wrapper of the tests."""
-    for module in (decoder_step, recurrence, search_kernels, unroll_kernels):
+    for module in (decoder_step, search_kernels):
         for name, function in vars(module).items():
             if name.startswith(("check_", "_check_")):
                 monkeypatch.setattr(module, name, inspect.unwrap(function))
-
-
-def run_recurrence(*, directions: Any = (DIRECTION, DIRECTION), symbols: Any = SYMBOLS, lengths: Any = LENGTHS) -> None:  # noqa: ANN401
-    """Run two directions."""
-    inspect.unwrap(run_recurrence_numpy)(list(directions), symbols, lengths)
-
-
-def unroll(
-    *,
-    parameters: DecoderParameters = DECODER,
-    symbols: Any = SYMBOLS[:, :T],  # noqa: ANN401
-    inputs: AttentionInputs = INPUTS,
-    hidden: Any = HIDDEN,  # noqa: ANN401
-    cell_state: Any = None,  # noqa: ANN401
-    weights: Any = None,  # noqa: ANN401
-) -> None:
-    """Unroll a decoder."""
-    inspect.unwrap(unroll_decoder_numpy)(parameters, symbols, inputs, hidden, cell_state, weights)
 
 
 def search(
@@ -137,12 +115,9 @@ def rank(
 def test_valid_arguments_are_accepted() -> None:
     rank()
     rank(counts=(V, 2 * V))
-    run_recurrence()
-    unroll()
-    unroll(parameters=LOCATED, weights=ones(B, S))
     search()
+    search(parameters=LOCATED, initial_state=LOCATED_START)
     search(limits=LIMITS._replace(min_length=5))
-    unroll(parameters=DEEP, hidden=DEEP_START.hidden)
     search(parameters=DEEP, initial_state=DEEP_START)
 
 
@@ -157,65 +132,50 @@ INVALID: list[tuple[Callable[..., None], dict[str, Any], str]] = [
     (rank, {"scores": ones(2 * B)}, "cumulative_log_probs: expected an array of float32 with 2 dimensions, got one"),
     *(
         (
-            unroll,
-            {"parameters": LOCATED._replace(filters=ones(*shape)), "weights": ones(B, S)},
+            search,
+            {"parameters": LOCATED._replace(filters=ones(*shape)), "initial_state": LOCATED_START},
             f"parameters.filters: expected at least one filter of an odd number of positions, got shape {shape}",
         )
         for shape in ((2, 0), (2, 4), (0, 3))
     ),
-    (run_recurrence, {"symbols": SYMBOLS + 1}, "symbols: expected whole numbers from 0 to 8, got 9"),
-    (run_recurrence, {"symbols": SYMBOLS - V}, "symbols: expected whole numbers from 0 to 8, got -1"),
-    (run_recurrence, {"symbols": SYMBOLS[:0], "lengths": LENGTHS[:0]}, "symbols: expected at least one row"),
-    (
-        run_recurrence,
-        {"symbols": ones(B, S)},
-        "symbols: expected an array of int64 with 2 dimensions, got one of float",
-    ),
-    (run_recurrence, {"lengths": LENGTHS + 1}, "lengths: expected whole numbers from 1 to 5, got 6"),
-    (run_recurrence, {"lengths": LENGTHS - 1}, "lengths: expected whole numbers from 1 to 5, got 0"),
-    (run_recurrence, {"lengths": LENGTHS[:1]}, "lengths: expected an array of shape (3,), got (1,)"),
-    (run_recurrence, {"directions": []}, "directions: expected one or two, got 0"),
-    (run_recurrence, {"directions": [DIRECTION._replace(bias_n=ones(0))]}, "directions[0].bias_n: expected an array"),
-    (
-        run_recurrence,
-        {"directions": [DIRECTION, DIRECTION._replace(projected_inputs=ones(2, 3 * H))]},
-        "directions[1].projected_inputs: expected an array of shape (9, 6), got (2, 6)",
-    ),
-    (unroll, {"symbols": SYMBOLS[:, :T] + 1}, "symbols: expected whole numbers from 0 to 8, got 9"),
-    (unroll, {"symbols": SYMBOLS[:2]}, "symbols: expected an array of shape (3, 5), got (2, 5)"),
-    (unroll, {"hidden": ones(B, 1, H + 1)}, "hidden: expected an array of shape (3, 1, 2), got (3, 1, 3)"),
-    (unroll, {"hidden": ones(B, 2, H)}, "hidden: expected an array of shape (3, 1, 2), got (3, 2, 2)"),
-    (unroll, {"parameters": DEEP}, "hidden: expected an array of shape (3, 3, 2), got (3, 1, 2)"),
     *(
         (
-            unroll,
+            search,
+            {"initial_state": KernelDecoderState(ones(*shape), None, None)},
+            f"hidden: expected an array of shape (3, 1, 2), got {shape}",
+        )
+        for shape in ((B, 1, H + 1), (B, 2, H))
+    ),
+    *(
+        (
+            search,
             {
                 "parameters": DEEP._replace(**dict[str, Any]({name: getattr(DEEP, name)[:, :1]})),
-                "hidden": DEEP_START.hidden,
+                "initial_state": DEEP_START,
             },
             f"parameters.{name}: expected an array of shape",
         )
         for name in ("upper_biases", "upper_bias_n", "upper_recurrent", "norm_weights", "norm_biases")
     ),
     (
-        unroll,
-        {"parameters": DEEP._replace(upper_inputs=ones(2, 3 * H, H + 1)), "hidden": DEEP_START.hidden},
+        search,
+        {"parameters": DEEP._replace(upper_inputs=ones(2, 3 * H, H + 1)), "initial_state": DEEP_START},
         "parameters.upper_inputs: expected an array of shape (2, 6, 2), got (2, 6, 3)",
     ),
     (search, {"parameters": DEEP}, "hidden: expected an array of shape (3, 3, 2), got (3, 1, 2)"),
-    (unroll, {"inputs": INPUTS._replace(lengths=LENGTHS + 1)}, "lengths: expected whole numbers from 1 to 5, got 6"),
-    (unroll, {"inputs": INPUTS._replace(memory=ones(B, S, D - 1))}, "parameters.context: expected an array of shape"),
-    (unroll, {"inputs": INPUTS._replace(keys=ones(B, S, A + 1))}, "inputs.keys: expected an array of shape (3, 5, 7)"),
-    (unroll, {"parameters": DECODER._replace(bias_n=ones(0))}, "parameters.bias_n: expected an array of shape"),
-    (unroll, {"parameters": DECODER._replace(energy=ones(1))}, "parameters.energy: expected an array of shape"),
-    (unroll, {"parameters": LOCATED}, "attention_state: expected an array of shape (3, 5), got None"),
+    (search, {"inputs": INPUTS._replace(lengths=LENGTHS + 1)}, "lengths: expected whole numbers from 1 to 5, got 6"),
+    (search, {"inputs": INPUTS._replace(memory=ones(B, S, D - 1))}, "parameters.context: expected an array of shape"),
+    (search, {"inputs": INPUTS._replace(keys=ones(B, S, A + 1))}, "inputs.keys: expected an array of shape (3, 5, 7)"),
+    (search, {"parameters": DECODER._replace(bias_n=ones(0))}, "parameters.bias_n: expected an array of shape"),
+    (search, {"parameters": DECODER._replace(energy=ones(1))}, "parameters.energy: expected an array of shape"),
+    (search, {"parameters": LOCATED}, "attention_state: expected an array of shape (3, 5), got None"),
     (
-        unroll,
-        {"parameters": LOCATED._replace(location=ones(A, 1)), "weights": ones(B, S)},
+        search,
+        {"parameters": LOCATED._replace(location=ones(A, 1)), "initial_state": LOCATED_START},
         "parameters.location: expected an array of shape (7, 2), got (7, 1)",
     ),
     (
-        unroll,
+        search,
         {
             "parameters": DECODER._replace(
                 cell_layout=LSTM,
@@ -295,8 +255,7 @@ def with_wrong_field(struct: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
 
 LSTM_START = KernelDecoderState(HIDDEN, HIDDEN, ones(B, S))
 STRUCTS: list[tuple[Callable[..., None], str, Any, str]] = [
-    (unroll, "parameters", DEEP, "parameters."),
-    (unroll, "inputs", INPUTS, "inputs."),
+    (search, "parameters", DEEP, "parameters."),
     (search, "parameters", LOCATED, "parameters."),
     (search, "output_layer", OUTPUT_LAYER, "output_layer."),
     (search, "inputs", INPUTS, "inputs."),
@@ -321,25 +280,7 @@ def test_a_field_of_a_wrong_type_is_one_error_that_names_it(
             function(**{argument: value})
 
 
-def test_a_direction_of_a_wrong_type_is_one_error_that_names_it() -> None:
-    """Regression test: a list as weight or None as layout raised `AttributeError`; float64 compiled the kernel anew."""
-    for name, wrong in with_wrong_field(DIRECTION):
-        with pytest.raises(ArgumentError, match=rf"^directions\[1\]\.{name}: expected "):
-            run_recurrence(directions=[DIRECTION, wrong])
-    for value in list[Any]((None, "x", 1.5, DIRECTION, {})):
-        with pytest.raises(ArgumentError, match=r"^directions: expected a list of DirectionParameters objects, got "):
-            inspect.unwrap(run_recurrence_numpy)(value, SYMBOLS, LENGTHS)
-    with pytest.raises(
-        ArgumentError, match=r"^directions\[0\]: expected an object of the class DirectionParameters, got "
-    ):
-        run_recurrence(directions=[tuple(DIRECTION)])
-
-
 ARRAYS: list[tuple[Callable[..., None], str, np.ndarray, str]] = [
-    (run_recurrence, "symbols", SYMBOLS, "symbols"),
-    (run_recurrence, "lengths", LENGTHS, "lengths"),
-    (unroll, "symbols", SYMBOLS[:, :T], "symbols"),
-    (unroll, "hidden", HIDDEN, "hidden"),
     (rank, "logits", LOGITS, "logits"),
     (rank, "suppressed", LIMITS.suppressed, "suppressed"),
     (rank, "scores", SCORES, "cumulative_log_probs"),

@@ -22,7 +22,8 @@ from pellucid.config.validation import check_consistency
 from pellucid.data.batches import Batch
 from pellucid.data.examples import Example
 from pellucid.decoding import base_transducer
-from pellucid.decoding.constraints import Constraints, Lexicon
+from pellucid.decoding.constraints import Constraints
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, ForcedAttention, search_properties
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import Transducer

@@ -113,7 +113,7 @@ def test_every_part_of_a_batch_defers_ctrl_c() -> None:
 SIGNAL_PROGRAM = """
 import signal
 import numpy as np
-from pellucid.kernels.recurrence import run_recurrence_numpy
+from pellucid.kernels.recurrence import recurrent_parameters, row_groups, run_groups
 from pellucid.kernels.types import GRU, DirectionParameters
 
 class TimeOut(Exception):
@@ -125,14 +125,18 @@ def stop(*_):
 arrays = (np.zeros(shape, np.float32) for shape in ((9, 48), (48, 16), (16,)))
 direction = DirectionParameters(GRU, *arrays)
 symbols, lengths = np.zeros((64, 40), np.int64), np.full(64, 40)
-run_recurrence_numpy([direction], symbols, lengths)
+
+def run():
+    run_groups([recurrent_parameters(direction)], row_groups(symbols, lengths, 1), (64, 40, 1), False)
+
+run()
 signal.signal(signal.SIGALRM, stop)
 raised = 0
 for _ in range(100):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.001)
         while True:
-            run_recurrence_numpy([direction], symbols, lengths)
+            run()
     except TimeOut:
         raised += 1
 assert signal.getsignal(signal.SIGALRM) is stop

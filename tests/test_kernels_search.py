@@ -104,7 +104,7 @@ def search_stepwise(
         beam_config = BeamConfig(batch_length_limits(limits, len(lengths)), beam_size, beam_size)
         return [
             [hypothesis.decoded for hypothesis in outputs]
-            for outputs in beam_module.beam_stepwise(inference, lengths, beam_config)
+            for outputs in beam_module.beam_search_stepwise(inference, lengths, beam_config)
         ]
 
 

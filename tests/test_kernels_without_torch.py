@@ -39,10 +39,11 @@ from pellucid.kernels.search import BeamSizes, beam_search_numpy
 from pellucid.kernels.kernel_loader import load_kernels
 from pellucid.kernels.types import (
     AttentionInputs, CellLayout, DecoderParameters, DirectionParameters, KernelDecoderState, OutputLayerParameters,
-    ScoreLayout, SearchLimits,
+    ScoreLayout, SearchLimits, NO_ROWS,
 )
-from pellucid.kernels.unroll import unroll_decoder_numpy
-from pellucid.kernels.recurrence import run_recurrence_numpy
+from pellucid.kernels.attention import attention_scorer
+from pellucid.kernels.unroll import UnrollInputs, cell_parameters, join_slices, unroll_slices
+from pellucid.kernels.recurrence import recurrent_parameters, row_groups, run_groups
 from pellucid.kernels.search import greedy_search_numpy
 from pellucid.kernels.decoder_step import prepare_decoder_numpy
 
@@ -60,7 +61,9 @@ def read_struct(kind, prefix):
 
 for case in range(int(sys.argv[2])):
     directions = [read_struct(DirectionParameters, f"{case}.direction{index}") for index in range(2)]
-    encoded = run_recurrence_numpy(directions, arguments[f"{case}.symbols"], arguments[f"{case}.lengths"])
+    rows, lengths = arguments[f"{case}.symbols"], arguments[f"{case}.lengths"]
+    groups = row_groups(rows, lengths, 2)
+    encoded, _ = run_groups([recurrent_parameters(each) for each in directions], groups, (*rows.shape, 2), False)
     results[f"{case}.states"] = encoded.states
     parameters = read_struct(DecoderParameters, f"{case}.parameters")
     output_layer = read_struct(OutputLayerParameters, f"{case}.output_layer")
@@ -76,7 +79,16 @@ for case in range(int(sys.argv[2])):
         results[f"{case}.beam.{name}"] = getattr(outputs, name)
     results[f"{case}.beam.counts"] = counts
     symbols = np.ascontiguousarray(greedy_outputs.ids[:, :2])
-    unrolled = unroll_decoder_numpy(parameters, symbols, inputs, *initial_state)
+    hidden, cell_state, weights = initial_state
+    unroll_inputs = UnrollInputs(
+        inputs.keys,
+        inputs.memory,
+        hidden,
+        hidden[:0] if cell_state is None else cell_state,
+        NO_ROWS if weights is None else weights,
+    )
+    cells, scorer = cell_parameters(parameters), attention_scorer(parameters)
+    unrolled = join_slices(unroll_slices(cells, scorer, unroll_inputs, symbols, inputs.lengths))
     stepped = decoder.step(symbols[:, 0], *initial_state)
     first_steps = np.stack([unrolled.states[:, 0], *unrolled.upper_states[:, :, 0]], axis=1)
     np.testing.assert_allclose(first_steps, stepped.hidden, rtol=1e-4, atol=1e-5)

@@ -17,7 +17,7 @@ from test_transducer import transducer_of
 
 from pellucid.config.settings import DataConfig
 from pellucid.data.tokenizers import Tokenizer
-from pellucid.decoding.constraints import Lexicon, load_lexicon
+from pellucid.decoding.lexicon import Lexicon, load_lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import END
@@ -59,7 +59,7 @@ def test_rows_without_a_target_and_surrounding_spaces_are_noted(tmp_path: Path, 
     else:
         path.write_text("".join("\t,"[name.endswith(".csv")].join(row) + "\n" for row in rows), "utf-8")
     lexicon = load_lexicon(path, TRANSDUCER.config.data)
-    assert lexicon.targets == {"abc": ("One",), " ab": ("x",), "cab": ("y",), "ca ": ("z",)} and not lexicon.bad
+    assert lexicon.targets == {"abc": ("One",), " ab": ("x",), "cab": ("y",), "ca ": ("z",)} and not lexicon.bad_lines
     assert lexicon.notes == (
         f"{path}: rows without a target, which are not used: 1",
         f"{path}: sources that begin or end with a space, and decode only such sources: 2, such as ' ab'",
@@ -112,7 +112,7 @@ def test_malformed_lines_are_handled_like_those_of_a_training_file(tmp_path: Pat
         load_lexicon(path, TRANSDUCER.config.data)
     data = transducer_of({"data": {"on_bad_line": "skip", "source_column": "word", "header": True}}).config.data
     lexicon = load_lexicon(path, data)
-    assert lexicon.targets == {"a": ("x",), "c": ("y",)} and [line.line for line in lexicon.bad] == [2]
+    assert lexicon.targets == {"a": ("x",), "c": ("y",)} and [line.line for line in lexicon.bad_lines] == [2]
 
 
 def test_samples_of_a_known_source_are_drawn_from_its_entries(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from task_cases import make_examples, make_task_config, make_untrained_predictor
 
 from pellucid.config.settings import TaskName
 from pellucid.data.batches import Batch
-from pellucid.decoding.beam_search import beam
+from pellucid.decoding.beam_search import beam_search
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.outputs import LengthLimits
 from pellucid.errors import ArgumentError
@@ -29,7 +29,7 @@ def test_wrong_lengths_are_refused(lengths: list[int]) -> None:
     with pytest.raises(ArgumentError, match="lengths: expected"):
         greedy(NETWORK, SOURCE, wrong, LIMITS)
     with pytest.raises(ArgumentError, match="lengths: expected"):
-        beam(NETWORK, SOURCE, wrong, LIMITS, 2)
+        beam_search(NETWORK, SOURCE, wrong, LIMITS, 2)
     with pytest.raises(ArgumentError, match="lengths: expected"):
         NETWORK(Batch(SOURCE, wrong, SOURCE, LENGTHS))
 
@@ -52,12 +52,12 @@ def test_negative_source_ids_and_a_beam_of_size_zero_are_refused() -> None:
     with pytest.raises(ArgumentError, match="source: expected ids of at least 0, got -6"):
         greedy(NETWORK, SOURCE - 10, LENGTHS, LIMITS)
     with pytest.raises(ArgumentError, match="beam_size: expected at least 1, got 0"):
-        beam(NETWORK, SOURCE, LENGTHS, LIMITS, 0)
+        beam_search(NETWORK, SOURCE, LENGTHS, LIMITS, 0)
 
 
 def test_an_empty_batch_has_no_outputs() -> None:
     assert greedy(NETWORK, SOURCE[:0], LENGTHS[:0], LIMITS) == []
-    assert beam(NETWORK, SOURCE[:0], LENGTHS[:0], LIMITS, 2) == []
+    assert beam_search(NETWORK, SOURCE[:0], LENGTHS[:0], LIMITS, 2) == []
 
 
 EMPTY = Batch(SOURCE[:0], LENGTHS[:0], SOURCE[:0], LENGTHS[:0])

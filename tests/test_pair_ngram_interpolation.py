@@ -13,9 +13,10 @@ from trained_runs import digits_run
 
 from pellucid.data.examples import Example, read_examples
 from pellucid.data.vocabulary import learn_vocabularies
-from pellucid.decoding.constraints import NO_CONSTRAINTS, Lexicon
+from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.ensemble import Ensemble, combine_transducers
 from pellucid.decoding.hypothesis import Hypothesis
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.outputs import DecodedOutput, LengthLimits, batch_length_limits
 from pellucid.decoding.pair_ngram_interpolation import (

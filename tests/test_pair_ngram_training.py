@@ -152,7 +152,7 @@ def test_a_validation_set_of_empty_sources_has_no_scores(finished: Path) -> None
     predictor = require_transducer(load(finished), "run")
     assert predictor.pair_ngram is not None
     weighted = choose_pair_ngram_weight(predictor, predictor.pair_ngram, [Example("", "a")])
-    assert weighted.weight == weighted.sources == weighted.exact_match == 0
+    assert weighted.weight == weighted.num_sources == weighted.exact_match == 0
     assert pair_ngram_line(weighted) == "pair n-gram: weight 0, since no validation source has a symbol"
     assert pair_ngram_line(PairNgramFitted(40, 40, 0.0, 0)) == "pair n-gram: fitted to 40 examples"
 
@@ -162,7 +162,7 @@ def test_validation_sources_with_unknown_symbols_are_counted(files: DataFiles, t
     valid = write_pairs(tmp_path / "dev.tsv", [Example("ab", "ab"), Example("az", "a"), Example("c", "c")])
     events = train_to_end(DataFiles(files.train, valid), tmp_path / "run", CONFIG)
     (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
-    assert (fitted.sources, fitted.num_uncovered) == (3, 1)
+    assert (fitted.num_sources, fitted.num_uncovered) == (3, 1)
     line = "on 3 validation sources without the network; it skips unknown symbols of 1 of them"
     assert pair_ngram_line(fitted).endswith(line)
     assert "skips" not in pair_ngram_line(fitted._replace(num_uncovered=0))
@@ -411,7 +411,7 @@ def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
     events = train_to_end(files, tmp_path / "unlimited", CONFIG)
     (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
     (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))
-    assert fitted.examples == 40 and weighted.sources == num_sources
+    assert fitted.num_examples == 40 and weighted.num_sources == num_sources
     monkeypatch.setattr(pair_ngram_training, "CELLS_PER_SECOND", 20)
     monkeypatch.setattr(validation_sample, "BLOCK_SIZE", 10)
     config = make_small_config({"epochs": 2, "pair_ngram": True, "time_limit": "30s"})
@@ -429,7 +429,7 @@ def test_a_time_limit_bounds_the_examples_and_the_sources_that_decide(
     assert 0 < limits[0] <= 15, "half of the time is left for the confidence"
     (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
     (weighted,) = (event for event in events if isinstance(event, PairNgramWeighted))
-    assert 0 < fitted.examples < 40 and fitted.available == 40 and weighted.sources in (10, 20)
+    assert 0 < fitted.num_examples < 40 and fitted.num_available == 40 and weighted.num_sources in (10, 20)
 
 
 def test_the_weight_depends_on_symbols_not_on_texts(tmp_path: Path) -> None:

@@ -65,5 +65,5 @@ def test_an_ensemble_has_no_states() -> None:
     combined = combine_transducers([make_transducer(), make_transducer(seed=4)], ["a", "b"])
     traces: list[Trace] = combined.predict(["abc"])
     (replay,) = build_replays(combined, traces)
-    with pytest.raises(ArgumentError, match=r"^transducer: expected a single model, got an ensemble"):
+    with pytest.raises(ArgumentError, match=r"^predictor: expected a single model, got an ensemble"):
         start_replay(combined, replay)

@@ -3,7 +3,7 @@
 from trained_runs import digits_run
 
 from benchmarks.runtime_equality import Case, compare_case, format_table, read_rows
-from pellucid.decoding.constraints import Lexicon
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.options import DecodingOptions
 
 MAX_DIFFERENCE = 1e-4

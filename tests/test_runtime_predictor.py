@@ -12,8 +12,8 @@ from untrained_models import MODEL_SETTINGS
 from pellucid.config.settings import Config
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.constraints import Lexicon
 from pellucid.decoding.ensemble import Ensemble, combine_transducers
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.options import DecodingOptions, ForcedAttention
 from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram
 from pellucid.decoding.sampling_config import SamplingConfig

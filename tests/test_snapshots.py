@@ -26,7 +26,7 @@ from pellucid.run_folder.predictor_loader import load, load_without_warnings
 from pellucid.run_folder.run_files import SNAPSHOTS
 from pellucid.training import snapshots
 from pellucid.training.snapshots import (
-    PROBES,
+    NUM_PROBES,
     SnapshotNumber,
     describe_omitted_snapshots,
     read_snapshots,
@@ -46,7 +46,7 @@ def test_each_validation_has_a_snapshot() -> None:
     validated = [line["update"] for line in read_log(run) if line["event"] == "validated"]
     result = read_snapshots(run)
     assert [each.update for each in result] == validated and len(result) == len(list_snapshot_names(run))
-    assert [len(each.traces) for each in result] == [PROBES] * len(result)
+    assert [len(each.traces) for each in result] == [NUM_PROBES] * len(result)
     assert read_snapshots(run, validated[-2])[0].update == validated[-1]
 
 

@@ -15,7 +15,7 @@ from pellucid.data.examples import Example, parse_sources
 from pellucid.data.lines import strip_newline
 from pellucid.data.text_words import WordRule
 from pellucid.decoding import streaming, text_decoder
-from pellucid.decoding.constraints import Lexicon
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.options import DecodingOptions
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.text_decoder import TextDecoder, match_case

@@ -73,7 +73,7 @@ def test_examples_are_compared_as_the_model_reads_their_sources(tmp_path: Path) 
     train.write_text("é\tx\nab\ty\n", "utf-8")
     valid.write_text("e\u0301\tx\ncd\tx\n", "utf-8")
     data = reading.read_files(TrainingFiles(train, valid), DataConfig(), None)
-    assert data.report.shared == 1
+    assert data.report.num_shared == 1
     config = make_small_config({"mix_in": str(train)})
     mixed, event = mix_in_pairs(data._replace(training_examples=[]), config, config.data)
     assert [example.source for example in mixed.training_examples] == ["ab"] and event.num_validation == 1

@@ -26,8 +26,9 @@ from pellucid.decoding.constraints import NO_CONSTRAINTS
 from pellucid.decoding.derived_traces import outputs_to_top_mass
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis
+from pellucid.decoding.length_limits import max_output_length
 from pellucid.decoding.outputs import LengthLimits
-from pellucid.decoding.preprocessing import ChunkConfig, max_output_length
+from pellucid.decoding.preprocessing import ChunkConfig
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import END, Trace
 from pellucid.decoding.transducer import Transducer

@@ -238,7 +238,7 @@ def test_states_and_attributions_of_unseen_words() -> None:
     (states,) = trace_states(predictor, [trace], gates=True)
     assert states.encoder.shape[0] == len(trace.source) and "encoder forwards update" in states.gates
     attribution = attribute(predictor, trace)
-    for scores in (attribution.occlusion, attribution.gradient):
+    for scores in (attribution.occlusion, attribution.input_x_gradient):
         assert scores.shape == (len(trace.log_probabilities), len(trace.source)) and np.isfinite(scores).all()
 
 

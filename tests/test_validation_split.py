@@ -161,7 +161,7 @@ def test_events_count_the_examples_of_both_parts(tmp_path: Path) -> None:
         if isinstance(event, FileRead)
     ]
     assert [len(read.bad_lines) for read in reads] == [1, 0] and [read.num_blank_lines for read in reads] == [1, 0]
-    assert sum(read.examples for read in reads) == 21 and reads[1].path == tmp_path / "run" / VALIDATION
+    assert sum(read.num_examples for read in reads) == 21 and reads[1].path == tmp_path / "run" / VALIDATION
 
 
 @given(st.lists(st.tuples(st.builds(Example, WORD, WORD), st.sampled_from("abcdefghij")), min_size=1, max_size=80))

@@ -106,7 +106,7 @@ def test_a_run_starts_from_pretrained_vectors_and_needs_the_file_once(tmp_path: 
     config = build_config({"size": "tiny", **sides, "training": {"epochs": 1, "batch_size": 8}}, "test")
     events = train_to_end(files, tmp_path / "run", config)
     [built] = [event for event in events if isinstance(event, ModelBuilt)]
-    assert [(each.side, each.num_found, each.symbols) for each in built.coverage] == [
+    assert [(each.side, each.num_found, each.num_symbols) for each in built.coverage] == [
         ("source", 1, 4),
         ("target", 1, 4),
     ]

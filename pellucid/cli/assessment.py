@@ -47,7 +47,7 @@ from pellucid.run_folder.log import read_training_checksums
 from pellucid.run_folder.unfinished_training import find_unfinished, read_final_updates
 
 if TYPE_CHECKING:
-    from pellucid.decoding.constraints import Lexicon
+    from pellucid.decoding.lexicon import Lexicon
     from pellucid.decoding.predictor import Predictor
     from pellucid.decoding.sampling_config import SamplingConfig
 

@@ -18,7 +18,7 @@ from pellucid.errors import ArgumentError, ConfigError
 if TYPE_CHECKING:
     from pellucid.data.examples import Example
     from pellucid.decoding.base_predictor import BasePredictor, Prefixes
-    from pellucid.decoding.constraints import Lexicon
+    from pellucid.decoding.lexicon import Lexicon
     from pellucid.decoding.sampling_config import SamplingConfig
     from pellucid.decoding.trace import Trace
 
@@ -257,7 +257,7 @@ def read_lexicon(predictor: "BasePredictor", flags: SearchFlags) -> "Lexicon | N
             are skipped).
         ConfigError: The task has no lexicons.
     """
-    from pellucid.decoding.constraints import Lexicon, load_lexicon
+    from pellucid.decoding.lexicon import Lexicon, load_lexicon
     from pellucid.decoding.options import DecodingOptions
 
     if flags.lexicon is None:
@@ -265,7 +265,7 @@ def read_lexicon(predictor: "BasePredictor", flags: SearchFlags) -> "Lexicon | N
     predictor.with_options(DecodingOptions(lexicon=Lexicon({})))  # refused before the file is read
     data = msgspec.structs.replace(predictor.config.data, on_bad_line=flags.on_bad_line)
     lexicon = load_lexicon(flags.lexicon, data, predictor.vocabularies.columns)
-    for line in lexicon.bad:
+    for line in lexicon.bad_lines:
         print_message(f"skipped {line}")
     for note in lexicon.notes:
         print_message(f"note: {note}")

@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 from pellucid.cli.arguments import parse_arguments
 from pellucid.cli.messages import print_message
 from pellucid.cli.sources import print_result
-from pellucid.decoding.pretrained import CardOptions, HubRequest
+from pellucid.decoding.model_sharing import CardOptions, HubRequest
 from pellucid.errors import ArgumentError, ConfigError, count_noun
 from pellucid.files import read_bytes, wrap_os_errors
 from pellucid.run_folder.identity import required_packages

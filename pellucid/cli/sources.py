@@ -27,7 +27,7 @@ from pellucid.decoding.trace import Trace
 from pellucid.errors import DataError, InputError, count_noun, quote
 
 if TYPE_CHECKING:
-    from pellucid.decoding.constraints import Lexicon
+    from pellucid.decoding.lexicon import Lexicon
     from pellucid.decoding.text_decoder import WordOutput
 
 MAX_LISTED_PER_NOTE = 5

@@ -156,8 +156,8 @@ def _study_request(args: TuneArguments, config: Config, progress: "MultiProgress
     files = args.training_files()
     base, file_reads = resolve_config(config, files)
     for file_read in file_reads:
-        notes = "; ".join(filter(None, [file_read.texts, file_read.note]))
-        progress.print_line(f"{file_read.path}: {file_read.examples:,} examples{f' ({notes})' if notes else ''}")
+        notes = "; ".join(filter(None, [file_read.text_note, file_read.note]))
+        progress.print_line(f"{file_read.path}: {file_read.num_examples:,} examples{f' ({notes})' if notes else ''}")
     for requirement in unused_settings(config):
         progress.print_line(f"{requirement.message(config)}: trials without it ignore that setting")
     space = load_space(args.space, base) if args.space else default_space(base, _explicit_settings(config))

@@ -56,7 +56,7 @@ class Batch(NamedTuple):
         """Return source, target and their lengths, without characters."""
         return self.source, self.source_lengths, self.target, self.target_lengths
 
-    def part(self, rank: int, size: int) -> "Batch | None":
+    def shard(self, rank: int, size: int) -> "Batch | None":
         """Return the part whose gradients one of several processes computes: the rows rank, rank + size, …, without
         padding.
 
@@ -79,7 +79,7 @@ class Batch(NamedTuple):
         source = self.source[rank::size, :longest_source].contiguous()
         characters = None
         if self.characters is not None:
-            used, words = self.characters.words[rank::size, :longest_source].unique(return_inverse=True)
+            used, words = self.characters.word_rows[rank::size, :longest_source].unique(return_inverse=True)
             characters = WordCharacters(self.characters.ids[used], self.characters.lengths[used], words)
         return Batch(source, source_lengths.contiguous(), target, target_lengths.contiguous(), characters)
 

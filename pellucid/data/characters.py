@@ -29,7 +29,7 @@ class WordCharacters(NamedTuple):
     """Ids of the characters of each word, between BOS and EOS; PAD after them."""
     lengths: Int[Any, " W"]
     """Number of ids of each word, BOS and EOS included, at least 2."""
-    words: Int[Any, "B S"]
+    word_rows: Int[Any, "B S"]
     """Row of the word at each source position; features are a word without characters. Not read beyond a source."""
 
     def index_select(self, rows: Sequence[int] | Int[Any, " N"]) -> "WordCharacters":
@@ -38,7 +38,7 @@ class WordCharacters(NamedTuple):
         Args:
             rows: Row of each source, as a list, an array or a tensor; a source may be repeated.
         """
-        return self._replace(words=self.words[rows])
+        return self._replace(word_rows=self.word_rows[rows])
 
 
 def learn_characters(examples: Sequence[Example], tokenizer: Tokenizer) -> Vocabulary:

@@ -47,13 +47,13 @@ class CorpusError(Exception):
 class ReadingReport(msgspec.Struct, frozen=True):
     """Bad lines, blank lines and shared examples found while the files were read."""
 
-    bad: tuple[BadLine, ...]
+    bad_lines: tuple[BadLine, ...]
     """Skipped lines of the training file."""
-    blank: int
+    num_blank_lines: int
     """Number of blank lines of the training file."""
-    shared: int
+    num_shared: int
     """Number of validation examples that are training examples as well."""
-    texts: str = ""
+    text_note: str = ""
     """Note about repeated examples and about spaces at the ends of texts of the training file; "" if there is none."""
 
 
@@ -72,7 +72,7 @@ class _CorpusMetadata(msgspec.Struct, frozen=True):
     """Metadata of a corpus file."""
 
     key: str
-    found: ReadingReport
+    report: ReadingReport
     vocabularies: Vocabularies
 
 
@@ -270,7 +270,7 @@ def map_corpus(path: Path, key: str, has_features: bool) -> EncodedCorpus:
     counts = *count_ids(metadata.vocabularies, has_features), len(metadata.vocabularies.characters)
     if not is_intact or not _has_valid_ids(encoded, counts):
         raise CorpusError("it is damaged")
-    return EncodedCorpus(metadata.key, metadata.found, metadata.vocabularies, encoded)
+    return EncodedCorpus(metadata.key, metadata.report, metadata.vocabularies, encoded)
 
 
 def _next_message(messages: Any, kind: str) -> Any:  # noqa: ANN401 (reader and message of pyarrow)
@@ -287,26 +287,26 @@ def _is_compressed(metadata: bytes) -> bool:
     Args:
         metadata: Metadata of a record batch: a FlatBuffers table of the type Message.
     """
-    message = _offset(metadata, 0, "<I")
+    message = _read_number(metadata, 0, "<I")
     header = _table_field(metadata, message, MESSAGE_HEADER)
     if header is None:
         raise ValueError("a message without a header")
-    batch = header + _offset(metadata, header, "<I")
+    batch = header + _read_number(metadata, header, "<I")
     return _table_field(metadata, batch, BATCH_COMPRESSION) is not None
 
 
 def _table_field(content: bytes, table: int, field: int) -> int | None:
     """Return the place of a field of a FlatBuffers table, or None if the table lacks it."""
-    offsets = table - _offset(content, table, "<i")
+    offsets = table - _read_number(content, table, "<i")
     if offsets < 0:
         raise ValueError("a table without a list of its fields")
     place = 4 + 2 * field
-    is_listed = place < _offset(content, offsets, "<H")
-    distance = _offset(content, offsets + place, "<H") if is_listed else 0
+    is_listed = place < _read_number(content, offsets, "<H")
+    distance = _read_number(content, offsets + place, "<H") if is_listed else 0
     return table + distance if distance else None
 
 
-def _offset(content: bytes, place: int, kind: str) -> int:
+def _read_number(content: bytes, place: int, kind: str) -> int:
     """Return the number of a given type at a place; raise `struct.error` if the content ends before."""
     number: int = struct.unpack_from(kind, content, place)[0]
     return number

@@ -397,12 +397,12 @@ class Tokenizers(NamedTuple):
 
 
 @check_arguments
-def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) -> Tokenizers:
+def build_tokenizers(config: DataConfig, subword_models: SubwordModels = NO_SUBWORDS) -> Tokenizers:
     """Return the tokenizers of a configuration.
 
     Args:
         config: The data settings.
-        pieces: Trained subword models; none by default. Features are never split into subwords.
+        subword_models: Trained subword models; none by default. Features are never split into subwords.
 
     Raises:
         ConfigError: A kind of tokenizer is empty, a misspelled name, or not possible for its column.
@@ -413,8 +413,8 @@ def build_tokenizers(config: DataConfig, pieces: SubwordModels = NO_SUBWORDS) ->
     target = _build_tokenizer("data.target_symbols", config.target_symbols, config.target_normalization)
     features = _build_tokenizer("data.features_symbols", features_kind(config), config.source_normalization)
     return Tokenizers(
-        source=replace(source, subwords=pieces.source),
-        target=replace(target, subwords=pieces.target, ignored_tag=config.ignored_tag),
+        source=replace(source, subwords=subword_models.source),
+        target=replace(target, subwords=subword_models.target, ignored_tag=config.ignored_tag),
         features=replace(features, lowercase=config.context_words > 0),
     )
 

@@ -190,11 +190,11 @@ def _describe_groups(
     parts: Sequence[Sequence[Example]], sizes: Counter[str], num_held_out: int, config: DataConfig
 ) -> str:
     """Return the description of a split by groups, with what makes its scores doubtful."""
-    share = len(parts[1]) / sizes.total()
+    fraction = len(parts[1]) / sizes.total()
     column = config.group_column
     notes = [
         f"all examples of {num_held_out:,} of {len(sizes):,} groups (column {quote(column)}) chosen at random, "
-        f"{100 * share:.1f} % of the examples"
+        f"{100 * fraction:.1f} % of the examples"
     ]
     largest, size = sizes.most_common(1)[0]
     if size >= MAX_GROUP_FRACTION * sizes.total():
@@ -202,7 +202,7 @@ def _describe_groups(
             f"the group {quote(largest)} holds {100 * size / sizes.total():.1f} % of the examples, so the validation "
             "set does not represent the data: name a validation set, or choose another column"
         )
-    elif share > 2 * VALIDATION_FRACTION:
+    elif fraction > 2 * VALIDATION_FRACTION:
         notes.append("no group is smaller, so many examples are not trained on")
     trained, held_out = ({example.source for example in normalize_sources(part, config)} for part in parts)
     num_shared = len(held_out & trained)

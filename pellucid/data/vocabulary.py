@@ -177,7 +177,7 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=T
         return cast(str, names[symbol_id])
 
 
-NO_SYMBOLS = Vocabulary((), ())
+EMPTY_VOCABULARY = Vocabulary((), ())
 
 
 class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -204,7 +204,7 @@ class Vocabularies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Target symbols that are classes, where targets have a class and tags; else empty."""
     tags: tuple[str, ...] = ()
     """Target symbols that are tags, where targets have a class and tags; else empty."""
-    characters: Vocabulary = NO_SYMBOLS
+    characters: Vocabulary = EMPTY_VOCABULARY
     """Characters of source words, with the number of words that have each; empty for an encoder that reads none."""
 
     def __post_init__(self) -> None:
@@ -388,15 +388,15 @@ class VocabularyTotals:
             vocabulary: Vocabulary = getattr(block, name)
             counts.subtract(dict(zip(vocabulary.symbols, vocabulary.counts, strict=True)))
 
-    def rank(
-        self, min_count: int, min_target_count: int, pieces: SubwordModels, context_words: int = 0
+    def build_vocabularies(
+        self, min_count: int, min_target_count: int, subword_models: SubwordModels, context_words: int = 0
     ) -> Vocabularies:
         """Return the vocabularies of all blocks, each sorted by descending frequency and then by code point.
 
         Args:
             min_count: Minimum number of occurrences of a symbol of sources and features, at least 1.
             min_target_count: Minimum number of occurrences of a target symbol, at least 1.
-            pieces: Subword models of the tokenizers.
+            subword_models: Subword models of the tokenizers.
             context_words: As in `learn_vocabularies`.
 
         Raises:
@@ -408,7 +408,7 @@ class VocabularyTotals:
             features=_rank_features(self.counts["features"], min_count, context_words),
             longest_source=self.longest_source,
             longest_target=self.longest_target,
-            pieces=pieces,
+            pieces=subword_models,
         )
 
 

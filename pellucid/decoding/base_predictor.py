@@ -46,6 +46,8 @@ from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
+from pellucid.decoding.length_limits import check_length_limits, check_minimum, max_output_length, output_length_limits
+from pellucid.decoding.model_sharing import DEFAULT_CARD, CardOptions, HubCommit, HubRequest, registered_sharing
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
 from pellucid.decoding.outputs import BatchLengthLimits, empty_output
 from pellucid.decoding.preprocessing import (
@@ -53,17 +55,12 @@ from pellucid.decoding.preprocessing import (
     SourceBatch,
     TokenizedSource,
     add_unknown_contexts,
-    check_length_limits,
-    check_minimum,
     encode_source_characters,
     encode_source_chunk,
     make_examples,
-    max_output_length,
-    output_length_limits,
     split_into_batches,
     tokenize_source,
 )
-from pellucid.decoding.pretrained import DEFAULT_CARD, CardOptions, HubCommit, HubRequest, registered_sharing
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk, Prefix, Result, decode_chunks
 from pellucid.decoding.trace import Trace

@@ -23,6 +23,7 @@ from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking, hypothesis_scorer
+from pellucid.decoding.length_limits import check_length_limits, check_room, forbids_all_message
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints, search_properties
 from pellucid.decoding.pair_ngram_interpolation import (
     InterpolatedPairNgram,
@@ -32,14 +33,7 @@ from pellucid.decoding.pair_ngram_interpolation import (
     rank_by_interpolation,
     untrained_network_error,
 )
-from pellucid.decoding.preprocessing import (
-    ChunkConfig,
-    SourceBatch,
-    check_length_limits,
-    check_room,
-    copyable_sources,
-    forbids_all_message,
-)
+from pellucid.decoding.preprocessing import ChunkConfig, SourceBatch, copyable_sources
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.streaming import ExampleChunk
 from pellucid.decoding.trace import END, Trace

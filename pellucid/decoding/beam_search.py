@@ -167,7 +167,7 @@ class TensorInference(NamedTuple):
 
 
 @torch.inference_mode()
-def beam(  # noqa: PLR0913 (characters are a part of the sources)
+def beam_search(  # noqa: PLR0913 (characters are a part of the sources)
     network: Network,
     source: Int[Tensor, "B S"],
     lengths: Int[Tensor, " B"],
@@ -206,7 +206,7 @@ def beam(  # noqa: PLR0913 (characters are a part of the sources)
     if use_kernel(inference.decoder.request("beam", inference.cache)):
         kernel_limits = search_limits(network.vocabulary_size, limits)
         return _beam_kernel(inference, positions.tolist(), kernel_limits, beam_size, nbest)
-    hypotheses = beam_stepwise(
+    hypotheses = beam_search_stepwise(
         inference, positions, BeamConfig(batch_length_limits(limits, len(positions)), beam_size, nbest)
     )
     # The score that ranked them is a sum in float32. A kernel returns none: this sum is the same on both backends.
@@ -218,13 +218,13 @@ def _beam_kernel(
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source, the best first; a kernel takes all steps."""
     from pellucid.kernels.search import BeamSizes
-    from pellucid.kernels.tensor_functions import beam_search  # Numba takes a second to import
+    from pellucid.kernels.tensor_functions import beam_search as run_beam_search  # Numba takes a second to import
 
     prepared = inference.cache.kernel
     results = list[list[Hypothesis]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
     initial_state = initial_kernel_state(inference.state)
-    for outputs, counts in beam_search(prepared, initial_state, limits, BeamSizes(beam_size, nbest)):
+    for outputs, counts in run_beam_search(prepared, initial_state, limits, BeamSizes(beam_size, nbest)):
         positions = lengths[len(results) : len(results) + len(counts)]
         flat = map(hypothesis_of, split_outputs(outputs, np.repeat(positions, counts).tolist()))
         results += [list(islice(flat, count)) for count in counts.tolist()]
@@ -232,7 +232,9 @@ def _beam_kernel(
 
 
 @torch.inference_mode()
-def beam_stepwise(inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig) -> list[list[Hypothesis]]:
+def beam_search_stepwise(
+    inference: Inference, lengths: Int[Tensor, " B"], config: BeamConfig
+) -> list[list[Hypothesis]]:
     """Run beam search step by step on any `Inference`, with every score and constraint (`search_beam`).
 
     Args:

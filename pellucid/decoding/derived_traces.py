@@ -9,7 +9,7 @@ import numpy as np
 from pellucid.data.extended_vocabulary import EncoderInput, extended_ids
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.decoding.constraints import Lexicon
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.preprocessing import ChunkConfig, TokenizedSource
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.decoding.trace import END, Trace

@@ -3,6 +3,9 @@
 B sources, T steps, S source positions, V vocabulary.
 """
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,6 +16,40 @@ from pellucid.decoding.inference import Inference, StepOutput
 from pellucid.decoding.outputs import Recorder, StepRecord, TopSymbols, num_candidates
 from pellucid.decoding.topk import suppressed_symbols, symbol_log_probabilities, to_array, to_optional_array
 from pellucid.shapes import Bool, Float, Int
+
+
+class ForcedStep(NamedTuple):
+    """One decoder step over known symbols."""
+
+    before: Inference
+    """The hypotheses before the step."""
+    symbols: Int[Tensor, " B"]
+    """Symbols fed back."""
+    targets: Int[Tensor, " B"]
+    """Symbols of the step."""
+    output: StepOutput
+    suppressed: Bool[Tensor, " V"]
+    """Symbols that no search writes."""
+
+    def log_probabilities(self) -> Float[Tensor, "B V"]:
+        """Return the log-probabilities of the next symbols, as `step_log_probabilities` does."""
+        return step_log_probabilities(self.output, self.targets, self.suppressed)
+
+
+def forced_steps(inference: Inference, targets: Int[Tensor, "B T"]) -> Iterator[ForcedStep]:
+    """Take one step after the other over known symbols (teacher forcing), and yield each.
+
+    Args:
+        inference: One empty hypothesis per row of the targets.
+        targets: Target ids, each ending with EOS, then padding.
+    """
+    symbols, suppressed = targets.new_full((len(targets),), BOS), None
+    for step_targets in targets.unbind(dim=1):
+        output = inference.step(symbols)
+        if suppressed is None:
+            suppressed = suppressed_symbols(output.logits.shape[1], targets.device)
+        yield ForcedStep(inference, symbols, step_targets, output, suppressed)
+        inference, symbols = output.after, step_targets
 
 
 @torch.inference_mode()
@@ -34,23 +71,16 @@ def score_targets(
     Returns:
         One hypothesis per source, whose ids are its target.
     """
-    symbols = torch.full_like(lengths, BOS)
     recorder = Recorder(len(lengths), targets.shape[1])
-    suppressed = None
-    for target in targets.unbind(dim=1):
-        output = inference.step(symbols)
-        if suppressed is None:
-            suppressed = suppressed_symbols(output.logits.shape[1], lengths.device)
-        recorder.add(_record(output, target, suppressed))
-        inference = output.after
-        symbols = target
+    for step in forced_steps(inference, targets):
+        recorder.add(_record(step))
     sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
     return [hypothesis_of(recorder.output(row, num_steps, length)) for row, (num_steps, length) in enumerate(sizes)]
 
 
-def _record(output: StepOutput, targets: Int[Tensor, " B"], suppressed: Bool[Tensor, " V"]) -> StepRecord:
+def _record(step: ForcedStep) -> StepRecord:
     """Record a step that writes the given symbols."""
-    log_probabilities = step_log_probabilities(output, targets, suppressed)
+    targets, output, log_probabilities = step.targets, step.output, step.log_probabilities()
     top = log_probabilities.topk(num_candidates(log_probabilities.shape[1]))
     target_log_probabilities = to_array(log_probabilities.gather(1, targets[:, None])[:, 0])
     rows = np.arange(len(target_log_probabilities))

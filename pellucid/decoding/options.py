@@ -13,7 +13,8 @@ from pellucid.config.settings import SearchConfig
 from pellucid.data.extended_vocabulary import EncoderInput, extended_ids
 from pellucid.data.tokenizers import Tokenizer
 from pellucid.data.vocabulary import Vocabulary
-from pellucid.decoding.constraints import Constraints, Lexicon
+from pellucid.decoding.constraints import Constraints
+from pellucid.decoding.lexicon import Lexicon
 from pellucid.decoding.streaming import Prefix
 from pellucid.errors import MAX_WORD_LENGTH, ConstraintError, quote, suggest
 from pellucid.kernels.backend import Properties, present_fields, settings_of
@@ -92,7 +93,7 @@ def search_properties(
     return (*settings_of("search", search), *present, ("predictor.is_ensemble", is_ensemble))
 
 
-MAX_CANDIDATES = 10_000
+MAX_HINT_CANDIDATES = 10_000
 """Maximum number of symbols of the vocabulary in which variants of a letter are looked for."""
 MAX_HINT_SYMBOLS = 10
 """Maximum number of symbols listed in a hint."""
@@ -171,7 +172,7 @@ def _ids(symbols: Iterable[str], vocabulary: Vocabulary, name: str, hint: str = 
 def _symbol_hint(symbol: str, symbols: Sequence[str]) -> str:
     """Return a hint that lists similar symbols, variants of the same letter, or some symbols of the vocabulary."""
     bare = _base_letter(symbol) if len(symbol) <= MAX_WORD_LENGTH else ""
-    candidates = [candidate for candidate in symbols[:MAX_CANDIDATES] if len(candidate) <= MAX_WORD_LENGTH]
+    candidates = [candidate for candidate in symbols[:MAX_HINT_CANDIDATES] if len(candidate) <= MAX_WORD_LENGTH]
     variants = [candidate for candidate in candidates if bare and _base_letter(candidate) == bare]
     if variants:
         return f"; did you mean {' or '.join(map(quote, variants[:MAX_HINT_SYMBOLS]))}?"

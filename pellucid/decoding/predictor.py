@@ -15,11 +15,12 @@ from pellucid.config.settings import has_source_features
 from pellucid.data.characters import WordCharacters
 from pellucid.data.vocabulary import NUM_SPECIAL
 from pellucid.decoding.base_predictor import BasePredictor, PreparedChunk
-from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members, evaluation_modes
+from pellucid.decoding.inference import NO_MEMBERS, EnsembleMembers, check_members
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.errors import ArgumentError, quote
 from pellucid.kernels.dispatch import disable_kernels_unless_worth_loading
 from pellucid.model.device import check_process, disable_autocast
+from pellucid.model.evaluation_mode import evaluation_modes
 from pellucid.model.network import EncoderDecoder, Network
 from pellucid.shapes import Int
 

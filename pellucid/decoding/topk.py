@@ -94,7 +94,7 @@ def top_symbols(logits: Float[Tensor, "R V"], suppressed: Bool[Tensor, " V"]) ->
 
 def _ranking_request(logits: Float[Tensor, "R V"], masks: SymbolMasks) -> ComputationRequest:
     """Return the kernel request for the best symbols of a step."""
-    return request_of("ranking", logits, present_fields("masks", masks))
+    return request_of("ranking", logits, present_fields("symbol_masks", masks))
 
 
 def extend_hypotheses(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pellucid.decoding.base_transducer import BaseTransducer
-from pellucid.decoding.beam_search import beam, beam_stepwise
+from pellucid.decoding.beam_search import beam_search, beam_search_stepwise
 from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.forced_attention import check_attention_options, force_attention, forced_weights
@@ -117,16 +117,18 @@ class Transducer(BaseTransducer, Predictor):
     def _run_search(self, batch: SourceBatch, config: BeamConfig, fits_kernel: bool) -> list[list[Hypothesis]]:
         """Return the best hypotheses of each source of a batch.
 
-        If all its steps fit a kernel, `greedy` or `beam` runs it, in a kernel if one supports the model. Every other
-        search takes single steps, of which kernels may compute parts.
+        If all its steps fit a kernel, `greedy` or `beam_search` runs it, in a kernel if one supports the model. Every
+        other search takes single steps, of which kernels may compute parts.
         """
         if not fits_kernel:
-            return beam_stepwise(self.initialize(batch), batch.positions, config)
+            return beam_search_stepwise(self.initialize(batch), batch.positions, config)
         limits = batch.limits.of_source(0)  # without length ratios all sources have the same limits
         if config.beam_size == 1:
             hypotheses = greedy(self.network, batch.source, batch.lengths, limits, batch.characters)
             return [[hypothesis] for hypothesis in hypotheses]
-        return beam(self.network, batch.source, batch.lengths, limits, config.beam_size, config.nbest, batch.characters)
+        return beam_search(
+            self.network, batch.source, batch.lengths, limits, config.beam_size, config.nbest, batch.characters
+        )
 
 
 def require_transducer(predictor: Predictor, argument: str) -> Transducer:

@@ -9,7 +9,7 @@ import msgspec
 
 from pellucid.config.settings import DataConfig, Normalization, SearchConfig
 from pellucid.data.vocabulary import Vocabularies, Vocabulary
-from pellucid.decoding.preprocessing import max_output_length
+from pellucid.decoding.length_limits import max_output_length
 from pellucid.runtime.run_reader import RunArrays
 from pellucid.version import __version__
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from pellucid.config.settings import Config
-from pellucid.decoding.preprocessing import max_output_length
+from pellucid.decoding.length_limits import max_output_length
 from pellucid.decoding.transducer import Transducer
 from pellucid.errors import ConfigError
 from pellucid.export.onnx_settings import ExportedSearch

@@ -13,13 +13,12 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from pellucid.argument_checks import PROBABILITY, argument_error, check_arguments
-from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import force_attention
-from pellucid.decoding.forced_decoding import score_targets, step_log_probabilities
+from pellucid.decoding.forced_decoding import forced_steps, score_targets
 from pellucid.decoding.inference import Inference, SingleModelInference, initialize_from_memory
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
-from pellucid.decoding.topk import suppressed_symbols, to_array
+from pellucid.decoding.topk import to_array
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.inspection.replay import (
@@ -43,17 +42,17 @@ class Attribution(NamedTuple):
 
     occlusion: Float[np.ndarray, "T S"]
     """log p(y_t) − log p(y_t | x_s occluded), in nats: positive if the position supports the symbol."""
-    gradient: Float[np.ndarray, "T S"]
+    input_x_gradient: Float[np.ndarray, "T S"]
     """Gradient × input, Σ_e x_se ∂ log p(y_t) / ∂x_se."""
     occlusion_correlation: float | None
     """Spearman correlation of attention weights and |occlusion| (`rank_correlation`); None if no step has one."""
-    gradient_correlation: float | None
-    """Spearman correlation of attention weights and |gradient|; None if no step has one."""
+    input_x_gradient_correlation: float | None
+    """Spearman correlation of attention weights and |gradient × input|; None if no step has one."""
 
 
 @check_arguments
 @check_finite
-def attribute(transducer: Predictor, trace: Trace) -> Attribution:
+def attribute(predictor: Predictor, trace: Trace) -> Attribution:
     """Return occlusion and gradient × input of a trace, for the log-probability of each symbol of its output.
 
     Occlusion sets the embedding of one position to zero and computes the log-probabilities of the same symbols again.
@@ -62,7 +61,7 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
     are summed over the models. Forced attention is not changed.
 
     Args:
-        transducer: The model, which decodes symbol by symbol; or an ensemble of such models.
+        predictor: The model, which decodes symbol by symbol; or an ensemble of such models.
         trace: A trace of the model.
 
     Returns:
@@ -76,16 +75,16 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
         Occlusion: Li, Monroe & Jurafsky 2016, section 3. Gradient × input: Denil et al. 2014; Li et al. 2016 (NAACL),
             section 5.
     """
-    (trace,) = checked_traces(transducer, [trace], "trace")
+    (trace,) = checked_traces(predictor, [trace], "trace")
     # Tensors that are created in torch's inference mode have no gradients.
-    with torch.inference_mode(False), evaluation_context(transducer, len(trace.source)):
-        for replay in build_replays(transducer, [trace], "trace"):
-            occluded, gradient = occlusion(transducer, replay), input_x_gradient(transducer, replay)
+    with torch.inference_mode(False), evaluation_context(predictor, len(trace.source)):
+        for replay in build_replays(predictor, [trace], "trace"):
+            occluded, gradients = occlusion(predictor, replay), input_x_gradient(predictor, replay)
             return Attribution(
                 occlusion=occluded,
-                gradient=gradient,
+                input_x_gradient=gradients,
                 occlusion_correlation=rank_correlation(trace.attention, np.abs(occluded)),
-                gradient_correlation=rank_correlation(trace.attention, np.abs(gradient)),
+                input_x_gradient_correlation=rank_correlation(trace.attention, np.abs(gradients)),
             )
     zeros = np.zeros((len(trace.target), len(trace.source)))
     return Attribution(zeros, zeros, None, None)
@@ -93,11 +92,11 @@ def attribute(transducer: Predictor, trace: Trace) -> Attribution:
 
 @check_arguments
 @check_finite
-def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
+def occlusion(predictor: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return the occlusion scores of one trace; `attribute` describes them.
 
     Args:
-        transducer: The model, in `evaluation_context`.
+        predictor: The model, in `evaluation_context`.
         replay: Replay of one trace, with a source and an output.
 
     Returns:
@@ -112,12 +111,13 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
     for variants in _ranges(positions + 1, max(MAX_REPLAY_POSITIONS // positions, 1)):
         repeated = _repeated(replay, len(variants))
         # Variant 0 is the unchanged source, variant s + 1 the source without position s. Summed features (s < 0) stay.
+        first = -_num_summed_features(replay)
         is_occluded = torch.tensor(
-            [[s >= 0 and variant == s + 1 for s in range(-_num_added(replay), positions)] for variant in variants]
+            [[s >= 0 and variant == s + 1 for s in range(first, positions)] for variant in variants]
         )
         mask = is_occluded[:, :, None].to(repeated.batch.source.device)
         with torch.inference_mode():
-            inference = _encode_changed(transducer, repeated.batch, partial(torch.masked_fill, mask=mask, value=0.0))
+            inference = _encode_changed(predictor, repeated.batch, partial(torch.masked_fill, mask=mask, value=0.0))
             rows += score_targets(inference, repeated.batch.positions, repeated.target, torch.tensor(repeated.steps))
     log_probabilities = np.stack([row.decoded.log_probabilities[:steps] for row in rows]).astype(np.float64)
     return (log_probabilities[:1] - log_probabilities[1:]).T
@@ -125,11 +125,11 @@ def occlusion(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]
 
 @check_arguments
 @check_finite
-def input_x_gradient(transducer: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
+def input_x_gradient(predictor: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     """Return the gradient × input scores of one trace; `attribute` describes them.
 
     Args:
-        transducer: The model, in `evaluation_context`, and outside torch's inference mode.
+        predictor: The model, in `evaluation_context`, and outside torch's inference mode.
         replay: Replay of one trace, with a source and an output.
 
     Returns:
@@ -140,9 +140,9 @@ def input_x_gradient(transducer: Predictor, replay: Replay) -> Float[np.ndarray,
         ArgumentError: An argument has a wrong type, or the replay is not of one trace.
     """
     _, positions, steps = _single_size(replay)
-    units = transducer.config.attention.size
+    units = predictor.config.attention.size
     max_steps = max(MAX_KEY_SCALARS // (steps * positions * units), 1)
-    return np.concatenate([_gradients(transducer, replay, list(chunk)) for chunk in _ranges(steps, max_steps)])
+    return np.concatenate([_gradients(predictor, replay, list(chunk)) for chunk in _ranges(steps, max_steps)])
 
 
 def _single_size(replay: Replay) -> ReplaySize:
@@ -152,7 +152,7 @@ def _single_size(replay: Replay) -> ReplaySize:
     return replay.sizes[0]
 
 
-def _gradients(transducer: Predictor, replay: Replay, steps: list[int]) -> Float[np.ndarray, "c S"]:
+def _gradients(predictor: Predictor, replay: Replay, steps: list[int]) -> Float[np.ndarray, "c S"]:
     """Return the gradients of several steps, one per row, in one backward pass."""
     repeated, leaves = _repeated(replay, len(steps)), list[Tensor]()
 
@@ -166,39 +166,34 @@ def _gradients(transducer: Predictor, replay: Replay, steps: list[int]) -> Float
         return leaves[-1]
 
     with torch.enable_grad():
-        inference = _encode_changed(transducer, repeated.batch, leaf)
+        inference = _encode_changed(predictor, repeated.batch, leaf)
         log_probabilities = _log_probabilities(inference, repeated.target[:, : max(steps) + 1])
         total = log_probabilities[torch.arange(len(steps)), torch.tensor(steps, device=log_probabilities.device)].sum()
         gradients = torch.autograd.grad(total, leaves, allow_unused=True)
     pairs = zip(gradients, leaves, strict=True)
     parts = [(gradient * leaf_vectors).sum(dim=2) for gradient, leaf_vectors in pairs if gradient is not None]
     summed = torch.stack([torch.zeros_like(leaves[0][:, :, 0]), *parts]).sum(dim=0)
-    return to_array(summed.detach()).astype(np.float64)[:, _num_added(replay) :]
+    return to_array(summed.detach()).astype(np.float64)[:, _num_summed_features(replay) :]
 
 
 def _log_probabilities(inference: Inference, target: Int[Tensor, "c T"]) -> Float[Tensor, "c T"]:
     """Return the log-probability of each symbol with its graph."""
-    symbols, rows = torch.full_like(target[:, 0], BOS), list[Tensor]()
-    for targets in target.unbind(dim=1):
-        output = inference.step(symbols)
-        suppressed = suppressed_symbols(output.logits.shape[1], symbols.device)
-        rows.append(step_log_probabilities(output, targets, suppressed).gather(1, targets[:, None])[:, 0])
-        inference, symbols = output.after, targets
-    return torch.stack(rows, dim=1)
+    steps = forced_steps(inference, target)
+    return torch.stack([step.log_probabilities().gather(1, step.targets[:, None])[:, 0] for step in steps], dim=1)
 
 
 def _encode_changed(
-    transducer: Predictor, batch: SourceBatch, change: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
+    predictor: Predictor, batch: SourceBatch, change: Callable[[Float[Tensor, "c S E"]], Float[Tensor, "c S E"]]
 ) -> Inference:
     """Return the model over changed embeddings."""
-    model = require_transducer(transducer, "transducer")
+    model = require_transducer(predictor, "predictor")
     forced_rows, members = model.forced_attention_rows(batch), list[SingleModelInference]()
-    inputs = zip(transducer.map_source_ids(batch.source), transducer.map_characters(batch.characters), strict=True)
-    for network, (source, characters) in zip(transducer.networks, inputs, strict=True):
+    inputs = zip(predictor.map_source_ids(batch.source), predictor.map_characters(batch.characters), strict=True)
+    for network, (source, characters) in zip(predictor.networks, inputs, strict=True):
         encoder = network.encoder
         vectors = change(encoder.embed(source, characters).to_dense())
         memory = encoder.forward_embedded(InputVectors(vectors), source, batch.lengths)
-        members.append(initialize_from_memory(network, memory, transducer.options.masked_positions))
+        members.append(initialize_from_memory(network, memory, predictor.options.masked_positions))
     return force_attention(model.combine(members), forced_rows)
 
 
@@ -211,8 +206,8 @@ def _repeated(replay: Replay, rows: int) -> Replay:
     return Replay(repeated, replay.target.repeat(rows, 1), steps)
 
 
-def _num_added(replay: Replay) -> int:
-    """Return the features of a replay of one trace that have no positions."""
+def _num_summed_features(replay: Replay) -> int:
+    """Return the number of summed features of the trace of a replay, which have no positions."""
     return int(replay.batch.lengths[0] - replay.batch.positions[0])
 
 

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from pellucid.argument_checks import LOG_PROBABILITY, check_arguments
-from pellucid.data.vocabulary import BOS
-from pellucid.decoding.forced_decoding import step_log_probabilities
+from pellucid.decoding.forced_decoding import forced_steps
 from pellucid.decoding.labeling_predictor import LabelingPredictor
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.topk import suppressed_symbols, to_array
+from pellucid.decoding.topk import to_array
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
@@ -29,7 +28,7 @@ SUM_TOLERANCE = 0.01
 
 @check_arguments
 @check_log_probabilities
-def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, "T V"]]:
+def step_distributions(predictor: Predictor, traces: Sequence[Trace]) -> list[Float[np.ndarray, "T V"]]:
     """Return the log-probabilities of all symbols at every step of each trace, given the symbols before it.
 
     The columns are in the order of the target vocabulary's ids. For models that decode symbol by symbol, PAD, BOS and
@@ -37,7 +36,7 @@ def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[F
     the total of all copied symbols outside the vocabulary. For other tasks, a step is a label.
 
     Args:
-        transducer: The model, or an ensemble.
+        predictor: The model, or an ensemble.
         traces: Traces of the model.
 
     Returns:
@@ -48,21 +47,15 @@ def step_distributions(transducer: Predictor, traces: Sequence[Trace]) -> list[F
         ArgumentError: A field of a trace is wrong, or a trace is of another model.
         ConfigError: The model is neither a classifier nor decodes symbol by symbol.
     """
-    if isinstance(transducer, LabelingPredictor):
-        return transducer.distributions(examples_of(transducer, traces))
-    size = len(transducer.vocabularies.target)
-    columns = size + transducer.config.decoder.pointer_generator
+    if isinstance(predictor, LabelingPredictor):
+        return predictor.distributions(examples_of(predictor, traces))
+    size = len(predictor.vocabularies.target)
+    columns = size + predictor.config.decoder.pointer_generator
     distributions = [np.zeros((0, columns)) for _ in traces]
-    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
-        for replay in build_replays(transducer, traces):
-            inference, rows = require_transducer(transducer, "transducer").initialize(replay.batch), list[Tensor]()
-            symbols, suppressed = torch.full_like(replay.target[:, 0], BOS), None
-            for targets in replay.target.unbind(dim=1):
-                output = inference.step(symbols)
-                if suppressed is None:
-                    suppressed = suppressed_symbols(output.logits.shape[1], symbols.device)
-                rows.append(_merged(step_log_probabilities(output, targets, suppressed), size))
-                inference, symbols = output.after, targets
+    with torch.inference_mode(), evaluation_context(predictor, len(traces)):
+        for replay in build_replays(predictor, traces):
+            inference = require_transducer(predictor, "predictor").initialize(replay.batch)
+            rows = [_merged(step.log_probabilities(), size) for step in forced_steps(inference, replay.target)]
             batch_distributions = to_array(torch.stack(rows, dim=1)).astype(np.float64)
             for row, (number, _, steps) in enumerate(replay.sizes):
                 distributions[number] = batch_distributions[row, :steps]

@@ -12,12 +12,10 @@ from torch import Tensor
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.settings import Seed
-from pellucid.data.vocabulary import BOS
 from pellucid.decoding.forced_attention import ForcedAttentionInference
-from pellucid.decoding.forced_decoding import step_log_probabilities
+from pellucid.decoding.forced_decoding import forced_steps, step_log_probabilities
 from pellucid.decoding.inference import EnsembleInference, SingleModelInference
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.topk import suppressed_symbols
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.transducer import require_transducer
 from pellucid.errors import ArgumentError
@@ -41,7 +39,7 @@ class PermutationResult(NamedTuple):
 @check_arguments
 @check_finite
 def permute_attention(
-    transducer: Predictor, trace: Trace, permutations: Permutations = 100, seed: Seed = 1
+    predictor: Predictor, trace: Trace, permutations: Permutations = 100, seed: Seed = 1
 ) -> PermutationResult:
     """Permute the attention weights of each step randomly among the source positions, and measure the effect.
 
@@ -50,7 +48,7 @@ def permute_attention(
     itself. A median near 0 means that the output does not depend on these weights: they do not explain it.
 
     Args:
-        transducer: The model, which decodes symbol by symbol; or an ensemble of such models.
+        predictor: The model, which decodes symbol by symbol; or an ensemble of such models.
         trace: A trace of the model.
         permutations: Number of permutations per step, 1 to 10,000.
         seed: Seed of the permutations.
@@ -66,31 +64,25 @@ def permute_attention(
     References:
         Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations, median).
     """
-    require_transducer(transducer, "transducer")
-    if not any(require_encoder_decoder(network).decoder.attention.has_weights for network in transducer.networks):
-        raise ArgumentError("transducer: expected a model with attention, whose weights can be permuted")
-    (trace,) = checked_traces(transducer, [trace], "trace")
+    require_transducer(predictor, "predictor")
+    if not any(require_encoder_decoder(network).decoder.attention.has_weights for network in predictor.networks):
+        raise ArgumentError("predictor: expected a model with attention, whose weights can be permuted")
+    (trace,) = checked_traces(predictor, [trace], "trace")
     generator = np.random.default_rng(seed)
     changes, max_weights = list[float](), list[float]()
-    with torch.inference_mode(), evaluation_context(transducer, permutations * len(trace.target)):
-        for replay in build_replays(transducer, [trace], "trace"):
-            inference, symbols = (
-                require_transducer(transducer, "transducer").initialize(replay.batch),
-                torch.full_like(replay.target[:, 0], BOS),
-            )
-            for targets in replay.target.unbind(dim=1):
-                output = inference.step(symbols)
-                rows = row_and_permutations(output.weights[0], permutations, generator)
-                copies = torch.zeros(len(rows), dtype=torch.int64, device=symbols.device)
-                copied = inference.take(copies)
+    with torch.inference_mode(), evaluation_context(predictor, permutations * len(trace.target)):
+        for replay in build_replays(predictor, [trace], "trace"):
+            inference = require_transducer(predictor, "predictor").initialize(replay.batch)
+            for step in forced_steps(inference, replay.target):
+                rows = row_and_permutations(step.output.weights[0], permutations, generator)
+                copied = step.before.take(torch.zeros(len(rows), dtype=torch.int64, device=step.symbols.device))
                 inner = copied.inference if isinstance(copied, ForcedAttentionInference) else copied
                 assert isinstance(inner, SingleModelInference | EnsembleInference), "its step accepts weights"
-                changed = inner.step(symbols.repeat(len(rows)), rows)
-                suppressed = suppressed_symbols(changed.logits.shape[1], symbols.device)
-                probabilities = step_log_probabilities(changed, targets.repeat(len(rows)), suppressed).exp().double()
+                changed = inner.step(step.symbols.repeat(len(rows)), rows)
+                targets = step.targets.repeat(len(rows))
+                probabilities = step_log_probabilities(changed, targets, step.suppressed).exp().double()
                 changes.append(float((probabilities[1:] - probabilities[:1]).abs().sum(dim=1).median() / 2))
-                max_weights.append(float(output.weights[0].max()))
-                inference, symbols = output.after, targets
+                max_weights.append(float(step.output.weights[0].max()))
     return PermutationResult(np.array(changes), np.array(max_weights))
 
 

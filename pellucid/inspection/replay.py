@@ -64,10 +64,10 @@ def _check_numbers(
     """Return a function that raises `NotFiniteError` if its result holds a number that is not valid."""
 
     @wraps(function)
-    def checked(transducer: Predictor, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
-        result = function(transducer, *args, **kwargs)
+    def checked(predictor: Predictor, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        result = function(predictor, *args, **kwargs)
         if not all(is_valid(numbers).all() for numbers in _float_arrays(result)):
-            raise not_finite_error(transducer.name, transducer.config)
+            raise not_finite_error(predictor.name, predictor.config)
         return result
 
     return cast(Inspection[Parameters, Returned], checked)
@@ -113,12 +113,12 @@ class Replay(NamedTuple):
 
 
 def build_replays(
-    transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]", *, padded: bool = True
+    predictor: Predictor, traces: Sequence[Trace], name: str = "traces[{}]", *, padded: bool = True
 ) -> Iterator[Replay]:
     """Yield the traces in batches of similar source length; traces without source or output are left out.
 
     Args:
-        transducer: The model.
+        predictor: The model.
         traces: Traces of the model, in any order.
         name: Name of a trace in error messages; "{}" is its index.
         padded: False for batches of equal source length, without padding.
@@ -130,15 +130,15 @@ def build_replays(
         ArgumentError: A field of a trace is wrong, the trace is of another task, the model reads its source as other
             symbols, or the model cannot write a symbol of its output.
     """
-    traces = checked_traces(transducer, traces, name)
-    examples = [example_of(transducer, trace) for trace in traces]
-    vocabularies, tokenizers = transducer.vocabularies, transducer.tokenizers
-    _, sources = encode_source_ids(examples, vocabularies, tokenizers, transducer.config)
-    ids = [target_ids(transducer, trace) for trace in traces]
+    traces = checked_traces(predictor, traces, name)
+    examples = [example_of(predictor, trace) for trace in traces]
+    vocabularies, tokenizers = predictor.vocabularies, predictor.tokenizers
+    _, sources = encode_source_ids(examples, vocabularies, tokenizers, predictor.config)
+    ids = [target_ids(predictor, trace) for trace in traces]
     for index, (trace, target_ids_of_trace) in enumerate(zip(traces, ids, strict=True)):
         if UNK in target_ids_of_trace:
             _check_unknown(trace, target_ids_of_trace, name.format(index))
-    characters = encode_source_characters(examples, vocabularies, tokenizers, transducer.config)
+    characters = encode_source_characters(examples, vocabularies, tokenizers, predictor.config)
     encoded = EncodedExamples(sources, to_ragged(ids), characters)
     order = [
         row for row in np.argsort(sources.lengths, kind="stable").tolist() if traces[row].source and traces[row].target
@@ -156,15 +156,15 @@ def build_replays(
         ):
             stop += 1
         added = [len(traces[row].summed_features) for row in order[start:stop]]
-        yield _replay(transducer, np.array(order[start:stop]), added, encoded)
+        yield _replay(predictor, np.array(order[start:stop]), added, encoded)
         start = stop
 
 
 def _replay(
-    transducer: Predictor, rows: Int[np.ndarray, " B"], added: Sequence[int], encoded: EncodedExamples
+    predictor: Predictor, rows: Int[np.ndarray, " B"], added: Sequence[int], encoded: EncodedExamples
 ) -> Replay:
     """Return one batch on the device of the network."""
-    device = next(transducer.network.parameters()).device
+    device = next(predictor.network.parameters()).device
     padded = collate(encoded, rows)
     positions, steps = padded.source_lengths - torch.tensor(added), padded.target_lengths
     limits = BatchLengthLimits(np.zeros(len(rows), np.int64), steps.numpy())
@@ -173,11 +173,11 @@ def _replay(
     return Replay(batch, target, steps.tolist())
 
 
-def examples_of(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Example]:
+def examples_of(predictor: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Example]:
     """Return the sources of traces with their features as examples, whose targets are empty.
 
     Args:
-        transducer: The model.
+        predictor: The model.
         traces: Traces of the model.
         name: Name of a trace in error messages; "{}" is its index.
 
@@ -185,14 +185,14 @@ def examples_of(transducer: Predictor, traces: Sequence[Trace], name: str = "tra
         ArgumentError: A field of a trace is wrong, the trace is of another task, or the model reads its source as other
             symbols.
     """
-    return [example_of(transducer, trace) for trace in checked_traces(transducer, traces, name)]
+    return [example_of(predictor, trace) for trace in checked_traces(predictor, traces, name)]
 
 
-def checked_traces(transducer: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Trace]:
+def checked_traces(predictor: Predictor, traces: Sequence[Trace], name: str = "traces[{}]") -> list[Trace]:
     """Return the traces after checking that their fields are valid and that the model can read their sources.
 
     Args:
-        transducer: The model.
+        predictor: The model.
         traces: Traces of the model, whose fields a program may have changed.
         name: Name of a trace in error messages; "{}" is its index.
 
@@ -202,14 +202,14 @@ def checked_traces(transducer: Predictor, traces: Sequence[Trace], name: str = "
     """
     checked = [checked_fields(trace, name.format(index)) for index, trace in enumerate(traces)]
     for index, trace in enumerate(checked):
-        if error := _source_error(transducer, trace):
+        if error := _source_error(predictor, trace):
             raise argument_error(name.format(index), f"a trace that this model can read again, {error}", trace)
     return checked
 
 
-def _source_error(transducer: Predictor, trace: Trace) -> str:
+def _source_error(predictor: Predictor, trace: Trace) -> str:
     """Return the property that a trace lacks to be read by a model; "" if there is none."""
-    config = transducer.config
+    config = predictor.config
     if trace.task != config.task:
         return f"of the task {quote(config.task)}, not {quote(trace.task)}"
     if not trace.source or not trace.target:
@@ -220,7 +220,7 @@ def _source_error(transducer: Predictor, trace: Trace) -> str:
         return "without features"
     if trace.num_features if summed else added:
         return "with features " + ("added to its symbols" if summed else "before its symbols")
-    num_symbols = transducer.tokenizers.source.count(trace.text)
+    num_symbols = predictor.tokenizers.source.count(trace.text)
     if num_symbols != positions:
         return f"of {num_symbols} source symbols, not {positions}"
     return ""
@@ -233,57 +233,57 @@ def _check_unknown(trace: Trace, ids: Sequence[int], name: str) -> None:
             raise argument_error(name, f"a trace of symbols that this model writes, not {quote(symbol)}", trace)
 
 
-def example_of(transducer: Predictor, trace: Trace) -> Example:
+def example_of(predictor: Predictor, trace: Trace) -> Example:
     """Return the source of a trace with its features as an example, whose target is empty.
 
     Args:
-        transducer: The model, for its tokenizer of features.
+        predictor: The model, for its tokenizer of features.
         trace: Trace of the model; it is not checked.
     """
     return Example(
-        trace.text, "", transducer.tokenizers.features.join(trace.summed_features or trace.source[: trace.num_features])
+        trace.text, "", predictor.tokenizers.features.join(trace.summed_features or trace.source[: trace.num_features])
     )
 
 
-def target_ids(transducer: Predictor, trace: Trace) -> list[int]:
+def target_ids(predictor: Predictor, trace: Trace) -> list[int]:
     """Return the output of a trace in ids, with EOS if the trace is finished.
 
     A symbol outside the vocabulary has the id V + p if the model copies and p is the first source position with this
     symbol, and else UNK.
 
     Args:
-        transducer: The model.
+        predictor: The model.
         trace: Trace of the model.
     """
-    ids, copying = transducer.vocabularies.target.ids, transducer.config.decoder.pointer_generator
+    ids, copying = predictor.vocabularies.target.ids, predictor.config.decoder.pointer_generator
     result = []
     for symbol in trace.target[:-1] if trace.finished else trace.target:
         if symbol not in ids and copying and symbol in trace.source[trace.num_features :]:
-            result.append(len(transducer.vocabularies.target) + trace.source.index(symbol, trace.num_features))
+            result.append(len(predictor.vocabularies.target) + trace.source.index(symbol, trace.num_features))
         else:
             result.append(ids.get(symbol, UNK))
     return [*result, EOS] if trace.finished else result
 
 
 @contextmanager
-def evaluation_context(transducer: Predictor, hypotheses: int) -> Iterator[None]:
+def evaluation_context(predictor: Predictor, hypotheses: int) -> Iterator[None]:
     """Disable dropout of a model within the block, and use compiled CPU kernels only where they are faster.
 
     A surrounding `torch.autocast` has no effect on the block. Gradients are not disabled; `torch.inference_mode` does
     this.
 
     Args:
-        transducer: The model.
+        predictor: The model.
         hypotheses: Number of hypotheses that are decoded within the block, which decides whether to load kernels.
 
     Raises:
         RunError: A forked process cannot use the GPU of the model, or torch's default device is "meta".
     """
-    device = next(transducer.network.parameters()).device
+    device = next(predictor.network.parameters()).device
     check_process(device)
     with (
         disable_autocast(device),
-        transducer.evaluation_mode(),
+        predictor.evaluation_mode(),
         disable_kernels_unless_worth_loading(hypotheses, device.type),
     ):
         yield
@@ -300,11 +300,11 @@ class ReplayStep(NamedTuple):
     """Results of the step, with the state after it."""
 
 
-def start_replay(transducer: Predictor, replay: Replay) -> tuple[SingleModelInference, ForcedAttentionInference | None]:
+def start_replay(predictor: Predictor, replay: Replay) -> tuple[SingleModelInference, ForcedAttentionInference | None]:
     """Encode the sources of a batch; return the network before its first decoder step, for `replay_steps`.
 
     Args:
-        transducer: A single model.
+        predictor: A single model.
         replay: Batch of traces.
 
     Returns:
@@ -314,12 +314,11 @@ def start_replay(transducer: Predictor, replay: Replay) -> tuple[SingleModelInfe
         ArgumentError: The model is an ensemble.
         ConfigError: The model does not decode symbol by symbol.
     """
-    inference = require_transducer(transducer, "transducer").initialize(replay.batch)
+    inference = require_transducer(predictor, "predictor").initialize(replay.batch)
     single = inference.inference if isinstance(inference, ForcedAttentionInference) else inference
     if not isinstance(single, SingleModelInference):
         raise ArgumentError(
-            "transducer: expected a single model, got an ensemble, which has no states of its own; use one of its "
-            "models"
+            "predictor: expected a single model, got an ensemble, which has no states of its own; use one of its models"
         )
     return single, inference if isinstance(inference, ForcedAttentionInference) else None
 

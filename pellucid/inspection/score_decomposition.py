@@ -70,7 +70,7 @@ class MeanComponents(NamedTuple):
 
 @check_arguments
 @check_finite
-def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDecomposition:
+def decompose_scores(predictor: Predictor, traces: Sequence[Trace]) -> ScoreDecomposition:
     """Return how much of attention is temporal and how much is driven by the input.
 
     Aitken et al. 2021 split each encoder and decoder state into h = μ + χ + Δ: μ_t is the mean of all states at
@@ -86,7 +86,7 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
     previous weights keeps the state that it had at the step.
 
     Args:
-        transducer: A single model that decodes symbol by symbol.
+        predictor: A single model that decodes symbol by symbol.
         traces: Traces of the model; a few hundred give stable means. Those without source or output are left out.
 
     Raises:
@@ -98,17 +98,17 @@ def decompose_scores(transducer: Predictor, traces: Sequence[Trace]) -> ScoreDec
     References:
         Aitken et al. 2021, "Understanding how encoder-decoder architectures attend", NeurIPS, section 3.
     """
-    require_transducer(transducer, "transducer")
-    attention = require_encoder_decoder(transducer.network).decoder.attention
+    require_transducer(predictor, "predictor")
+    attention = require_encoder_decoder(predictor.network).decoder.attention
     if not attention.uses_softmax:
-        raise ArgumentError("transducer: expected a model with attention by a softmax, whose scores can be decomposed")
+        raise ArgumentError("predictor: expected a model with attention by a softmax, whose scores can be decomposed")
     sums, total = np.zeros(3), 0.0
-    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
+    with torch.inference_mode(), evaluation_context(predictor, len(traces)):
         rows = list[_TraceAttention]()
         # An attention class may give its state any shape, so that padding cannot be cut from it: traces of such a class
         # are replayed without padding.
-        for replay in build_replays(transducer, traces, padded=not _has_state(attention)):
-            rows += _trace_attention(transducer, replay)
+        for replay in build_replays(predictor, traces, padded=not _has_state(attention)):
+            rows += _trace_attention(predictor, replay)
         memories = mean_components([row.memory for row in rows], [row.source_ids for row in rows])
         queries = mean_components([row.queries for row in rows], [row.input_ids for row in rows])
         for row, memory, query in zip(rows, memories, queries, strict=True):
@@ -149,9 +149,9 @@ def mean_components(
     return components
 
 
-def _trace_attention(transducer: Predictor, replay: Replay) -> list[_TraceAttention]:
+def _trace_attention(predictor: Predictor, replay: Replay) -> list[_TraceAttention]:
     """Return the attention of each trace of a batch."""
-    inference, forced = start_replay(transducer, replay)
+    inference, forced = start_replay(predictor, replay)
     steps, decoder = list(replay_steps(inference, forced, replay.target)), inference.decoder
     attend_first = isinstance(decoder, AttendThenStep)
     queries = [

@@ -152,12 +152,12 @@ class CorpusStates(NamedTuple):
 @check_arguments
 @check_finite
 def collect_states(
-    transducer: Predictor, traces: Sequence[Trace], max_states: Annotated[int, Meta(ge=1)] = 200_000
+    predictor: Predictor, traces: Sequence[Trace], max_states: Annotated[int, Meta(ge=1)] = 200_000
 ) -> CorpusStates:
     """Return the encoder and the decoder states of traces, in order.
 
     Args:
-        transducer: A single model that decodes symbol by symbol.
+        predictor: A single model that decodes symbol by symbol.
         traces: Traces of the model; those without source or output have no states.
         max_states: Each side (encoder, decoder) ends with the trace that reaches this number of states. That trace is
             complete, so there may be more.
@@ -170,14 +170,14 @@ def collect_states(
     sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     counts = [0, 0]
     for start in range(0, len(traces), TRACES_PER_CHUNK):
-        for states in trace_states(transducer, traces[start : start + TRACES_PER_CHUNK]):
+        for states in trace_states(predictor, traces[start : start + TRACES_PER_CHUNK]):
             for i, vectors in enumerate((states.encoder, states.decoder)):
                 if counts[i] < max_states:
                     sides[i].append(vectors)
                     counts[i] += len(vectors)
         if min(counts) >= max_states:
             break
-    empty = empty_states(transducer)
+    empty = empty_states(predictor)
     encoder, decoder = sides[0] or [empty.encoder], sides[1] or [empty.decoder]
     return CorpusStates(_state_vectors(encoder), _state_vectors(decoder))
 
@@ -187,11 +187,14 @@ def _state_vectors(vectors: list[np.ndarray]) -> StateVectors:
     joined = torch.from_numpy(np.concatenate(vectors)).float()
     positions = [np.arange(len(states)) for states in vectors]
     numbers = np.repeat(np.arange(len(vectors)), [len(states) for states in vectors])
-    return StateVectors(_unit(joined), numbers, np.concatenate(positions))
+    return StateVectors(_unit_tensors(joined), numbers, np.concatenate(positions))
 
 
 def _unit_vectors(vectors: Float[np.ndarray, "*shape D"]) -> Float[np.ndarray, "*shape D"]:
-    """Return the vectors scaled to length one, in double precision; zero stays zero."""
+    """Return the vectors scaled to length one, in double precision; zero stays zero.
+
+    Vectors of a caller may have numbers whose squares overflow, so they are first divided by their maximum.
+    """
     values = vectors.astype(np.float64)
     values = _divide_lengths(values, np.abs(values).max(axis=-1, initial=0, keepdims=True))
     return _divide_lengths(values, np.linalg.norm(values, axis=-1, keepdims=True))
@@ -205,8 +208,8 @@ def _divide_lengths(
     return scaled
 
 
-def _unit(vectors: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape D"]:
-    """Return the vectors scaled to length one."""
+def _unit_tensors(vectors: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape D"]:
+    """Return states of a network scaled to length one; they are small, so that no square overflows."""
     unit: Tensor = vectors / vectors.norm(dim=-1, keepdim=True).clamp_min(1e-30)
     return unit
 

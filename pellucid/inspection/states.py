@@ -31,11 +31,11 @@ from pellucid.model.encoder import Encoder
 from pellucid.model.recurrence import InputVectors, reverse_sequence, run_cell
 from pellucid.shapes import Float, Int
 
-Gates = dict[str, Float[Tensor, "B *steps H"]]
+GateValues = dict[str, Float[Tensor, "B *steps H"]]
 """Gate activations by name: "encoder forwards update", "decoder forget"; "encoder layer 2 forwards update"."""
 
 
-def gates_of(cell: RecurrentCell, projected: Float[Tensor, "N G"], hidden: Float[Tensor, "N H"]) -> Gates:
+def gates_of(cell: RecurrentCell, projected: Float[Tensor, "N G"], hidden: Float[Tensor, "N H"]) -> GateValues:
     """Return the gate activations of one step of a recurrent cell, by the cell's names of its gates.
 
     Args:
@@ -48,7 +48,7 @@ def gates_of(cell: RecurrentCell, projected: Float[Tensor, "N G"], hidden: Float
 
 def encoder_gates(
     encoder: Encoder, source: Int[Tensor, "B S"], lengths: Int[Tensor, " B"], characters: WordCharacters | None = None
-) -> Gates:
+) -> GateValues:
     """Return the gate activations of every encoder layer and direction at every source position.
 
     Args:
@@ -62,7 +62,7 @@ def encoder_gates(
         update". Values at padding have no meaning.
     """
     inputs, _, lengths = encoder.prepare_inputs(encoder.embed(source, characters), source, lengths)
-    states, gates = inputs.vectors, Gates()
+    states, gates = inputs.vectors, GateValues()
     for layer in range(encoder.config.num_layers):
         layer_name = "" if encoder.config.num_layers == 1 else f"layer {layer + 1} "
         for cell, direction in zip(encoder.cells(layer), ("forwards", "backwards"), strict=False):
@@ -75,7 +75,7 @@ def encoder_gates(
 
 def _row_gates(
     cell: RecurrentCell, inputs: Float[Tensor, "B S E"], lengths: Int[Tensor, " B"], backwards: bool
-) -> Gates:
+) -> GateValues:
     """Return the gates of one cell along every row."""
     ordered = reverse_sequence(inputs, lengths) if backwards else inputs
     states = run_cell(cell, ordered)
@@ -85,7 +85,7 @@ def _row_gates(
     return {name: reverse_sequence(values, lengths) for name, values in gates.items()} if backwards else gates
 
 
-def decoder_gates(decoder: Decoder, step: ReplayStep) -> Gates:
+def decoder_gates(decoder: Decoder, step: ReplayStep) -> GateValues:
     """Return the gate activations of every decoder layer at one step.
 
     Args:
@@ -100,7 +100,7 @@ def decoder_gates(decoder: Decoder, step: ReplayStep) -> Gates:
         projected = projected + decoder.context_projection(step.step.attention.context)
     elif decoder.context_projection is not None:
         projected = projected + decoder.context_projection(step.before.input_feed)
-    named_gates, outputs = Gates(), layer_outputs(decoder, step.step.state.hidden)
+    named_gates, outputs = GateValues(), layer_outputs(decoder, step.step.state.hidden)
     for layer, cell in enumerate(decoder.cells):
         layer_name = "" if len(decoder.cells) == 1 else f"layer {layer + 1} "
         gates = gates_of(cell, cell.project(outputs[layer - 1]) if layer else projected, step.before.hidden[:, layer])
@@ -139,11 +139,11 @@ class DecodingStates(NamedTuple):
 
 @check_arguments
 @check_finite
-def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[DecodingStates]:
+def trace_states(predictor: Predictor, traces: Sequence[Trace], gates: bool = False) -> list[DecodingStates]:
     """Return the encoder and decoder states of each trace, with the forced attention of the predictor's options.
 
     Args:
-        transducer: A single model that decodes symbol by symbol.
+        predictor: A single model that decodes symbol by symbol.
         traces: Traces of the model.
         gates: Whether to compute gate activations too.
 
@@ -154,28 +154,28 @@ def trace_states(transducer: Predictor, traces: Sequence[Trace], gates: bool = F
         ConfigError: The model does not decode symbol by symbol.
         ArgumentError: The model is an ensemble, a field of a trace is wrong, or a trace is of another model.
     """
-    states = [empty_states(transducer)] * len(traces)
-    with torch.inference_mode(), evaluation_context(transducer, len(traces)):
-        for replay in build_replays(transducer, traces):
-            for (number, *_), trace_state in zip(replay.sizes, _states(transducer, replay, gates), strict=True):
+    states = [empty_states(predictor)] * len(traces)
+    with torch.inference_mode(), evaluation_context(predictor, len(traces)):
+        for replay in build_replays(predictor, traces):
+            for (number, *_), trace_state in zip(replay.sizes, _states(predictor, replay, gates), strict=True):
                 states[number] = trace_state
     return states
 
 
-def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[DecodingStates]:
+def _states(predictor: Predictor, replay: Replay, gates: bool) -> list[DecodingStates]:
     """Return the states of one batch."""
-    inference, forced = start_replay(transducer, replay)
-    encoder_states, hidden, step_gates = to_array(inference.cache.memory.states), list[Tensor](), list[Gates]()
+    inference, forced = start_replay(predictor, replay)
+    encoder_states, hidden, step_gates = to_array(inference.cache.memory.states), list[Tensor](), list[GateValues]()
     for step in replay_steps(inference, forced, replay.target):
         hidden.append(step.step.state.hidden[:, -1])
         if gates:
             step_gates.append(decoder_gates(inference.decoder, step))
     batch, decoder_states = replay.batch, to_array(torch.stack(hidden, dim=1))
-    encoder, source_gates = transducer.network.encoder, Gates()
+    encoder, source_gates = predictor.network.encoder, GateValues()
     if gates:
         source_gates = encoder_gates(encoder, batch.source, batch.lengths, batch.characters)
     by_position = {name: to_array(values) for name, values in source_gates.items()}
-    names = step_gates[0] if step_gates else Gates()
+    names = step_gates[0] if step_gates else GateValues()
     by_step = {name: to_array(torch.stack([step[name] for step in step_gates], dim=1)) for name in names}
     return [
         DecodingStates(
@@ -190,11 +190,11 @@ def _states(transducer: Predictor, replay: Replay, gates: bool) -> list[Decoding
     ]
 
 
-def empty_states(transducer: Predictor) -> DecodingStates:
+def empty_states(predictor: Predictor) -> DecodingStates:
     """Return the states of a trace without source or output: arrays without rows, and no gates.
 
     Args:
-        transducer: Model, for the sizes of its states.
+        predictor: Model, for the sizes of its states.
     """
-    config = transducer.config
+    config = predictor.config
     return DecodingStates(np.zeros((0, memory_size(config.encoder))), np.zeros((0, config.decoder.hidden_size)), {})

@@ -20,7 +20,6 @@ from pellucid.kernels.types import (
     AttentionInputs,
     CellLayout,
     DecoderParameters,
-    DirectionParameters,
     KernelDecoderState,
     OutputLayerParameters,
     ScoreLayout,
@@ -153,33 +152,6 @@ def check_shape(name: str, array: np.ndarray | None, shape: Iterable[int]) -> No
         )
 
 
-def check_ids(name: str, ids: np.ndarray, size: int) -> None:
-    """Raise `ArgumentError` for ids that are not from 0 to `size` − 1.
-
-    Args:
-        name: Name of the array, for the message.
-        ids: The ids, of any shape.
-        size: Number of rows of the table that the ids select.
-    """
-    _check_range(name, ids, 0, size - 1)
-
-
-def check_sequences(symbols: np.ndarray, lengths: np.ndarray, size: int) -> None:
-    """Raise `ArgumentError` for a batch without symbols, or with lengths or ids that are out of range.
-
-    Args:
-        symbols: Row of the table for each position.
-        lengths: Number of real positions of each row.
-        size: Number of rows of the table.
-    """
-    check_array("symbols", symbols, np.int64, 2)
-    check_array("lengths", lengths, np.int64, 1)
-    if not symbols.size:
-        raise ArgumentError(f"symbols: expected at least one row of at least one id, got shape {symbols.shape}")
-    check_lengths(lengths, *symbols.shape)
-    check_ids("symbols", symbols, size)
-
-
 def check_lengths(lengths: np.ndarray, rows: int, positions: int) -> None:
     """Raise `ArgumentError` unless there is one length from 1 to S for each row.
 
@@ -200,30 +172,6 @@ def _check_range(name: str, values: np.ndarray, low: int, high: int) -> None:
     if least < low or greatest > high:
         wrong = least if least < low else greatest
         raise ArgumentError(f"{name}: expected whole numbers from {low} to {high}, got {wrong}")
-
-
-def check_directions(directions: list[DirectionParameters]) -> None:
-    """Raise `ArgumentError` unless there are one or two directions of equal size, whose parameters fit each other.
-
-    Args:
-        directions: Projected inputs and parameters of each direction.
-    """
-    if type(directions) not in (list, tuple):
-        raise ArgumentError(
-            f"directions: expected a list of DirectionParameters objects, got {describe_value(directions)}"
-        )
-    if not 1 <= len(directions) <= 2:
-        raise ArgumentError(f"directions: expected one or two, got {len(directions)}")
-    for index, direction in enumerate(directions):
-        check_fields(f"directions[{index}]", direction, DirectionParameters)
-    size = directions[0].weight.shape[-1]
-    for index, (layout, projected_inputs, weight, bias) in enumerate(directions):
-        name = f"directions[{index}]"
-        check_shape(
-            f"{name}.projected_inputs", projected_inputs, (len(directions[0].projected_inputs), layout.gates * size)
-        )
-        check_shape(f"{name}.weight", weight, (layout.gates * size, size))
-        check_shape(f"{name}.bias_n", bias, (_bias_size(layout, size),))
 
 
 def _bias_size(layout: CellLayout, size: int) -> int:
@@ -289,20 +237,6 @@ def _source_shape(memory: np.ndarray) -> tuple[int, int, int]:
         raise ArgumentError(f"inputs.memory: expected an array B × S × D that is not empty, got shape {memory.shape}")
     rows, positions, size = memory.shape
     return rows, positions, size
-
-
-def check_state(parameters: DecoderParameters, initial_state: KernelDecoderState, rows: int, positions: int) -> None:
-    """Raise `ArgumentError` unless the state before the first step has one row per source.
-
-    Args:
-        parameters: Parameters of a decoder step.
-        initial_state: The state.
-        rows: B.
-        positions: S.
-    """
-    shape = rows, len(parameters.upper_inputs) + 1, parameters.recurrent.shape[-1]
-    read_positions = positions if parameters.score_layout.reads_weights else None
-    check_initial_state(parameters.cell_layout, read_positions, initial_state, shape)
 
 
 def check_initial_state(

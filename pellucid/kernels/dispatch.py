@@ -127,7 +127,7 @@ NUMBA = Backend(
         "step": STEP,
         "greedy": WHOLE_SEARCH,
         "beam": WHOLE_SEARCH,
-        "ranking": {**CPU, "masks.blocked": {False}, "masks.is_early": ANYTHING},
+        "ranking": {**CPU, "symbol_masks.blocked": {False}, "symbol_masks.is_early": ANYTHING},
         "cross_entropy": CPU,
         "adam": CPU,
     },

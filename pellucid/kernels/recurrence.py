@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.kernels.argument_checks import check_directions, check_sequences
 from pellucid.kernels.arithmetic import Flat, add_, copy_, gemm_add
 from pellucid.kernels.cells import FlatState, GateBuffers, cell_backward, cell_forward
 from pellucid.kernels.compilation import njit, njit_no_refcount
@@ -73,31 +72,6 @@ class RowGroup(NamedTuple):
     direction: int
     rows: Int[np.ndarray, " R"]
     packed: PackedSequence
-
-
-def run_recurrence_numpy(
-    directions: list[DirectionParameters], input_rows: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"]
-) -> RecurrentOutput:
-    """Return the states of each direction, run from zero over every row on projected_inputs[row] = W x + b.
-
-    The first direction runs from a row's first position to its last, the second from its last to its first. No
-    gradients: tensor_functions.py computes them. This is the entry for programs without PyTorch; a network calls
-    tensor_functions.run_recurrence, which calls `run_groups` for slices of the batch.
-
-    Args:
-        directions: Projected inputs and parameters of one or two directions of the same size.
-        input_rows: Row of the projected inputs for each position.
-        lengths: Number of real positions of each row, at least 1.
-
-    Raises:
-        ArgumentError: An argument has a wrong type, the shapes do not fit each other, or a length or an id is out of
-            range.
-    """
-    check_directions(directions)
-    check_sequences(input_rows, lengths, len(directions[0].projected_inputs))
-    groups = row_groups(input_rows, lengths, len(directions))
-    shape = (*input_rows.shape, len(directions))
-    return run_groups([recurrent_parameters(direction) for direction in directions], groups, shape, False)[0]
 
 
 def row_groups(input_rows: Int[np.ndarray, "B S"], lengths: Int[np.ndarray, " B"], directions: int) -> list[RowGroup]:

@@ -1,8 +1,7 @@
 """The CPU kernels as functions of PyTorch tensors, most of them with gradients.
 
 The other modules of the CPU kernels take NumPy arrays. A function that exists for both has the suffix `_numpy` for
-arrays: `beam_search` is here, `beam_search_numpy` in search.py. The suffix marks the functions for use without
-PyTorch; some functions here call parts of them instead.
+arrays: `beam_search` is here, `beam_search_numpy` in search.py.
 
 B rows, S positions, N directions (1 or 2), T steps, A units of the keys, D memory, H hidden, G numbers of all gates, L
 layers of the decoder, U = L − 1 layers above the first, V rows of projected inputs or symbols, R hypotheses of a
@@ -501,7 +500,7 @@ class _UnrollFunction(torch.autograd.Function):
             hidden=_array(arguments.hidden),
             cell_state=_array(arguments.cell_state),
             initial_weights=_array(arguments.initial_weights),
-            masks=unroll.NO_MASKS if masks is None else masks.numpy(),
+            masks=unroll.NO_MASK_ARRAY if masks is None else masks.numpy(),
         )
         ctx.slices = unroll.unroll_slices(ctx.parameters, ctx.scorer, inputs, symbols.numpy(), lengths.numpy())
         ctx.save_for_backward(*tensors)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pellucid.kernels.argument_checks import check_array, check_decoder, check_ids, check_shape, check_state
 from pellucid.kernels.arithmetic import Flat, add_, gemm_add, gemm_tn
 from pellucid.kernels.attention import (
     AttentionForwardValues,
@@ -57,15 +56,13 @@ from pellucid.kernels.types import (
     GRU,
     NO_ROWS,
     Array,
-    AttentionInputs,
     CellLayout,
     DecoderOutput,
     DecoderParameters,
-    KernelDecoderState,
 )
 from pellucid.shapes import Float, Int
 
-NO_MASKS = np.empty((0, 0, 0, 0), np.float32)
+NO_MASK_ARRAY = np.empty((0, 0, 0, 0), np.float32)
 """Dropout masks of a decoder without dropout between its layers."""
 
 
@@ -168,7 +165,7 @@ class UnrollInputs(NamedTuple):
     cell_state: Float[np.ndarray, "C L H"]
     initial_weights: Float[np.ndarray, "N S"]
     """Attention weights before the first step; without rows unless the score is location-sensitive."""
-    masks: Float[np.ndarray, "M B K H"] = NO_MASKS
+    masks: Float[np.ndarray, "M B K H"] = NO_MASK_ARRAY
     """Dropout masks of the outputs that the upper layers read, as `UpperTape.masks`."""
 
 
@@ -187,49 +184,6 @@ class UnrolledSlice(NamedTuple):
     symbols: Int[np.ndarray, "T R"]
     attention: UnrollAttention
     tape: DecoderTape
-
-
-def unroll_decoder_numpy(
-    parameters: DecoderParameters,
-    symbols: Int[np.ndarray, "B T"],
-    inputs: AttentionInputs,
-    hidden: Float[np.ndarray, "B L H"],
-    cell_state: Float[np.ndarray, "B L H"] | None,
-    initial_weights: Float[np.ndarray, "B S"] | None = None,
-) -> DecoderOutput:
-    """Return the results of all decoder steps over known symbols; each step attends from the previous state.
-
-    There is no dropout.
-    This is the entry for programs without PyTorch; a network calls tensor_functions.unroll_decoder.
-
-    Args:
-        parameters: Parameters of a decoder step.
-        symbols: Decoder input ids, which are rows of `parameters.projected_inputs`.
-        inputs: Keys, memory and lengths of the sources, one per row of `symbols`.
-        hidden: Initial h.
-        cell_state: Initial c; None where the cell has none.
-        initial_weights: Attention weights before the first step; only the location-sensitive score reads them.
-
-    Raises:
-        ArgumentError: An argument has a wrong type, the shapes do not fit each other, a length or an id is out of
-            range, or the score is location-sensitive and `initial_weights` is None.
-    """
-    check_decoder(parameters, inputs)
-    rows, positions, _ = inputs.memory.shape
-    check_state(parameters, KernelDecoderState(hidden, cell_state, initial_weights), rows, positions)
-    check_array("symbols", symbols, np.int64, 2)
-    check_shape("symbols", symbols, (rows, symbols.shape[-1]))
-    check_ids("symbols", symbols, len(parameters.projected_inputs))
-    unroll_inputs = UnrollInputs(
-        inputs.keys,
-        inputs.memory,
-        hidden,
-        hidden[:0] if cell_state is None else cell_state,
-        NO_ROWS if initial_weights is None else initial_weights,
-    )
-    return join_slices(
-        unroll_slices(cell_parameters(parameters), attention_scorer(parameters), unroll_inputs, symbols, inputs.lengths)
-    )
 
 
 def unroll_slices(

@@ -78,20 +78,20 @@ def group_by_source(rows: Float[Tensor, "R N"], memory: Memory) -> Float[Tensor,
 
 # An import within inference mode would create tensors that autograd refuses.
 with torch.inference_mode(False):
-    NO_ROWS, NO_UNITS = torch.empty(0, 0, dtype=torch.float32), torch.empty(0, dtype=torch.float32)
+    EMPTY_MATRIX, EMPTY_VECTOR = torch.empty(0, 0, dtype=torch.float32), torch.empty(0, dtype=torch.float32)
     """Empty tensors in place of the parameters that a score does not have."""
 
 
 class ScoreParams(NamedTuple):
     """Parameters of a score that a kernel reads; those that the score does not have are empty."""
 
-    query: Float[Tensor, "A H"] = NO_ROWS
+    query: Float[Tensor, "A H"] = EMPTY_MATRIX
     """W of the additive scores."""
-    energy: Float[Tensor, " A"] = NO_UNITS
+    energy: Float[Tensor, " A"] = EMPTY_VECTOR
     """v of the additive scores."""
-    location: Float[Tensor, "A F"] = NO_ROWS
+    location: Float[Tensor, "A F"] = EMPTY_MATRIX
     """L of the location-sensitive score."""
-    filters: Float[Tensor, "F N"] = NO_ROWS
+    filters: Float[Tensor, "F N"] = EMPTY_MATRIX
     """F of the location-sensitive score: one filter per row."""
 
 
@@ -733,7 +733,7 @@ def _is_attention_class(value: type) -> bool:
     )
 
 
-BUILT_IN_CLASSES = (
+BUILT_IN_ATTENTIONS = (
     AdditiveAttention,
     LocationSensitiveAttention,
     MonotonicAttention,
@@ -873,7 +873,7 @@ def attention_notes(network: nn.Module, query_size: int, memory_size: int) -> li
     return [
         unused_parameter_note(type(module).__name__, name)
         for module in network.modules()
-        if isinstance(module, Attention) and type(module) not in BUILT_IN_CLASSES
+        if isinstance(module, Attention) and type(module) not in BUILT_IN_ATTENTIONS
         for name in unused_parameters(cast(CheckedAttention, module), query_size, memory_size)
     ]
 

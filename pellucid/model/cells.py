@@ -540,6 +540,7 @@ class NormalizedCell(RecurrentCell):
         rows = len(self.spec.gates) * hidden_size
         self.groups = [gates * hidden_size for gates in groups]
         self.input_gain, self.hidden_gain = nn.Parameter(torch.ones(rows)), nn.Parameter(torch.ones(rows))
+        # Normalizes c' where h is computed from it (Ba et al. 2016).
         self.leaving = nn.LayerNorm(hidden_size) if self.spec.has_cell_state else None
 
     def project(self, inputs: Float[Tensor, "*shape E"]) -> Float[Tensor, "*shape G"]:

@@ -52,7 +52,7 @@ class CharacterEncoder(nn.Module, ABC):
         Args:
             characters: Characters of the words of a batch.
         """
-        return nn.functional.embedding(characters.words, self.encode_words(characters.ids, characters.lengths))
+        return nn.functional.embedding(characters.word_rows, self.encode_words(characters.ids, characters.lengths))
 
 
 class CharacterConvolution(CharacterEncoder):

@@ -86,7 +86,7 @@ class StepWithoutLogits(NamedTuple):
 
 
 class ReadoutInputs(NamedTuple):
-    """Inputs of the output layer, for one or more steps."""
+    """Inputs of the output layer (the readout of Bahdanau et al. 2015), for one or more steps."""
 
     outputs: Float[Tensor, "R *steps H"]
     """Output of the top layer; with step-then-attend the attentional state a_t."""
@@ -114,7 +114,7 @@ class Decoder(nn.Module, ABC):
         config: DecoderConfig,
         attention: AttentionConfig,
         sizes: DecoderSizes,
-        feed_size: int,
+        extra_input_size: int,
         output_layer_inputs: ReadoutKind,
     ) -> None:
         """Build all parts.
@@ -123,7 +123,7 @@ class Decoder(nn.Module, ABC):
             config: Configuration of the decoder.
             attention: Configuration of the attention.
             sizes: Sizes of memory and vocabulary.
-            feed_size: F, the number of inputs of the first cell besides the symbol.
+            extra_input_size: F, the number of inputs of the first cell besides the symbol.
             output_layer_inputs: Inputs of the output layer.
         """
         super().__init__()
@@ -137,8 +137,8 @@ class Decoder(nn.Module, ABC):
         self.cells = StackedCells(config.cell, inputs, config.hidden_size, cell_class(config.layer_normalization))
         spec = get_cell_spec(config.cell)
         rows = len(spec.gates) * config.hidden_size
-        # W of the inputs besides the symbol: the context (attend-then-step), or the input feed (step-then-attend).
-        self.context_projection = nn.Linear(feed_size, rows, bias=False) if feed_size else None
+        # Projection of the context, or with input feeding of the attentional vector, into the first cell.
+        self.context_projection = nn.Linear(extra_input_size, rows, bias=False) if extra_input_size else None
         parts = config.num_layers * (2 if spec.has_cell_state else 1)
         self.bridge = nn.Linear(sizes.memory_size, parts * config.hidden_size) if config.init_hidden != "zero" else None
         # The output layer is `head` and the embedding is `table` in the names of saved parameters.

@@ -170,7 +170,7 @@ class Encoder(nn.Module):
         known = self._drop_contexts(self.oov_to_unk(source))
         if self.characters is None:
             return self.table.embed(known, self.table.draw_dropped_symbols(len(source)))
-        if characters is None or characters.words.shape != source.shape:
+        if characters is None or characters.word_rows.shape != source.shape:
             raise ArgumentError(
                 f"characters: expected the word at each position of {len(source)} sources, which "
                 f"encoder.characters = {quote(self.config.characters)} reads"

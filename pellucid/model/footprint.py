@@ -14,7 +14,7 @@ from pellucid.config.toml import flatten_config, size_preset
 from pellucid.errors import ConfigError
 from pellucid.process_limits import process_limit
 
-SIZES = (
+SIZE_SETTINGS = (
     *("encoder.hidden_size", "encoder.num_layers", "encoder.embedding_size", "encoder.filters"),
     "encoder.character_size",
     *("attention.size", "attention.filters", "attention.filter_radius"),
@@ -135,7 +135,7 @@ def check_memory(config: Config, network: nn.Module, purpose: Literal["train", "
     enlarged = [
         f"{key} (now {value})"
         for key, value in flatten_config(config).items()
-        if key in SIZES and value > preset_values[key]
+        if key in SIZE_SETTINGS and value > preset_values[key]
     ]
     parameters = sum(parameter.numel() for parameter in network.parameters())
     raise ConfigError(

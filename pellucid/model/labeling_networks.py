@@ -207,17 +207,17 @@ class Query(nn.Module):
     It is 0, or tanh(W m + b) of the final or the mean encoder state m.
     """
 
-    def __init__(self, start: Literal["zero", "final", "mean"], memory_size: int, hidden_size: int) -> None:
+    def __init__(self, init_hidden: Literal["zero", "final", "mean"], memory_size: int, hidden_size: int) -> None:
         """Build W and b, unless the query is zero.
 
         Args:
-            start: Encoder state m: the final state of the top layer, the mean over positions, or none ("zero").
+            init_hidden: Encoder state m: the final state of the top layer, the mean over positions, or none ("zero").
             memory_size: D.
             hidden_size: H.
         """
         super().__init__()
-        self.kind: Literal["zero", "final", "mean"] = start
-        self.projection = nn.Linear(memory_size, hidden_size) if start != "zero" else None
+        self.init_hidden: Literal["zero", "final", "mean"] = init_hidden
+        self.projection = nn.Linear(memory_size, hidden_size) if init_hidden != "zero" else None
         self.hidden_size = hidden_size
 
     def forward(self, memory: Memory) -> Float[Tensor, "B H"]:
@@ -228,5 +228,5 @@ class Query(nn.Module):
         """
         if self.projection is None:
             return memory.states.new_zeros(len(memory.lengths), self.hidden_size)
-        summary = memory.summary("mean" if self.kind == "mean" else "final")
+        summary = memory.summary("mean" if self.init_hidden == "mean" else "final")
         return torch.tanh(self.projection(summary).to(summary.dtype))

@@ -133,9 +133,7 @@ def pointing_cross_entropy(
         target: Target id of the position, one per source.
         label_smoothing: ε, which is spread over the real positions.
     """
-    is_possible = log_probabilities > -torch.inf
-    uniform_term = log_probabilities.masked_fill(~is_possible, 0).sum(dim=2) / is_possible.sum(dim=2)
-    return _smoothed_cross_entropy(log_probabilities, target, label_smoothing, uniform_term)
+    return _smoothed_cross_entropy(log_probabilities, target, label_smoothing, _mean_over_possible(log_probabilities))
 
 
 def class_and_tag_cross_entropy(
@@ -151,8 +149,7 @@ def class_and_tag_cross_entropy(
         label_smoothing: ε, which is spread over the possible labels.
     """
     log_probabilities = logits.log_softmax(dim=2)
-    is_possible = log_probabilities > -torch.inf
-    uniform_term = log_probabilities.masked_fill(~is_possible, 0).sum(dim=2) / is_possible.sum(dim=2)
+    uniform_term = _mean_over_possible(log_probabilities)
     chosen = log_probabilities.gather(2, target[:, :, None])[:, :, 0]
     is_real = target != PAD
     losses = -((1 - label_smoothing) * chosen + label_smoothing * uniform_term).masked_fill(~is_real, 0)
@@ -192,6 +189,12 @@ def symmetric_kl(
     p, q = first_logits.log_softmax(dim=2), second_logits.log_softmax(dim=2)
     divergence = (p.exp() - q.exp()) * (p.masked_fill(impossible, 0) - q.masked_fill(impossible, 0))
     return _mean(divergence.sum(dim=2), target)
+
+
+def _mean_over_possible(log_probabilities: Float[Tensor, "B T W"]) -> Float[Tensor, "B T"]:
+    """Return the mean log-probability of the possible labels, those above −∞."""
+    is_possible = log_probabilities > -torch.inf
+    return log_probabilities.masked_fill(~is_possible, 0).sum(dim=2) / is_possible.sum(dim=2)
 
 
 def _smoothed_cross_entropy(

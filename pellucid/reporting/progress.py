@@ -368,13 +368,13 @@ class ProgressReporter:
         """Print the number of examples and the bad lines."""
         blank = f", {count_noun(event.num_blank_lines, 'blank line')} skipped" if event.num_blank_lines else ""
         bad = f", {count_noun(len(event.bad_lines), 'bad line')} skipped" if event.bad_lines else ""
-        self._print_line(f"{event.path}: {count_noun(event.examples, 'example')}{blank}{bad}")
+        self._print_line(f"{event.path}: {count_noun(event.num_examples, 'example')}{blank}{bad}")
         for line in event.bad_lines[:MAX_LISTED_BAD_LINES]:
             self._print_line(f"  {line}")
         if len(event.bad_lines) > MAX_LISTED_BAD_LINES:
             num_others = len(event.bad_lines) - MAX_LISTED_BAD_LINES
             self._print_line(f"  … and {num_others:,} more; log.jsonl of the run lists the first ones")
-        for note in filter(None, [event.texts, event.note]):
+        for note in filter(None, [event.text_note, event.note]):
             self._print_line(f"  note: {note}")
 
     def _report_size(self, event: SizeMeasurementStarted | SizeChosen | SizeMeasurementSkipped) -> None:
@@ -389,8 +389,8 @@ class ProgressReporter:
             self._print_line(size_line(event))
             return
         self._print_line(
-            f"choosing the size for {event.time_limit}: {count_noun(event.examples, 'example')}, by the speed of a few "
-            "updates"
+            f"choosing the size for {event.time_limit}: {count_noun(event.num_examples, 'example')}, by the speed of a "
+            "few updates"
         )
         if event.compiles:
             self._print_line(compilation_note())
@@ -403,13 +403,13 @@ class ProgressReporter:
             noun, ending = ("copied target", "") if event.kind == "copy" else ("pair", " with random stems")
             self._print_line(
                 f"augmentation: {count_noun(event.num_synthetic, noun)}{ending} in addition to "
-                f"{count_noun(event.examples, 'example')}"
+                f"{count_noun(event.num_examples, 'example')}"
             )
             return
         bad = f", {count_noun(len(event.bad_lines), 'bad line')} skipped" if event.bad_lines else ""
         self._print_line(
-            f"{event.path}: {count_noun(event.examples, 'earlier example')}{bad}; each epoch has {event.per_epoch:,} "
-            f"of them and all {event.new_examples:,} others"
+            f"{event.path}: {count_noun(event.num_examples, 'earlier example')}{bad}; each epoch has "
+            f"{event.num_per_epoch:,} of them and all {event.num_new_examples:,} others"
         )
         if event.num_validation:
             left_out = count_noun(event.num_validation, "further pair is", "further pairs are")
@@ -422,14 +422,14 @@ class ProgressReporter:
         tags = f" and {count_noun(num_features, 'feature')}" if num_features else ""
         verb, self.is_finished, self.size = training_state(event), event.is_finished, event.size
         self._print_line(
-            f"{event.folder}: {verb}, size {event.size}, {event.parameters:,} parameters, "
+            f"{event.folder}: {verb}, size {event.size}, {event.num_parameters:,} parameters, "
             f"{count_noun(num_source, 'source symbol')}{tags}, {count_noun(num_target, 'target symbol')}"
         )
         if self.has_default_size and not event.is_finished:
             self._print_line(default_size_line(event))
         for coverage in event.coverage:
             self._print_line(
-                f"{coverage.path}: pretrained vectors for {coverage.num_found:,} of {coverage.symbols:,} "
+                f"{coverage.path}: pretrained vectors for {coverage.num_found:,} of {coverage.num_symbols:,} "
                 f"{coverage.side} symbols"
             )
         if event.initialized is not None:
@@ -618,21 +618,21 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
     Args:
         event: Event of the training.
     """
-    if isinstance(event, PairNgramFitted) and not event.examples:
+    if isinstance(event, PairNgramFitted) and not event.num_examples:
         reason = "the symbols are too many or too varied, or no example can be aligned"
         if event.are_all_too_long:
             reason = "every example is too long for it (--time limits the length as well)"
         return f"pair n-gram: no model, since {reason}; the network decodes alone"
     if isinstance(event, PairNgramFitted):
-        limited = f"{event.examples:,} of " if event.examples < event.available else ""
-        examples = f"{limited}{count_noun(event.available, 'example')}"
-        sources = count_noun(event.sources, "validation source")
-        score = f", exact match {event.exact_match:.2f} % on {sources} without the network" if event.sources else ""
+        limited = f"{event.num_examples:,} of " if event.num_examples < event.num_available else ""
+        examples = f"{limited}{count_noun(event.num_available, 'example')}"
+        sources = count_noun(event.num_sources, "validation source")
+        score = f", exact match {event.exact_match:.2f} % on {sources} without the network" if event.num_sources else ""
         skipped = f"; it skips unknown symbols of {event.num_uncovered:,} of them" if event.num_uncovered else ""
         return f"pair n-gram: fitted to {examples}{score}{skipped}"
-    if not event.sources:
+    if not event.num_sources:
         return "pair n-gram: weight 0, since no validation source has a symbol"
-    sources = count_noun(event.sources, "different validation source")
+    sources = count_noun(event.num_sources, "different validation source")
     alone = (
         f"{event.network_exact_match:.2f} % by the network alone, "
         f"{event.pair_ngram_exact_match:.2f} % if the pair n-gram model alone ranks the outputs of both"
@@ -643,7 +643,7 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
     return (
         f"pair n-gram: weight {event.weight:g}, chosen on {sources} with the beam size of predict: exact match "
         f"{event.exact_match:.2f} % by both, {alone}"
-        f"{rough if event.sources < FEW_VALIDATION_PAIRS else ''}"
+        f"{rough if event.num_sources < FEW_VALIDATION_PAIRS else ''}"
         f"{'' if event.in_predictions else '; the search settings of this run do not use it'}"
     )
 
@@ -675,10 +675,10 @@ def confidence_line(event: ConfidenceFitted) -> str:
     Args:
         event: Event of the training.
     """
-    rough = "; it is rough, because these pairs are few" if event.examples < FEW_VALIDATION_PAIRS else ""
+    rough = "; it is rough, because these pairs are few" if event.num_examples < FEW_VALIDATION_PAIRS else ""
     return (
-        f"confidence: fitted to {count_noun(event.examples, 'validation pair')} in {event.seconds:.1f} s: calibration "
-        f"error {event.confidence_error:.1f} % on these pairs; that of the probabilities is "
+        f"confidence: fitted to {count_noun(event.num_examples, 'validation pair')} in {event.seconds:.1f} s: "
+        f"calibration error {event.confidence_error:.1f} % on these pairs; that of the probabilities is "
         f"{event.probability_error:.1f} %{rough}"
     )
 
@@ -847,7 +847,7 @@ class MultiProgress:
             case ValidationCompleted() if not self.is_live:
                 line = validation_line(event, self.paces.get(name), self.console.clock(), short=True)
                 self.print_line(f"{name}: {line}")
-            case PairNgramFitted() if event.examples:
+            case PairNgramFitted() if event.num_examples:
                 pass  # its weight follows
             case (
                 PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted()
@@ -862,7 +862,7 @@ class MultiProgress:
         if self.has_default_size and not event.is_finished:
             self.print_line(default_size_line(event))
             self.has_default_size = False
-        self.print_line(f"{name}: {training_state(event)}, {event.parameters:,} parameters")
+        self.print_line(f"{name}: {training_state(event)}, {event.num_parameters:,} parameters")
         self.sizes[name] = event.size
         if event.is_finished:
             self.finished.add(name)

@@ -13,8 +13,8 @@ from pellucid.config.toml import RESTORE_ADVICE
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.base_transducer import BaseTransducer
+from pellucid.decoding.length_limits import check_length_limits
 from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram, untrained_network_error
-from pellucid.decoding.preprocessing import check_length_limits
 from pellucid.errors import ConfigError, RunError, quote, suggest
 from pellucid.files import file_exists
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT

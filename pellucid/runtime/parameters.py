@@ -330,7 +330,7 @@ def _decoder(
     embedding_shape = vocabulary_size, decoder.embedding_size
     embedding = _embedding(decoder.embedding, "decoder.table.weight", embedding_shape, take)
     attends_first = decoder.order == "attend-then-step"
-    feed_size = memory if attends_first else decoder.hidden_size * decoder.input_feeding
+    extra_input_size = memory if attends_first else decoder.hidden_size * decoder.input_feeding
     rows = decoder.hidden_size * {"gru": 3, "lstm": 4}[decoder.cell]
     parts = decoder.num_layers * (2 if decoder.cell == "lstm" else 1) * decoder.hidden_size
     combined = output_layer_input_size(decoder.output, decoder.hidden_size, memory)
@@ -339,7 +339,7 @@ def _decoder(
     return DecoderArrays(
         embedding,
         _decoder_layers(decoder, embedding.shape[1], take),
-        take("decoder.context_projection.weight", (rows, feed_size)) if feed_size else None,
+        take("decoder.context_projection.weight", (rows, extra_input_size)) if extra_input_size else None,
         take("decoder.bridge.weight", (parts, memory)) if has_init else None,
         take("decoder.bridge.bias", (parts,)) if has_init else None,
         None if attends_first else take("decoder.combination.weight", (decoder.hidden_size, combined)),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from pellucid.decoding.pretrained import HubCommit, HubRequest
+from pellucid.decoding.model_sharing import HubCommit, HubRequest
 from pellucid.dependencies import has_package, require_package
 from pellucid.errors import ConfigError, InputError, RunError, abbreviate, abbreviate_reason, quote
 from pellucid.files import MAX_SETTINGS_SIZE, FileDigest, copy_regular, file_exists, has_digest

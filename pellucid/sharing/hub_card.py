@@ -9,7 +9,7 @@ from pellucid.config.settings import Config, DataConfig, reads_features
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.confidence import ConfidenceModel
-from pellucid.decoding.pretrained import CardOptions
+from pellucid.decoding.model_sharing import CardOptions
 from pellucid.decoding.trace import Trace
 from pellucid.errors import replace_controls
 from pellucid.evaluation.risk_control import MAX_ERRORS, conformal_threshold

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pellucid.decoding.pretrained import CardOptions, HubCommit, HubRequest, ModelSharing, register_sharing
+from pellucid.decoding.model_sharing import CardOptions, HubCommit, HubRequest, ModelSharing, register_sharing
 from pellucid.dependencies import missing_packages_as_errors
 from pellucid.errors import ArgumentError
 

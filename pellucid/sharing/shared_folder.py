@@ -18,8 +18,8 @@ from pellucid.config.settings import PATH_SETTINGS, Config, SearchConfig
 from pellucid.config.task_settings import uses_pair_ngram
 from pellucid.config.toml import to_toml
 from pellucid.decoding.base_predictor import BasePredictor
+from pellucid.decoding.model_sharing import CardOptions, HubCommit, HubRequest
 from pellucid.decoding.predictor import Predictor
-from pellucid.decoding.pretrained import CardOptions, HubCommit, HubRequest
 from pellucid.decoding.trace import Trace
 from pellucid.errors import ArgumentError, RunError, quote
 from pellucid.files import copy_regular, digest_file, file_exists, write_atomic, write_json, write_text

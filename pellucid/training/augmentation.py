@@ -15,9 +15,9 @@ from pellucid.training.training_data import TrainingData
 
 COPY_TAG = "⟨copy⟩"
 """Features tag of a synthetic pair whose target equals its source."""
-STEM = 3
+MIN_STEM_LENGTH = 3
 """Minimum length of a stem: symbols shared by source and target."""
-STREAM = 0x61756700
+AUGMENTATION_STREAM = 0x61756700
 """Random stream of augmentation."""
 
 
@@ -38,7 +38,7 @@ def augment_data(data: TrainingData, config: Config) -> tuple[TrainingData, Data
     """
     kind, examples = config.training.augmentation, data.training_examples
     assert kind != "none", "the settings request augmentation"
-    generator = np.random.default_rng([config.seed, STREAM])
+    generator = np.random.default_rng([config.seed, AUGMENTATION_STREAM])
     count = round(config.training.augmentation_ratio * len(examples))
     tokenizers, limit = build_tokenizers(config.data), config.data.max_sequence_length
     if kind == "copy":
@@ -79,8 +79,8 @@ def hallucinate_pairs(
 ) -> list[Example]:
     """Return synthetic pairs: copies of examples in which every stem is replaced by random symbols.
 
-    A stem is a run of at least `STEM` symbols shared by source and target, aligned by minimum edit distance; its
-    replacement has its length and is equal in source and target. Random symbols are drawn uniformly from those that
+    A stem is a run of at least `MIN_STEM_LENGTH` symbols shared by source and target, aligned by minimum edit distance;
+    its replacement has its length and is equal in source and target. Random symbols are drawn uniformly from those that
     occur in sources as well as in targets. The examples are drawn with replacement from those with a stem; their
     features are kept.
 
@@ -101,7 +101,8 @@ def hallucinate_pairs(
     rows = [row for row, shared in enumerate(stems) if shared]
     if not rows:
         raise DataError(
-            f'training.augmentation = "hallucinate" needs pairs whose sides share {STEM} symbols in a row; none here do'
+            f'training.augmentation = "hallucinate" needs pairs whose sides share {MIN_STEM_LENGTH} symbols in a row; '
+            "none here do"
         )
     source_symbols, target_symbols = ({symbol for pair in pairs for symbol in pair[side]} for side in (0, 1))
     alphabet, synthetic = sorted(source_symbols & target_symbols), list[Example]()
@@ -116,9 +117,9 @@ def hallucinate_pairs(
 
 
 def _stems(source: Sequence[str], target: Sequence[str]) -> list["_SharedStem"]:
-    """Return the runs of at least `STEM` shared symbols."""
+    """Return the runs of at least `MIN_STEM_LENGTH` shared symbols."""
     blocks = Levenshtein.opcodes(source, target).as_matching_blocks()
-    return [_SharedStem(*block) for block in blocks if block[2] >= STEM]
+    return [_SharedStem(*block) for block in blocks if block[2] >= MIN_STEM_LENGTH]
 
 
 class _SharedStem(NamedTuple):

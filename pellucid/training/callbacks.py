@@ -25,7 +25,7 @@ from pellucid.training.events import (
     TrainingStopped,
 )
 
-BUILT_IN_CLASSES: Mapping[str, str] = {"tensorboard": "TensorBoardCallback", "mlflow": "MLflowCallback"}
+BUILT_IN_CALLBACKS: Mapping[str, str] = {"tensorboard": "TensorBoardCallback", "mlflow": "MLflowCallback"}
 """Classes of training/loggers.py by their names in the settings."""
 
 
@@ -93,8 +93,8 @@ def build_callbacks(config: Config) -> dict[str, TrainingCallback]:
 
 def _build_callback(name: str) -> TrainingCallback:
     """Return a new object of a callback."""
-    if name in BUILT_IN_CLASSES:
-        callback_class = getattr(import_module("pellucid.training.loggers"), BUILT_IN_CLASSES[name])
+    if name in BUILT_IN_CALLBACKS:
+        callback_class = getattr(import_module("pellucid.training.loggers"), BUILT_IN_CALLBACKS[name])
     else:
         callback_class = CALLBACK_TYPES.get_class(name, CALLBACK_REQUIREMENT)
     try:

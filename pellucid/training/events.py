@@ -20,7 +20,7 @@ class FileRead(NamedTuple):
 
     path: Path | str
     """The file; the name of a table in memory, such as "the training data frame"."""
-    examples: int
+    num_examples: int
     """Number of examples."""
     bad_lines: Sequence[BadLine]
     """Lines that are no examples and were skipped."""
@@ -34,7 +34,7 @@ class FileRead(NamedTuple):
     """Size and checksum of the file; None if it is not a regular file."""
     target_digest: FileDigest | None = None
     """Size and checksum of the separate file of the targets."""
-    texts: str = ""
+    text_note: str = ""
     """Note about repeated examples and about spaces at the ends of texts; empty if there is none."""
 
 
@@ -42,7 +42,7 @@ class DataAugmented(NamedTuple):
     """Synthetic pairs were added to the training examples."""
 
     kind: Literal["copy", "hallucinate"]
-    examples: int
+    num_examples: int
     """Number of pairs in the file."""
     num_synthetic: int
     """Number of synthetic pairs."""
@@ -53,11 +53,11 @@ class PairsMixedIn(NamedTuple):
 
     path: Path
     """File of the earlier pairs."""
-    examples: int
+    num_examples: int
     """Number of pairs in it, without those of the validation set."""
-    per_epoch: int
+    num_per_epoch: int
     """Number of them that are drawn for each epoch."""
-    new_examples: int
+    num_new_examples: int
     """Number of other training examples, each of which an epoch has once."""
     num_validation: int
     """Number of its pairs that are left out, because the validation set has their sources, or words in context."""
@@ -93,7 +93,7 @@ class EmbeddingCoverage(NamedTuple):
     """"source" or "target"."""
     num_found: int
     """Number of vocabulary symbols with a pretrained vector."""
-    symbols: int
+    num_symbols: int
     """Number of vocabulary symbols, without PAD, BOS, EOS and UNK."""
 
 
@@ -102,7 +102,7 @@ class SizeMeasurementStarted(NamedTuple):
 
     time_limit: str
     """The setting `training.time_limit`."""
-    examples: int
+    num_examples: int
     """Number of training examples."""
     compiles: bool
     """True if CPU kernels are compiled first, which takes one to two minutes of a core."""
@@ -180,7 +180,7 @@ class ModelBuilt(NamedTuple):
     """Run folder."""
     size: Size
     """Size preset of the network."""
-    parameters: int
+    num_parameters: int
     """Number of parameters of the network."""
     vocabularies: Vocabularies
     resumed: bool
@@ -222,15 +222,15 @@ class ModelBuilt(NamedTuple):
 class PairNgramFitted(NamedTuple):
     """A pair n-gram model was fitted to the training examples, or none could be fitted."""
 
-    examples: int
+    num_examples: int
     """Number of examples to which it was fitted; 0 if there is no model: all are too long, none has an alignment, or
     the symbols are too many or too varied (`fit_pair_ngram`)."""
-    available: int
+    num_available: int
     """Number of training examples, without the copied targets of augmentation. Those beyond a limit of size, without an
     alignment, or with unknown target symbols are left out."""
     exact_match: float
     """Percentage of these validation sources whose best output, by this model alone, is correct; 0 without sources."""
-    sources: int
+    num_sources: int
     """Number of different validation sources that were decoded; 0 without a model, or if none has a symbol."""
     are_all_too_long: bool = False
     """True if there is no model because every example exceeds the limit of size, which depends on a time limit."""
@@ -250,7 +250,7 @@ class PairNgramWeighted(NamedTuple):
     pair_ngram_exact_match: float
     """Percentage of correct outputs if the pair n-gram model alone ranks the candidates of both. An unknown source
     symbol fits any target symbols there; its own outputs (`PairNgramFitted.exact_match`) have none for it."""
-    sources: int
+    num_sources: int
     """Number of different validation sources; 0 if none has a symbol."""
     in_predictions: bool = True
     """Whether the search settings of the run use the weight; otherwise they rank by the network alone."""
@@ -259,7 +259,7 @@ class PairNgramWeighted(NamedTuple):
 class ConfidenceFitted(NamedTuple):
     """The confidence of outputs was fitted to the outputs of the finished model for validation pairs."""
 
-    examples: int
+    num_examples: int
     """Number of validation pairs."""
     exact_match: float
     """Percentage of them whose output is correct."""

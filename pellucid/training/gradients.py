@@ -154,25 +154,25 @@ class GradientComputer:
         """Return the output of the network for a batch."""
         if sampling_probability:
             return unroll_sampled(require_encoder_decoder(self.network), batch, sampling_probability)
-        unrolled: NetworkOutput = self.network(batch)
-        return unrolled
+        output: NetworkOutput = self.network(batch)
+        return output
 
-    def _pass_loss(self, unrolled: NetworkOutput, batch: Batch) -> Float[Tensor, ""]:
+    def _pass_loss(self, output: NetworkOutput, batch: Batch) -> Float[Tensor, ""]:
         """Return the loss of one pass: cross-entropy with label smoothing, plus the coverage loss.
 
         With copying, the loss is the mean of the losses with and without the copy distribution.
         """
         config = self.config.training
-        loss = self.task.loss(self.network, unrolled, batch, config.label_smoothing)
-        if unrolled.vocabulary_logits is not None:
-            vocabulary_loss = vocabulary_cross_entropy(unrolled.vocabulary_logits, batch.target, config.label_smoothing)
+        loss = self.task.loss(self.network, output, batch, config.label_smoothing)
+        if output.vocabulary_logits is not None:
+            vocabulary_loss = vocabulary_cross_entropy(output.vocabulary_logits, batch.target, config.label_smoothing)
             loss = (loss + vocabulary_loss) / 2
-        return loss + self._coverage_term(unrolled, batch)
+        return loss + self._coverage_term(output, batch)
 
-    def _coverage_term(self, unrolled: NetworkOutput, batch: Batch) -> Float[Tensor, ""] | float:
+    def _coverage_term(self, output: NetworkOutput, batch: Batch) -> Float[Tensor, ""] | float:
         """Return the weighted coverage loss; 0 without it."""
         weight = self.config.training.coverage_loss
-        return weight * coverage_loss(unrolled.weights, batch.target) if weight else 0.0
+        return weight * coverage_loss(output.weights, batch.target) if weight else 0.0
 
     def _compute_for_graph(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the loss and the gradients of all parameters; no gradient stays on the parameters."""

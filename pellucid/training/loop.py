@@ -36,7 +36,7 @@ from pellucid.training.schedule import (
     is_halfway,
     is_out_of_epochs,
     is_out_of_time,
-    lowers_rate,
+    reduces_learning_rate,
     schedule_time_fraction,
     starts_last_part,
     stop_cause,
@@ -207,7 +207,7 @@ def _progress_after_validation(
         is_out_of_epochs(state, progress, num_batches),
         is_out_of_time(state, before) or is_out_of_time(state, progress),
     )
-    lowers = lowers_rate(config, validations_since_best)
+    lowers = reduces_learning_rate(config, validations_since_best)
     return msgspec.structs.replace(
         progress,
         best_validation_score=best_validation_score,

@@ -35,7 +35,7 @@ def scheduled_learning_rate(config: TrainingConfig, progress_fraction: float, pl
         inverse-square-root   r · √(w / p)                   w and p at least 0.001
         plateau               r · plateau_factor             the factor falls without improvement
 
-    `schedule.lowers_rate` says when the factor falls.
+    `schedule.reduces_learning_rate` says when the factor falls.
 
     Args:
         config: Learning rate r, its schedule and the warmup ratio w.

@@ -99,7 +99,7 @@ class ParameterUpdater:
 
     def _compute_part(self, batch: Batch, request: UpdateRequest, workers: WorkerGroup) -> WeightedGradients | None:
         """Return loss and gradients of the part of this worker; None if it has no target position."""
-        part = batch.part(workers.rank, workers.size)
+        part = batch.shard(workers.rank, workers.size)
         if part is None:
             return None
         loss, gradients = self.gradient_computer.compute(part, request.sampling_probability)

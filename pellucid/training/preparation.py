@@ -146,19 +146,19 @@ class SourceSample:
     order, and a source that was left out cannot come back.
     """
 
-    def __init__(self, max_sources: int = MAX_VALIDATION_SOURCES, share: float = VALIDATION_FRACTION) -> None:
+    def __init__(self, max_sources: int = MAX_VALIDATION_SOURCES, fraction: float = VALIDATION_FRACTION) -> None:
         """Start with no source.
 
         Args:
             max_sources: Maximum number of sources; 2,000 by default.
-            share: Maximum share of the different sources; a tenth by default.
+            fraction: Maximum fraction of the different sources; a tenth by default.
         """
         self.max_sources = max_sources
-        self.share = share
+        self.fraction = fraction
         self.num_examples = 0
         self._examples = dict[str, list[tuple[int, Example]]]()
         self._largest = list[tuple[int, str]]()  # heap of negative hashes
-        self._known = set[int]()  # hashes of the first sources, until the share allows the maximum
+        self._known = set[int]()  # hashes of the first sources, until the fraction allows the maximum
 
     def add(self, examples: Sequence[Example], sources: Sequence[str]) -> None:
         """Add examples of the stream.
@@ -174,7 +174,7 @@ class SourceSample:
                 self._examples[source].append((number, example))
                 continue
             key = _source_key(source)
-            if self.max_sources > self.share * len(self._known):
+            if self.max_sources > self.fraction * len(self._known):
                 self._known.add(key)
             if len(self._largest) < self.max_sources:
                 heapq.heappush(self._largest, (-key, source))
@@ -186,7 +186,7 @@ class SourceSample:
             self._examples[source] = [(number, example)]
 
     def sources(self, location: str) -> list[str]:
-        """Return the sources of the sample: at least one, and at most the share of all.
+        """Return the sources of the sample: at least one, and at most the fraction of all.
 
         Args:
             location: Name of the file, for errors.
@@ -196,7 +196,7 @@ class SourceSample:
         """
         if len(self._known) < 2:
             raise single_source_error(location)
-        count = min(self.max_sources, max(1, round(self.share * len(self._known))))
+        count = min(self.max_sources, max(1, round(self.fraction * len(self._known))))
         return [source for _, source in sorted(self._largest, reverse=True)[:count]]
 
     def examples(self, sources: Sequence[str]) -> list[Example]:
@@ -606,11 +606,12 @@ class BlockCounter:
 
     def vocabularies(self) -> Vocabularies:
         """Return the vocabularies of the training examples, once the validation set is held out."""
-        pieces = SubwordModels(self.tokenizers.source.subwords, self.tokenizers.target.subwords)
+        subword_models = SubwordModels(self.tokenizers.source.subwords, self.tokenizers.target.subwords)
         min_count = self.config.data.min_count
         is_label = not get_task(self.config.task).settings.autoregressive
         context_words = self.config.data.context_words
-        return self._totals.rank(min_count, 1 if is_label else min_count, pieces, context_words)
+        min_target_count = 1 if is_label else min_count
+        return self._totals.build_vocabularies(min_count, min_target_count, subword_models, context_words)
 
     def counted_data(
         self,

@@ -173,7 +173,7 @@ def fit_or_read_pair_ngram(
         _write_first_model(state, lock, fingerprint)
         return saved
     model, event = fit_training_pair_ngram(state)
-    _append_once(lock, log, {"event": "pair_ngram", "examples": event.examples, "exact_match": event.exact_match})
+    _append_once(lock, log, {"event": "pair_ngram", "examples": event.num_examples, "exact_match": event.exact_match})
     state.has_pair_ngram = model is not None
     if model is not None:
         # The file follows the record: if a killed training lacks the file, the model is fitted again.
@@ -263,7 +263,8 @@ def _fit_weight_and_confidence(
     started_at, predictor = time.monotonic(), load_with_log(folder, state.config.device, log)
     if pair_ngram is not None and lacks_weight:
         weighted = weight_pair_ngram(require_transducer(predictor, "predictor"), pair_ngram, validation, seconds / 2)
-        _append_once(lock, log, {"event": "interpolated", **weighted.event._asdict()})
+        fields = weighted.event._asdict()
+        _append_once(lock, log, {"event": "interpolated", "sources": fields.pop("num_sources"), **fields})
         save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
         predictor = weighted.predictor
         yield weighted.event
@@ -271,7 +272,7 @@ def _fit_weight_and_confidence(
     fitted = fit_predictor_confidence(predictor, validation, fingerprint, seconds) if lacks_confidence else None
     if fitted is not None:
         fields = {key: value for key, value in fitted.event._asdict().items() if key != "seconds"}
-        _append_once(lock, log, {"event": "confidence", **fields})
+        _append_once(lock, log, {"event": "confidence", "examples": fields.pop("num_examples"), **fields})
         save_confidence(folder / run_files.CONFIDENCE, fitted.saved)
         yield fitted.event
 

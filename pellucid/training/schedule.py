@@ -173,7 +173,7 @@ def starts_last_part(state: TrainingState, progress: Progress, num_batches: int)
     return is_last_part and not _is_perfect(progress.best_validation_score, state.config.training.metric)
 
 
-def lowers_rate(config: TrainingConfig, validations_since_best: int) -> bool:
+def reduces_learning_rate(config: TrainingConfig, validations_since_best: int) -> bool:
     """Return whether the plateau schedule reduces the learning rate at this validation: at every `PLATEAU_PATIENCE`-th
     validation without improvement; never in other schedules.
 

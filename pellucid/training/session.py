@@ -20,7 +20,7 @@ from pellucid.data.corpus import EncodedCorpus
 from pellucid.data.encoding import EncodedExamples
 from pellucid.data.examples import Example
 from pellucid.data.vocabulary import Vocabularies
-from pellucid.decoding.preprocessing import check_length_limits
+from pellucid.decoding.length_limits import check_length_limits
 from pellucid.errors import ConfigError, OutOfMemoryError, RunError, is_out_of_memory, quote
 from pellucid.files import file_exists, has_content, remove_file, write_atomic
 from pellucid.kernels.dispatch import are_kernels_disabled, will_compile
@@ -166,7 +166,7 @@ def train_run(
     """
     check_torch_defaults()
     check_gradients()
-    start = time.monotonic() if started_at is None else started_at
+    started_at = time.monotonic() if started_at is None else started_at
     with (
         one_training_thread(),
         named_extension_errors(),
@@ -390,13 +390,21 @@ def build_state(
     return TrainingState(predictor, build_optimizer(network, config.training), encoded, validation_examples)
 
 
-def _open_training(
-    lock: FolderLock, config: Config, contents: EncodedTrainingData
-) -> tuple[TrainingState, str, RunLog, ModelBuilt]:
-    """Return the training state of a run: new, or restored from a checkpoint with the same settings and data.
+class OpenedTraining(NamedTuple):
+    """A training that can begin or continue."""
 
-    The first files of a new run are written; the folder of a resumed one is repaired (`_repair_folder`). The log is
-    read once, and returned with the fingerprint of settings and data.
+    state: TrainingState
+    fingerprint: str
+    """Hash of settings and data."""
+    log: RunLog
+    """The log of the run, which is read once."""
+    model_built: ModelBuilt
+
+
+def _open_training(lock: FolderLock, config: Config, contents: EncodedTrainingData) -> OpenedTraining:
+    """Return the training of a run: new, or restored from a checkpoint with the same settings and data.
+
+    The first files of a new run are written; the folder of a resumed one is repaired (`_repair_folder`).
     """
     corpus, validation_examples, initial = contents.corpus, contents.validation_examples, contents.initial
     folder, vocabularies = lock.folder, corpus.vocabularies
@@ -432,7 +440,7 @@ def _open_training(
     model_built = ModelBuilt(
         folder=folder,
         size=config.size,
-        parameters=parameter_count(network),
+        num_parameters=parameter_count(network),
         vocabularies=vocabularies,
         resumed=resumed,
         compiles=compiles,
@@ -446,7 +454,7 @@ def _open_training(
         is_stream=not contents.counts.are_known_before,
         task=config.task,
     )
-    return state, fingerprint, log, model_built
+    return OpenedTraining(state, fingerprint, log, model_built)
 
 
 def _continuation_notes(state: TrainingState, log: RunLog) -> list[str]:

@@ -43,12 +43,12 @@ from pellucid.run_folder.run_files import FILES, SNAPSHOTS, load_run_config
 from pellucid.run_folder.tensor_file import TensorFile, open_tensors
 from pellucid.shapes import Float
 
-FORMAT: Literal[2] = 2
-NAME = re.compile(r"[0-9]+-[0-9]+\.safetensors")
+SNAPSHOT_FORMAT: Literal[2] = 2
+NAME_PATTERN = re.compile(r"[0-9]+-[0-9]+\.safetensors")
 """Name of a snapshot: the number of the validation, and the update."""
-PROBES = 4
+NUM_PROBES = 4
 """Number of validation examples whose outputs are saved: the first ones, except empty outputs."""
-SYMBOLS = 200
+MAX_SYMBOLS = 200
 """Maximum number of embeddings saved for each of source and target, of the most frequent symbols."""
 SIDES = ("source", "target")
 MAX_FLOAT16 = float(np.finfo(np.float16).max)
@@ -70,7 +70,7 @@ class SnapshotMetadata(msgspec.Struct, frozen=True):
     """Hash of the settings and the data of the training; empty in files of earlier versions."""
 
 
-Traces = Annotated[tuple[msgspec.Raw, ...], Meta(max_length=PROBES)]
+Traces = Annotated[tuple[msgspec.Raw, ...], Meta(max_length=NUM_PROBES)]
 """Traces in JSON."""
 
 
@@ -80,7 +80,7 @@ class TrainingSnapshot(NamedTuple):
     update: int
     """Number of updates at the validation."""
     traces: list[Trace]
-    """Traces of at most `PROBES` validation examples."""
+    """Traces of at most `NUM_PROBES` validation examples."""
     entropies: list[Float[np.ndarray, " T"]]
     """Entropy of the next-symbol distribution at each step of each trace, in bits; EOS is a step."""
     source: Float[np.ndarray, "N E"]
@@ -104,27 +104,30 @@ def save_snapshot(
     Args:
         folder: Run folder.
         predictor: The current model.
-        traces: Traces of the validation examples in order; the first `PROBES` are saved, except those without output.
+        traces: Traces of the validation examples in order; the first `NUM_PROBES` are saved, except those without
+            output.
         number: Number of the validation, and the update.
         fingerprint: Hash of the settings and the data of the training; empty if there is none.
 
     Raises:
         RunError: The file cannot be written.
     """
-    probes = [trace for trace in traces[:PROBES] if trace.target]
+    probes = [trace for trace in traces[:NUM_PROBES] if trace.target]
     entropies = [entropy(distributions) for distributions in step_distributions(predictor, probes)]
     network, vocabularies, config = predictor.network, predictor.vocabularies, predictor.config
     source = _embeddings(network.encoder.table, config.encoder.embedding, vocabularies.source)
     if isinstance(network, EncoderDecoder):
         target = _embeddings(network.decoder.table, config.decoder.embedding, vocabularies.target)
     else:  # labels that are not fed back have no embeddings
-        target = np.zeros((min(len(vocabularies.target.symbols), SYMBOLS), 0), np.float16)
+        target = np.zeros((min(len(vocabularies.target.symbols), MAX_SYMBOLS), 0), np.float16)
     tensors = {"source": source, "target": target}
     for row, bits in enumerate(entropies):
         tensors[f"entropy {row}"] = np.ascontiguousarray(bits, np.float32)
     # One metadata field, since safetensors writes several in any order: equal snapshots have equal bytes.
     encoded_traces = encode_json([_rounded(trace).to_record(compact=True) for trace in probes])
-    notes = SnapshotMetadata(FORMAT, _digest(tensors, encoded_traces), msgspec.Raw(encoded_traces), fingerprint)
+    notes = SnapshotMetadata(
+        SNAPSHOT_FORMAT, _digest(tensors, encoded_traces), msgspec.Raw(encoded_traces), fingerprint
+    )
     _make_snapshots_folder(folder)
     path = folder / SNAPSHOTS / f"{number.validation:06}-{number.update:08}.safetensors"
     write_atomic(path, safetensors.numpy.save(tensors, {"snapshot": encode_json(notes).decode("utf-8")}))
@@ -150,7 +153,7 @@ def remove_run_temporaries(folder: Path) -> None:
         RunError: A file cannot be removed.
     """
     remove_temporaries(folder, FILES.__contains__)
-    remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
+    remove_temporaries(folder / SNAPSHOTS, NAME_PATTERN.fullmatch)
 
 
 def remove_later_snapshots(folder: Path, last: SnapshotNumber) -> None:
@@ -163,7 +166,7 @@ def remove_later_snapshots(folder: Path, last: SnapshotNumber) -> None:
     Raises:
         RunError: A file cannot be removed, or the folder of snapshots is a file.
     """
-    remove_temporaries(folder / SNAPSHOTS, NAME.fullmatch)
+    remove_temporaries(folder / SNAPSHOTS, NAME_PATTERN.fullmatch)
     numbered = [(path.name, _snapshot_number(path)) for path in _paths(folder)]
     later = [name for name, number in numbered if number.update > last.update or number.validation > last.validation]
     remove_files(folder / SNAPSHOTS, later)
@@ -226,7 +229,7 @@ def _table_sizes(folder: Path) -> TableSizes:
     """Return the maximum sizes of the tables of a run, by its settings."""
     config = load_run_config(folder)
     source, target = (
-        (SYMBOLS, 0 if side.embedding == "one-hot" else side.embedding_size)
+        (MAX_SYMBOLS, 0 if side.embedding == "one-hot" else side.embedding_size)
         for side in (config.encoder, config.decoder)
     )
     return TableSizes(source=source, target=target)
@@ -385,7 +388,7 @@ def _paths(folder: Path) -> list[Path]:
     if file_exists(folder / SNAPSHOTS) and not (folder / SNAPSHOTS).is_dir():
         raise RunError(f"{folder / SNAPSHOTS} is not a folder, but snapshots of the training belong there: remove it")
     paths = (folder / SNAPSHOTS).glob("*.safetensors")
-    return sorted((path for path in paths if NAME.fullmatch(path.name)), key=_snapshot_number)
+    return sorted((path for path in paths if NAME_PATTERN.fullmatch(path.name)), key=_snapshot_number)
 
 
 def _snapshot_number(path: Path) -> SnapshotNumber:
@@ -396,7 +399,7 @@ def _snapshot_number(path: Path) -> SnapshotNumber:
 
 def _embeddings(table: Embedding, kind: TargetEmbedding, vocabulary: Vocabulary) -> Float[np.ndarray, "N E"]:
     """Return the embeddings of the most frequent symbols; no columns for one-hot symbols."""
-    stop = NUM_SPECIAL + min(len(vocabulary.symbols), SYMBOLS)
+    stop = NUM_SPECIAL + min(len(vocabulary.symbols), MAX_SYMBOLS)
     weights = table.weight.detach()[NUM_SPECIAL:stop].float().cpu().numpy()
     if kind == "one-hot":
         weights = weights[:, :0]

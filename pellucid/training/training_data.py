@@ -278,7 +278,7 @@ def count_pairs(files: TrainingInputs, file_events: Sequence[FileRead]) -> PairC
     if prepared is not None:
         description = read_description(prepared)
         return PairCounts(description.num_pairs, description.num_held_out)
-    held_out = sum(read.examples for read in file_events[1:]) if files.valid is None else 0
+    held_out = sum(read.num_examples for read in file_events[1:]) if files.valid is None else 0
     can_be_counted = find_stream([files.train, files.train_target]) is None
     return PairCounts(file_events[0].examples + held_out, held_out, can_be_counted)
 
@@ -358,18 +358,18 @@ def read_files(
     else:
         assert train_file is not None
         training = _describe_training_set(files, config, train_file, valid_file.examples)
-    overlap = overlap_note(training.report.shared, len(valid_file.examples), str(files.train))
+    overlap = overlap_note(training.report.num_shared, len(valid_file.examples), str(files.train))
     valid_read, content = _validation_read(files, config, valid_file, overlap, digests, validation_path)
     train_read = FileRead(
         path=path_or_name(files.train),
-        examples=training.num_examples,
-        bad_lines=list(training.report.bad),
-        num_blank_lines=training.report.blank,
+        num_examples=training.num_examples,
+        bad_lines=list(training.report.bad_lines),
+        num_blank_lines=training.report.num_blank_lines,
         note="; ".join(filter(None, [note, training.note])),
         target=files.train_target,
         digest=digests[0],
         target_digest=digests[2],
-        texts=training.report.texts,
+        text_note=training.report.text_note,
     )
     num_valid = len(valid_file.examples)
     return TrainingData(
@@ -422,14 +422,14 @@ def _validation_read(
     assert files.valid is not None
     read = FileRead(
         path=path_or_name(files.valid),
-        examples=len(valid_file.examples),
+        num_examples=len(valid_file.examples),
         bad_lines=valid_file.bad_lines,
         num_blank_lines=valid_file.num_blank_lines,
         note=overlap,
         target=files.valid_target,
         digest=digests[1],
         target_digest=digests[3],
-        texts=text_note(valid_file, config, "scored", _unit(files.valid)),
+        text_note=text_note(valid_file, config, "scored", _unit(files.valid)),
     )
     if not isinstance(files.valid, InMemoryTable) or validation_path is None:
         return read, b""

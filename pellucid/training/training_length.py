@@ -19,14 +19,14 @@ The validations then take at most about a tenth of the time.
 """
 
 
-def num_drawn(num_new: int, share: float) -> int:
-    """Return the number of earlier pairs that are drawn for an epoch, so that they are a share of its pairs.
+def num_drawn(num_new: int, fraction: float) -> int:
+    """Return the number of earlier pairs that are drawn for an epoch, so that they are a fraction of its pairs.
 
     Args:
         num_new: Number of other training examples.
-        share: Share of the earlier pairs among all, from 0 to below 1.
+        fraction: Fraction of the earlier pairs among all, from 0 to below 1.
     """
-    return round(num_new * share / (1 - share))
+    return round(num_new * fraction / (1 - fraction))
 
 
 def examples_per_epoch(num_new: int, config: TrainingConfig) -> int:

@@ -102,13 +102,17 @@ def log_record_before_training(event: LoggedOnce) -> dict[str, Any]:
             counts["new_characters"] = len(event.new_characters)
         return {"event": "initialized", "run": str(event.run), "sha256": event.digest, **counts}
     if isinstance(event, PairsMixedIn):
-        counts = {"examples": event.examples, "per_epoch": event.per_epoch, "new_examples": event.new_examples}
+        counts = {
+            "examples": event.num_examples,
+            "per_epoch": event.num_per_epoch,
+            "new_examples": event.num_new_examples,
+        }
         digest = {} if event.digest is None else {"sha256": event.digest.sha256}
         return {"event": "mixed_in", "path": str(event.path), **counts, "bad_lines": len(event.bad_lines), **digest}
     if isinstance(event, DataAugmented):
-        return {"event": "augmented", "kind": event.kind, "examples": event.examples, "made": event.num_synthetic}
+        return {"event": "augmented", "kind": event.kind, "examples": event.num_examples, "made": event.num_synthetic}
     fields = {
-        "examples": event.examples,
+        "examples": event.num_examples,
         "blank_lines": event.num_blank_lines,
         "bad_lines": (described := _describe_bad_lines(event.bad_lines)),
     }
@@ -145,7 +149,7 @@ def changed_files(log: RunLog, file_events: Sequence[FileRead]) -> list[str]:
         digests = ((record.get("sha256"), read.digest), (record.get("target_sha256"), read.target_digest))
         if any(digest is not None and former not in (None, digest.sha256) for former, digest in digests):
             former = f"{quote(record['path'])} with {count_noun(record['examples'], 'example')} in the log of the run"
-            changed.append(f"the {name} file differs: {former}, {read.path} with {read.examples:,} now")
-            if record["examples"] == read.examples:
+            changed.append(f"the {name} file differs: {former}, {read.path} with {read.num_examples:,} now")
+            if record["examples"] == read.num_examples:
                 changed[-1] += ", as many, but the content is another one (SHA-256)"
     return changed

@@ -150,9 +150,9 @@ def attribution_arrays(attribution: Attribution) -> contents.AttributionArrays:
     """
     return contents.AttributionArrays(
         occlusion=encode_array(attribution.occlusion),
-        input_x_gradient=encode_array(attribution.gradient),
+        input_x_gradient=encode_array(attribution.input_x_gradient),
         occlusion_correlation=attribution.occlusion_correlation,
-        gradient_correlation=attribution.gradient_correlation,
+        gradient_correlation=attribution.input_x_gradient_correlation,
     )
 
 

@@ -19,7 +19,7 @@ from pellucid.run_folder.progress import LOSS_WINDOW
 from pellucid.run_folder.run_files import LOG, MODEL, VOCABULARY, load_run_config, load_run_vocabularies
 from pellucid.shapes import Float
 from pellucid.tasks.registry import get_task
-from pellucid.training.snapshots import SYMBOLS, TrainingSnapshot, read_snapshots
+from pellucid.training.snapshots import MAX_SYMBOLS, TrainingSnapshot, read_snapshots
 from pellucid.viewer.examples import page_trace
 from pellucid.viewer.inputs import ViewedRun, model_card
 from pellucid.viewer.schema import TrainingFrame, TrainingHistory
@@ -48,8 +48,8 @@ def training_history(model: ViewedRun) -> TrainingHistory | None:
     return TrainingHistory(
         log=log,
         frames=training_frames(read_snapshots(folder), log),
-        source_symbols=list(vocabularies.source.symbols[:SYMBOLS]) if vocabularies else [],
-        target_symbols=list(vocabularies.target.symbols[:SYMBOLS]) if vocabularies else [],
+        source_symbols=list(vocabularies.source.symbols[:MAX_SYMBOLS]) if vocabularies else [],
+        target_symbols=list(vocabularies.target.symbols[:MAX_SYMBOLS]) if vocabularies else [],
         finished=model.log.has_stopped,
         running=running,
         loss_unit=get_task(config.task).labels.loss_unit,

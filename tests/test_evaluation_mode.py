@@ -1,4 +1,4 @@
-"""decoding/inference.py: modes of networks that several threads use."""
+"""model/evaluation_mode.py: modes of networks that several threads use."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ import threading
 import pytest
 from small_networks import make_config, make_network
 
-from pellucid.decoding import inference
-from pellucid.decoding.inference import evaluation_mode
+from pellucid.model import evaluation_mode as evaluation_mode_module
+from pellucid.model.evaluation_mode import evaluation_mode
 
 
 def test_threads_share_the_evaluation_mode_of_a_network() -> None:
@@ -95,7 +95,7 @@ def test_a_process_forked_beside_a_decoding_thread_is_not_blocked() -> None:
     network, held, leave = make_network(make_config({}), 1), threading.Event(), threading.Event()
 
     def hold() -> None:
-        with inference._modes.lock:
+        with evaluation_mode_module._modes.lock:
             held.set()
             leave.wait(10)
 
