@@ -26,12 +26,17 @@ def test_records_equal_a_list(blocks: list[list[str]], limit: int, read_bytes: i
 
 
 def test_records_in_their_order_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    records, reads = RecordFile[str](str), list[int]()
+    records, counts = RecordFile[str](str), list[int]()
     records.extend(map(str, range(1000)))
     read = records._file.read
-    monkeypatch.setattr(records._file, "read", lambda count: reads.append(count) or read(count))
+
+    def read_and_count(count: int) -> bytes:
+        counts.append(count)
+        return read(count)
+
+    monkeypatch.setattr(records._file, "read", read_and_count)
     assert list(records) == [str(number) for number in range(1000)]
-    assert reads == [record_file.READ_BYTES]
+    assert counts == [record_file.READ_BYTES]
 
 
 def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

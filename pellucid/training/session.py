@@ -179,7 +179,7 @@ def train_run(
         if workers is not None:
             check_data_parallel(config)
         callbacks = build_callbacks(config)
-        training_start = TrainingStart(start, size_origin)
+        training_start = TrainingStart(started_at, size_origin)
         with closing(_run_training(files, Path(folder), config, training_start, workers)) as events:
             yield from notify_callbacks(events, Path(folder), callbacks)
 
