@@ -132,7 +132,7 @@ def unused_parameters(attention: CheckedAttention, query_size: int, memory_size:
 def _new_check(attention: CheckedAttention, query_size: int, memory_size: int) -> "_AttentionCheck":
     """Return the check of an attention on the device of its parameters."""
     device = next((parameter.device for parameter in attention.parameters()), torch.device("cpu"))
-    return _AttentionCheck(attention, Sizes(query_size, memory_size), device)
+    return _AttentionCheck(attention, AttentionSizes(query_size, memory_size), device)
 
 
 @contextmanager

@@ -280,7 +280,7 @@ def count_pairs(files: TrainingInputs, file_events: Sequence[FileRead]) -> PairC
         return PairCounts(description.num_pairs, description.num_held_out)
     held_out = sum(read.num_examples for read in file_events[1:]) if files.valid is None else 0
     can_be_counted = find_stream([files.train, files.train_target]) is None
-    return PairCounts(file_events[0].examples + held_out, held_out, can_be_counted)
+    return PairCounts(file_events[0].num_examples + held_out, held_out, can_be_counted)
 
 
 def read_training_data(

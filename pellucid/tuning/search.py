@@ -201,7 +201,7 @@ def resolve_config(config: Config, files: TrainingFiles) -> tuple[Config, tuple[
             raise DataError(f"{path} is not a regular file: each trial has to read it again")
     data = resolve_auto_settings(files, config.data)
     file_reads = read_training_data(files, msgspec.structs.replace(config, data=data), config.data).file_events
-    epochs = config.training.epochs or round(derived_epochs(file_reads[0].examples))
+    epochs = config.training.epochs or round(derived_epochs(file_reads[0].num_examples))
     # Pruning compares the validations of trials, so there is one after each epoch.
     eval_interval = config.training.eval_interval or 1.0
     training_config = msgspec.structs.replace(config.training, epochs=float(epochs), eval_interval=eval_interval)
