@@ -147,7 +147,7 @@ def choose_pair_ngram_weight(
     candidate_predictor = replace(
         predictor.with_search(INTERPOLATED_SEARCH), pair_ngram=pair_ngram._replace(weight=0.0)
     )
-    candidate_traces = decode_in_time(list(references), candidate_predictor.candidates, seconds, minimum=1)
+    candidate_traces = decode_in_time(list(references), candidate_predictor.ranked_outputs, seconds, minimum=1)
     edits = [
         [min(Levenshtein.distance(trace.symbols, target) for target in targets) for trace in traces]
         for traces, targets in zip(candidate_traces, references.values(), strict=False)
