@@ -102,7 +102,7 @@ def test_strided_symbols_need_no_further_compilation() -> None:
     )
     assert torch.equal(from_column.logits, from_copy.logits)
     transposed = recurrence.row_groups(table.T.numpy(), np.array([4, 2]), 2)
-    assert transposed[0].packed.symbols.tolist() == [1, 9, 3, 9, 0, 2]
+    assert transposed[0].packed.input_rows.tolist() == [1, 9, 3, 9, 0, 2]
     for kernel in (decoder_step.step, recurrence.pack):
         added = {str(signature) for signature in kernel.signatures} - before[kernel]  # type: ignore[union-attr]
         assert not any("'A'" in signature for signature in added)
