@@ -331,7 +331,7 @@ def test_forcing_the_models_own_weights_changes_only_rounding(kind: str) -> None
     assert_traces_close(original, transducer.with_options(DecodingOptions(forced_attention=rows)).predict(["abc"])[0])
 
 
-@pytest.mark.parametrize("name", ["greedy", "beam"])
+@pytest.mark.parametrize("name", ["greedy", "beam_search"])
 def test_forced_attention_uses_no_whole_search_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a whole-search kernel does not support forced attention")

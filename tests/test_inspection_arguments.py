@@ -46,16 +46,16 @@ SIZE = STATES.encoder.vectors.shape[1]
 MEMBERS = np.array([True, True, False])
 
 VALID_ARGUMENTS: dict[Callable[..., Any], dict[str, Any]] = {
-    attribute: {"transducer": MODEL, "trace": TRACES[0]},
+    attribute: {"predictor": MODEL, "trace": TRACES[0]},
     attribution.rank_correlation: {"attention": [[0.5, 0.5]], "other": [[1.0, 2.0]]},
-    step_distributions: {"transducer": MODEL, "traces": TRACES},
+    step_distributions: {"predictor": MODEL, "traces": TRACES},
     entropy: {"log_probabilities": LOG_PROBABILITIES},
     kl_divergence: {"before": LOG_PROBABILITIES, "after": LOG_PROBABILITIES},
-    permute_attention: {"transducer": MODEL, "trace": TRACES[3], "permutations": 2},
-    trace_states: {"transducer": MODEL, "traces": TRACES},
-    collect_states: {"transducer": MODEL, "traces": TRACES},
+    permute_attention: {"predictor": MODEL, "trace": TRACES[3], "permutations": 2},
+    trace_states: {"predictor": MODEL, "traces": TRACES},
+    collect_states: {"predictor": MODEL, "traces": TRACES},
     nearest_states: {"states": STATES.encoder, "vector": np.ones(STATES.encoder.vectors.shape[1]), "count": 2},
-    decompose_scores: {"transducer": MODEL, "traces": TRACES},
+    decompose_scores: {"predictor": MODEL, "traces": TRACES},
     pca: {"vectors": POINTS},
     procrustes: {"points": POINTS, "reference": POINTS[::-1]},
     conicity: {"vectors": POINTS},

@@ -578,7 +578,8 @@ def _with_default_hint(field: StructFieldSpec, section: str) -> StructFieldSpec:
     if registry is not None:
         choice: Any = Literal[registry.names()]
         base_type = tuple[choice, ...] if get_origin(field.type) is tuple else choice
-    names = other_names(f"--{section}{field.name.replace('_', '-')}")
+    is_positional = tyro.conf.Positional in annotations
+    names = [] if is_positional else other_names(f"--{section}{field.name.replace('_', '-')}")
     if base_type is bool:
         names = [spelling for name in names for spelling in (name, negated_flag(name))]
     hint = partial(_default_text, value_range=_value_range(field.type), names=names)

@@ -44,7 +44,12 @@ class CorpusError(Exception):
     """A corpus that cannot be used, with the reason. The caller reads the training files instead."""
 
 
-class ReadingReport(msgspec.Struct, frozen=True):
+# Names of fields in a corpus file, which stay readable when those of the classes change.
+STORED_REPORT_NAMES = {"bad_lines": "bad", "num_blank_lines": "blank", "num_shared": "shared", "text_note": "texts"}
+STORED_METADATA_NAMES = {"report": "found"}
+
+
+class ReadingReport(msgspec.Struct, frozen=True, rename=STORED_REPORT_NAMES):
     """Bad lines, blank lines and shared examples found while the files were read."""
 
     bad_lines: tuple[BadLine, ...]
@@ -68,7 +73,7 @@ class EncodedCorpus(NamedTuple):
     encoded: EncodedExamples
 
 
-class _CorpusMetadata(msgspec.Struct, frozen=True):
+class _CorpusMetadata(msgspec.Struct, frozen=True, rename=STORED_METADATA_NAMES):
     """Metadata of a corpus file."""
 
     key: str

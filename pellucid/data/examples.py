@@ -318,8 +318,8 @@ def config_for_rows(table: InMemoryTable, config: DataConfig) -> DataConfig:
     """Return the data settings with which a trained run reads a table.
 
     Rows without names, such as tuples, are (source, target), or (source, target, features), also if the columns of the
-    training file are selected by name; so is an `Example`. A column that is selected by another number stays as it is,
-    and all do if the classes are in a column.
+    training file are selected by name; so is an `Example`. All columns stay as they are if one is selected by another
+    number, or if the classes are in a column.
 
     Args:
         table: The table.

@@ -5,7 +5,7 @@ Start with: dispatch.py.
 
 * backend, dispatch: description of a computation, settings that each backend supports, selection of one.
 * types: arguments and results of the CPU kernels.
-* argument_checks: types, shapes, lengths and ids of the arrays that CPU kernels take.
+* argument_checks: types, shapes and lengths of the arrays that CPU kernels take.
 * compilation, runtime: Numba and the folder of compiled kernels; aligned memory, threads and signals.
 * microkernel: matrix products in AVX-512, in float32 and bfloat16.
 * arithmetic, cells, attention: functions that kernels call; attention also projects the keys.

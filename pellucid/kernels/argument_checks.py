@@ -1,4 +1,4 @@
-"""Checks of the arguments of kernels that take NumPy arrays: types, shapes, lengths and ids.
+"""Checks of the arguments of kernels that take NumPy arrays: types, shapes and lengths.
 
 Compiled code reads memory by these numbers and does not check them itself. Numba compiles every kernel again for each
 type of array, which takes seconds: kernels accept one type for each kind of number (`KERNEL_TYPES`).

@@ -6,8 +6,9 @@ other types.
 
 B sources, S source positions, R hypotheses of a search, A units of the keys, D memory, H hidden, G numbers of all gates
 (Q gates times H), L layers of the decoder, U = L − 1 layers above the first, V symbols, T steps, F filters of N
-positions. In `RecurrentOutput`, N directions; in `KernelSearchOutput`, N outputs and C candidates of a step. Elsewhere
-N, M and C are lengths of optional arrays, and 0 where the class or the field says that there is none.
+positions. In `RecurrentOutput`, N directions; in `KernelDecoderState`, N rows; in `KernelSearchOutput`, N outputs and C
+candidates of a step. Elsewhere N, M and C are lengths of optional arrays, and 0 where the class or the field says that
+there is none.
 """
 
 from collections.abc import Mapping

@@ -57,7 +57,8 @@ class GraphoneTable(NamedTuple):
     """End token."""
     unseen_log_probability: float
     """Log-probability of a graphone that is not in the table, whatever the history: the lowest of all unigrams. Used
-    for given targets, for a source symbol that is no chunk of the table, and for the end if no n-gram has it."""
+    for given targets, for a source symbol that is no chunk of the table, and, after the backoffs of the history, for
+    the end if no n-gram has it."""
 
 
 class GivenTarget(NamedTuple):

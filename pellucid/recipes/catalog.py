@@ -77,7 +77,7 @@ RECIPES: Mapping[str, RecipeEntry] = {
         "run_inflection",
     ),
     "g2p-ablations": RecipeEntry(
-        "ablation study: the defaults and 17 changes of one setting, on three of these languages",
+        "ablation study: the defaults and 17 variants, on three of these languages",
         "transduction",
         "run_g2p_ablations",
     ),

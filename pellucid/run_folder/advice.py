@@ -1,10 +1,11 @@
 """Advice in messages about the files of a run: what to do about a damaged or missing one."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EIO, ELOOP
+from pathlib import Path
 
-from pellucid.errors import RunError
+from pellucid.errors import RunError, suggest
 
 RESTORE_OR_TRAIN = "restore the file from a copy of the run, or train the model again"
 RESTORE_OR_RENAME = "restore the file from a copy of the run, or name another run folder to train again"
@@ -47,3 +48,16 @@ def add_advice(advice: str) -> Iterator[None]:
             raise
         error.args = (f"{error}; {advice}",)
         raise
+
+
+def missing_folder_error(folder: Path) -> RunError:
+    """Return the error of a missing run folder, with a similar name of a folder beside it, if there is one.
+
+    Args:
+        folder: The folder.
+    """
+    siblings = list[str]()
+    with suppress(OSError):
+        siblings = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()]
+    advice = suggest(folder.name, siblings) or "; name the folder that was given to pellucid train --run"
+    return RunError(f"{folder} is not a run folder: there is no such folder{advice}")

@@ -15,9 +15,9 @@ from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.base_transducer import BaseTransducer
 from pellucid.decoding.length_limits import check_length_limits
 from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram, untrained_network_error
-from pellucid.errors import ConfigError, RunError, quote, suggest
+from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
-from pellucid.run_folder.advice import RESTORE_OR_REPEAT
+from pellucid.run_folder.advice import RESTORE_OR_REPEAT, missing_folder_error
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, has_validated_model, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
@@ -86,15 +86,6 @@ def report_other_versions(members: Sequence[tuple[Config, ModelIdentity]], stack
         warnings.warn(f"{folder} was trained {text}{note}: outputs may differ", stacklevel=stacklevel + 1)
 
 
-def _missing_folder_error(folder: Path) -> RunError:
-    """Return the error of a missing run folder, with a similar name of a folder beside it, if there is one."""
-    siblings = list[str]()
-    with suppress(OSError):
-        siblings = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()]
-    advice = suggest(folder.name, siblings) or "; name the folder that was given to pellucid train --run"
-    return RunError(f"{folder} is not a run folder: there is no such folder{advice}")
-
-
 VocabularyCheck = Callable[[Path, Config, Vocabularies], None]
 """Function that raises `RunError` if the vocabularies of a run folder do not fit its task."""
 
@@ -120,7 +111,7 @@ def read_run_settings(
         ConfigError: The settings are not valid.
     """
     if not file_exists(folder):
-        raise _missing_folder_error(folder)
+        raise missing_folder_error(folder)
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: it is a file")
     if not file_exists(folder / CONFIG):

@@ -195,7 +195,7 @@ class BaselineScores(NamedTuple):
     dev: TranslationScores
     test: TranslationScores
     seconds: float
-    """CPU seconds to read the pairs and to fit the model."""
+    """CPU seconds to encode the pairs and to fit the model."""
 
 
 class AttentionLink(NamedTuple):
@@ -548,8 +548,12 @@ def _system_table(results: Sequence[TranslationResult]) -> ReportTable:
     heads = ["system", "set", "BLEU", "chrF", "exact match", "sources", "references"]
     size_heads = ["vocabulary size", "unknown in the test set", "parameters", "seconds"]
     signatures = f"{results[0].test.bleu.signature}; {results[0].test.chrf.signature}"
+    units = "Pairs of numbers are for source and target; seconds are those of the training, or CPU seconds of the fit."
     return ReportTable(
-        "Both systems", f"Pairs of numbers are for source and target. {signatures}", [*heads, *size_heads], rows
+        "Both systems",
+        f"{units} {signatures}",
+        [*heads, *size_heads],
+        rows,
     )
 
 
