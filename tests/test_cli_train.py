@@ -266,3 +266,13 @@ def test_a_size_by_the_number_of_pairs_is_named(tmp_path: Path) -> None:
     assert f"{expected} of 8 examples\n" in result.err
     assert f"{train}: {40 - len(held_out)} examples" in result.err
     assert "the default for" not in run_pellucid(*arguments, tmp_path / "tiny", "--size", "tiny").err
+
+
+def test_the_first_line_repeats_the_estimate_of_the_measured_size(tmp_path: Path) -> None:
+    lines = run_pellucid(
+        *("train", write_copy_files(tmp_path).train, "--run", tmp_path / "run"),
+        *("--time", "6s", "--epochs", "90000", "--no-pair-ngram"),
+    ).err
+    (estimate,) = re.findall(r"size \w+: .* an estimated ([\d,]+) updates? of", lines)
+    (start,) = re.findall(r"training until the time limit, [\d:]+ from now: (.*)", lines)
+    assert f"estimated {estimate}" in start and "; the maximum is 90,000 epochs" in start

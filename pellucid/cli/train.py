@@ -197,7 +197,11 @@ def _train_single(plan: TrainingPlan) -> int:
         connected_cluster(args.on, config.threads) as cluster,
         # The launcher of several workers ends them by SIGTERM when one has failed: no update is possible then.
         handle_stop_signals(includes_termination=launched_workers() == 1) as interrupt,
-        training_progress(has_default_size=plan.says_default_size, started_at=plan.started_at) as reporter,
+        training_progress(
+            has_default_size=plan.says_default_size,
+            started_at=plan.started_at,
+            size_chosen=plan.size_origin.measured,
+        ) as reporter,
     ):
         events: Generator[RunEvent | None] = (
             train_run(args.training_files(), args.run, config, plan.started_at, plan.size_origin)

@@ -68,7 +68,10 @@ POLL_SECONDS = 1.0
 
 @contextmanager
 def training_progress(
-    stream: TextIO | None = None, has_default_size: bool = False, started_at: float | None = None
+    stream: TextIO | None = None,
+    has_default_size: bool = False,
+    started_at: float | None = None,
+    size_chosen: SizeChosen | None = None,
 ) -> Iterator["ProgressReporter"]:
     """Yield a reporter that prints the events of one training, with a progress bar if the stream is a terminal.
 
@@ -77,6 +80,7 @@ def training_progress(
         has_default_size: Whether the number of training pairs has determined the size, as a line then says.
         started_at: Start of the command whose time the last line gives, as time of `time.monotonic`; None for no
             command.
+        size_chosen: Choice of the size by this command before the training; None without one.
 
     Yields:
         The reporter; the bar is removed at the end of the block. Without a terminal, a thread prints a line at least
@@ -88,7 +92,7 @@ def training_progress(
     _check_stream(stream)
     console = PipeSafeConsole(stream)
     bar = build_progress_bars(console)
-    reporter = ProgressReporter(console, bar, has_default_size, started_at)
+    reporter = ProgressReporter(console, bar, has_default_size, started_at, size_chosen)
     with bar, _regular_lines(console, reporter.print_due_line):
         yield reporter
 
@@ -291,6 +295,7 @@ class ProgressReporter:
         bar: Progress,
         has_default_size: bool = False,
         started_at: float | None = None,
+        size_chosen: SizeChosen | None = None,
     ) -> None:
         """Initialize without a row; the row appears when the training starts.
 
@@ -299,6 +304,7 @@ class ProgressReporter:
             bar: Display of progress bars on the same console.
             has_default_size: Whether the number of training pairs has determined the size.
             started_at: Start of the command, as time of the console's clock; None for no command.
+            size_chosen: Choice of the size by this command; None without one, or before it.
         """
         self.console = console
         self.bar = bar
@@ -311,8 +317,7 @@ class ProgressReporter:
         """Whether the training had reached its end before."""
         self.size: Size | None = None
         """Size of the network; None before it is built."""
-        self.size_chosen: SizeChosen | None = None
-        """Choice of the size by this command; None without one."""
+        self.size_chosen = size_chosen
         self.phase_started_at = console.clock()
         self.pace: TrainingPace | None = None
 
