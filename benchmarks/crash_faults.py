@@ -234,7 +234,7 @@ def _comparable(path: Path) -> bytes:
         case "log.jsonl":
             return b"\n".join(filter(None, map(_comparable_record, content.splitlines())))
         case "card.md":
-            return re.sub(rb"[\d,]+ seconds|year    = \{\d+\}|commit [0-9a-f]{40}( with local changes)?", b"", content)
+            return re.sub(rb"[\d,]+ seconds?|year    = \{\d+\}|commit [0-9a-f]{40}( with local changes)?", b"", content)
         case "training.safetensors":
             return _comparable_tensors(content, "progress")
         case "study.journal" | "report.html" | "trials.json":

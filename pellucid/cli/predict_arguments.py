@@ -49,7 +49,7 @@ class PredictArguments(OutputFlags, SearchFlags):
     probability and confidence, under a row of names; tsv: source, output, natural log-probability and confidence;
     jsonl: trace, with attention weights and the log-probability of each symbol. The confidence is the estimated
     probability that the output is correct. It is empty if the run has no confidence for this output, and for known
-    pairs of --lexicon. With --lexicon, csv also has the column origin: lexicon (known pair), search (decoded by the
+    pairs of a lexicon. With --lexicon, csv also has the column origin: lexicon (known pair), search (decoded by the
     model), or pair_ngram (decoded by the pair n-gram model alone, before the network has a validation)."""
     input_format: Format = "auto"
     """Format of the input. auto: by the file name; for an unknown ending and for standard input, the format of the
