@@ -84,6 +84,7 @@ def test_recipe_trains_evaluates_and_reports(data: Path, tmp_path: Path, monkeyp
         "decoder": {"hidden_size": 8, "embedding_size": 4},
         "training": {"epochs": 2},
         "search": {"max_length": 12},
+        "data": {"min_count": 1},
     }
     monkeypatch.setattr(tatoeba, "run_jobs", run_jobs_serially)
     out = tmp_path / "out"
