@@ -222,7 +222,7 @@ def comparable_run_contents(run: Path) -> dict[str, Any]:
     files: dict[str, Any] = {
         name: (run / name).read_bytes() for name in ("model.safetensors", "config.toml", "vocabulary.json")
     }
-    card = re.sub(r"[\d,]+ seconds", "", (run / "card.md").read_text("utf-8"))
+    card = re.sub(r"[\d,]+ seconds?", "", (run / "card.md").read_text("utf-8"))
     files |= {path.name: read_snapshot(path) for path in sorted((run / SNAPSHOTS_FOLDER).glob("*"))}
     pair_ngram = run / "pair_ngram.safetensors"
     files |= {pair_ngram.name: pair_ngram.read_bytes()} if pair_ngram.exists() else {}

@@ -203,7 +203,7 @@ class BaseTransducer(BasePredictor):
         Args:
             batch: Sources.
             numbers: Number of each source, which selects its random streams.
-            config: Length limits and constraints.
+            constraints: Length limits and constraints.
             sampling: Number of samples, temperature, filters and seed.
         """
 

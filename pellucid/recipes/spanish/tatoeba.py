@@ -189,7 +189,7 @@ class TranslationScores(NamedTuple):
         }
 
 
-class BaselineScores(NamedTuple):
+class TranslationBaseline(NamedTuple):
     """Scores of a pair n-gram model that is fitted to the training pairs, and the time to fit it."""
 
     dev: TranslationScores
@@ -219,7 +219,7 @@ class TranslationResult(NamedTuple):
     """Scores on the test set with beam search."""
     greedy: TranslationScores
     """Scores on the test set with greedy decoding."""
-    pair_ngram: BaselineScores | None
+    pair_ngram: TranslationBaseline | None
     """Scores of the pair n-gram model; None if the pairs have no alignments."""
     scored_run: ScoredRun
     """Outputs on the test set with beam search."""
@@ -304,7 +304,7 @@ def score_system(predictor: Predictor, pairs: Sequence[Example], as_words: bool)
     return ScoredRun(predictor, traces, grouped.references, scored, scores.evaluation), scores
 
 
-def score_pair_ngram(predictor: Predictor, system: TranslationSystem) -> BaselineScores | None:
+def score_pair_ngram(predictor: Predictor, system: TranslationSystem) -> TranslationBaseline | None:
     """Fit a pair n-gram model to the training pairs and score it.
 
     Args:
@@ -322,7 +322,7 @@ def score_pair_ngram(predictor: Predictor, system: TranslationSystem) -> Baselin
     dev, test = (
         _score_pair_ngram_outputs(model, split, system.as_words) for split in (system.splits.dev, system.splits.test)
     )
-    return BaselineScores(dev, test, seconds)
+    return TranslationBaseline(dev, test, seconds)
 
 
 def _score_pair_ngram_outputs(model: PairNgramPredictor, pairs: Sequence[Example], as_words: bool) -> TranslationScores:
@@ -496,7 +496,7 @@ def _result_line(result: TranslationResult) -> str:
     )
 
 
-def _format_baseline(baseline: BaselineScores | None) -> str:
+def _format_baseline(baseline: TranslationBaseline | None) -> str:
     """Return the scores of the pair n-gram model for the line of a run."""
     if baseline is None:
         return ""
@@ -525,7 +525,7 @@ def _result_json(result: TranslationResult) -> dict[str, Any]:
     }
 
 
-def _baseline_json(baseline: BaselineScores | None) -> dict[str, Any] | None:
+def _baseline_json(baseline: TranslationBaseline | None) -> dict[str, Any] | None:
     """Return the numbers of the pair n-gram model."""
     if baseline is None:
         return None
