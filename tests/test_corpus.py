@@ -301,3 +301,8 @@ def test_a_full_disk_is_reported_by_a_growing_corpus(tmp_path: Path, monkeypatch
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^cannot write .*/none/corpus\.arrow: no such file or directory$"):
         write_corpus(tmp_path / "none" / "corpus.arrow", make_corpus(make_copy_examples(5, seed=1)))
+
+
+def test_the_names_of_stored_fields_stay() -> None:
+    """Files of earlier versions have these names: with others, prepared data would be refused as damaged."""
+    assert msgspec.to_builtins(ReadingReport((), 1, 2, "note")) == {"bad": (), "blank": 1, "shared": 2, "texts": "note"}
