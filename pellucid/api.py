@@ -291,14 +291,6 @@ class EventCallbacks(NamedTuple):
     size_origin: SizeOrigin = GIVEN_SIZE
     """How the size was chosen."""
 
-    def says_default_size(self, config: Config) -> bool:
-        """Return whether a line says that the size is a default; with a time limit, another one has said it.
-
-        Args:
-            config: Configuration of the training.
-        """
-        return self.size_origin.is_default and not config.training.time_limit
-
     def notify(self, folder: Path, event: RunEvent) -> bool:
         """Call all callbacks with an event, and return whether one of them interrupts the training.
 
@@ -692,7 +684,8 @@ def _train_single(
     """Train a single model, and report its events; return whether a callback has interrupted the training."""
     was_interrupted = False
     events = train_run(files, folder, config, started_at, event_callbacks.size_origin)
-    display = training_progress(has_default_size=event_callbacks.says_default_size(config))
+    origin = event_callbacks.size_origin
+    display = training_progress(has_default_size=origin.says_default(config), size_chosen=origin.measured)
     with display if event_callbacks.progress else nullcontext() as reporter, closing(events):
         for event in events:
             if reporter is not None:
@@ -712,7 +705,7 @@ def _train_ensemble(
     """Train the members of an ensemble in parallel, and report each validation; see `_train_single`."""
     training_jobs = plan_ensemble(files, folder, config, num_members, event_callbacks.size_origin)
     events = train_ensemble(training_jobs, folder, min(num_members, num_parallel_trainings(0, config)))
-    display = multi_progress(has_default_size=event_callbacks.says_default_size(config))
+    display = multi_progress(has_default_size=event_callbacks.size_origin.says_default(config))
     with display if event_callbacks.progress else nullcontext() as progress, closing(events):
         for worker_event in events:
             if worker_event is None:

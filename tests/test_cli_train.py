@@ -30,6 +30,7 @@ from trained_runs import (
     write_pairs,
 )
 
+import pellucid
 from pellucid.cli.train import report_interruption
 from pellucid.config.settings import DataConfig
 from pellucid.config.toml import load_config
@@ -268,11 +269,18 @@ def test_a_size_by_the_number_of_pairs_is_named(tmp_path: Path) -> None:
     assert "the default for" not in run_pellucid(*arguments, tmp_path / "tiny", "--size", "tiny").err
 
 
-def test_the_first_line_repeats_the_estimate_of_the_measured_size(tmp_path: Path) -> None:
-    lines = run_pellucid(
-        *("train", write_copy_files(tmp_path).train, "--run", tmp_path / "run"),
-        *("--time", "6s", "--epochs", "90000", "--no-pair-ngram"),
-    ).err
-    (estimate,) = re.findall(r"size \w+: .* an estimated ([\d,]+) updates? of", lines)
-    (start,) = re.findall(r"training until the time limit, [\d:]+ from now: (.*)", lines)
-    assert f"estimated {estimate}" in start and "; the maximum is 90,000 epochs" in start
+@pytest.mark.parametrize("interface", ["command line", "Python"])
+def test_the_first_line_repeats_the_estimate_of_the_measured_size(
+    interface: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, run = write_copy_files(tmp_path).train, tmp_path / "run"
+    if interface == "Python":
+        settings = {"training": {"time_limit": "6s", "epochs": 90000.0, "pair_ngram": False}}
+        pellucid.train(train, None, run, settings)
+        lines = " ".join(capsys.readouterr().err.split())
+    else:
+        result = run_pellucid("train", train, "--run", run, "--time", "6s", "--epochs", "90000", "--no-pair-ngram")
+        lines = " ".join(result.err.split())
+    (estimate,) = re.findall(r"size \w+: .*? an estimated ([\d,]+) updates? of", lines)
+    (start,) = re.findall(r"training until the time limit, [\d:]+ from now: (.*?; the maximum is [\d,]+ epochs)", lines)
+    assert f"estimated {estimate}" in start and start.endswith("90,000 epochs")

@@ -250,9 +250,11 @@ def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None
         reason = next(each.no_confidence_reason for each in assessments if each.confidence_calibration is None)
         advice = f"their order is hardly affected, so thresholds for review are valid; no confidence: {reason}"
     noun = "run" if len(too_low) == 1 else "runs"
-    has_pair_ngram = any(run.pair_ngram_weight for run in too_low)
-    network = ", and because they are those of the network alone, while the pair n-gram model also ranks the outputs"
-    network = network if has_pair_ngram else ""
+    network = ""
+    if any(run.pair_ngram_weight for run in too_low):
+        network = (
+            ", and because they are those of the network alone, while the pair n-gram model also ranks the outputs"
+        )
     print_message(
         f"{noun} {', '.join(each.name for each in assessments)}: probabilities are lower than the accuracy because of "
         f"training.label_smoothing{network}; {advice}"

@@ -29,7 +29,7 @@ from pellucid.export.onnx_export import (
 from pellucid.export.support import check_exportable, check_opset, check_packages
 from pellucid.files import file_exists
 from pellucid.run_evaluation import evaluation_data_config, read_evaluation_blocks
-from pellucid.run_folder.advice import missing_folder_error
+from pellucid.run_folder.advice import check_folder_exists
 from pellucid.run_folder.run_files import load_run_config
 from pellucid.runtime.run_reader import RunArrays, read_run
 from pellucid.viewer.inputs import ValidationFileError, find_validation_file
@@ -77,8 +77,7 @@ def export_onnx(request: OnnxExportRequest) -> None:
     """
     check_packages()
     check_opset(request.opset)
-    if not file_exists(request.run):
-        raise missing_folder_error(request.run)
+    check_folder_exists(request.run)
     check_exportable(request.run)
     _check_folder(request.folder)
     run, pairs = read_run(request.run), _read_pairs(request)

@@ -378,7 +378,7 @@ HELP_PAGES: dict[str, HelpPage] = {
                 "NAME",
                 "column of sources in the file of --check; also --target-column, --features-column",
             ),
-            OptionHelp("--header, --no-header", "", "whether its first line names columns"),
+            OptionHelp("--header, --no-header", "", "whether the first line of that file names columns"),
             _BAD_LINE,
         ),
         (

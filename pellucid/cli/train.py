@@ -71,11 +71,6 @@ class TrainingPlan(NamedTuple):
     size_origin: "SizeOrigin"
     """How the size was chosen."""
 
-    @property
-    def says_default_size(self) -> bool:
-        """True if a line says that the size is a default; with a time limit, another one has said it."""
-        return self.size_origin.is_default and not self.config.training.time_limit
-
 
 def main(arguments: list[str]) -> int:
     """Train, with progress on standard error.
@@ -198,7 +193,7 @@ def _train_single(plan: TrainingPlan) -> int:
         # The launcher of several workers ends them by SIGTERM when one has failed: no update is possible then.
         handle_stop_signals(includes_termination=launched_workers() == 1) as interrupt,
         training_progress(
-            has_default_size=plan.says_default_size,
+            has_default_size=plan.size_origin.says_default(config),
             started_at=plan.started_at,
             size_chosen=plan.size_origin.measured,
         ) as reporter,
@@ -266,7 +261,7 @@ def _train_ensemble(plan: TrainingPlan) -> int:
     with (
         run_jobs_on(args.on, args.run, config.threads, config.device) as cluster,
         handle_stop_signals() as interrupt,
-        multi_progress(has_default_size=plan.says_default_size) as progress,
+        multi_progress(has_default_size=plan.size_origin.says_default(config)) as progress,
     ):
         last_seed = training_jobs[-1].config.seed
         description = (

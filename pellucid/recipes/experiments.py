@@ -77,8 +77,8 @@ class ExperimentSuite(NamedTuple):
     folder: str = ""
     """Data folder, if its name differs from the recipe's."""
     package: str = ""
-    """Python package that holds the data, if it is installed; else its name is that of the data folder. An
-    empty string: no package."""
+    """Python package that holds the data, if it is installed; else its name is that of the data folder. An empty
+    string: no package."""
     groups_references: bool = False
     """Sources occur several times, and each target is a correct output: an output is compared with all of them."""
 

@@ -782,19 +782,30 @@ def score_pair_ngram(predictor: Predictor, job: TransductionJob) -> BaselineScor
 
 def _score_outputs(model: PairNgramPredictor, references: References, num_candidates: int) -> TransductionScores:
     """Return the scores of a pair n-gram model."""
-    source, target = model.tokenizers.source, model.tokenizers.target
-    nbest = model.nbest(references.examples, num_candidates)
-    lists = [
-        [
-            ScoredExample(
-                output, tuple(tuple(target.split(text)) for text in targets), len(source.split(example.source))
-            )
-            for output in outputs
-        ]
-        for example, targets, outputs in zip(references.examples, references.targets, nbest, strict=True)
-    ]
+    lists = decode_with_pair_ngram(model, references.examples, references.targets, num_candidates)
     scored = [outputs[0] for outputs in lists]
     return TransductionScores(evaluate_examples(scored), outcome_table(scored), oracle_accuracy(lists, num_candidates))
+
+
+def decode_with_pair_ngram(
+    model: PairNgramPredictor, examples: Sequence[Example], targets: Sequence[Sequence[str]], count: int
+) -> list[list[ScoredExample]]:
+    """Return the most probable outputs of a pair n-gram model, the best first, with the references as symbols.
+
+    Args:
+        model: The model.
+        examples: Examples, whose targets are ignored.
+        targets: References of each example, as texts.
+        count: Maximum number of outputs of each example.
+    """
+    source, target = model.tokenizers.source, model.tokenizers.target
+    return [
+        [
+            ScoredExample(output, tuple(tuple(target.split(text)) for text in texts), len(source.split(example.source)))
+            for output in outputs
+        ]
+        for example, texts, outputs in zip(examples, targets, model.nbest(examples, count), strict=True)
+    ]
 
 
 def score_trained_ensemble(members: Sequence[TransductionJob], on_progress: ProgressCallback) -> EnsembleRun:

@@ -6,6 +6,7 @@ from errno import EIO, ELOOP
 from pathlib import Path
 
 from pellucid.errors import RunError, suggest
+from pellucid.files import file_exists
 
 RESTORE_OR_TRAIN = "restore the file from a copy of the run, or train the model again"
 RESTORE_OR_RENAME = "restore the file from a copy of the run, or name another run folder to train again"
@@ -50,14 +51,19 @@ def add_advice(advice: str) -> Iterator[None]:
         raise
 
 
-def missing_folder_error(folder: Path) -> RunError:
-    """Return the error of a missing run folder, with a similar name of a folder beside it, if there is one.
+def check_folder_exists(folder: Path) -> None:
+    """Check that there is a run folder of this name.
 
     Args:
         folder: The folder.
+
+    Raises:
+        RunError: There is none; the message has a similar name of a folder beside it, if there is one.
     """
+    if file_exists(folder):
+        return
     siblings = list[str]()
     with suppress(OSError):
         siblings = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()]
     advice = suggest(folder.name, siblings) or "; name the folder that was given to pellucid train --run"
-    return RunError(f"{folder} is not a run folder: there is no such folder{advice}")
+    raise RunError(f"{folder} is not a run folder: there is no such folder{advice}")

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from pellucid.argument_checks import check_arguments
 from pellucid.errors import CONTROL_CHARACTERS, DataError, RunError, quote
 from pellucid.files import digest_file, file_exists, read_bytes, wrap_os_errors
-from pellucid.run_folder.advice import missing_folder_error
+from pellucid.run_folder.advice import check_folder_exists
 from pellucid.run_folder.run_files import CONFIG, ENSEMBLE, LOCK
 
 MAX_FILES = 10_000
@@ -42,8 +42,7 @@ def folder_checksums(folder: str | Path) -> dict[str, str]:
             backslash.
     """
     folder = Path(folder)
-    if not file_exists(folder):
-        raise missing_folder_error(folder)
+    check_folder_exists(folder)
     if not any(file_exists(folder / name) for name in (CONFIG, ENSEMBLE)):
         raise RunError(f"{folder} is not a run folder: it holds neither {CONFIG} nor {ENSEMBLE}")
     checksums, size = dict[str, str](), 0

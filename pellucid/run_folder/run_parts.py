@@ -17,7 +17,7 @@ from pellucid.decoding.length_limits import check_length_limits
 from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram, untrained_network_error
 from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
-from pellucid.run_folder.advice import RESTORE_OR_REPEAT, missing_folder_error
+from pellucid.run_folder.advice import RESTORE_OR_REPEAT, check_folder_exists
 from pellucid.run_folder.confidence_file import load_confidence
 from pellucid.run_folder.identity import ModelIdentity, has_validated_model, mixed_error, read_identity
 from pellucid.run_folder.log import RunLog, load_run_log
@@ -110,8 +110,7 @@ def read_run_settings(
         RunError: The folder is missing, has no model, or holds damaged files or those of another run.
         ConfigError: The settings are not valid.
     """
-    if not file_exists(folder):
-        raise missing_folder_error(folder)
+    check_folder_exists(folder)
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: it is a file")
     if not file_exists(folder / CONFIG):

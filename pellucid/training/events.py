@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from pellucid.config.presets import LARGE_DATA
-from pellucid.config.settings import DEFAULT_TASK, Size, TaskName
+from pellucid.config.settings import DEFAULT_TASK, Config, Size, TaskName
 from pellucid.data.readers import BadLine
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.trace import Trace
@@ -157,6 +157,14 @@ class SizeOrigin(NamedTuple):
     """Whether the size is the default for the number of training pairs."""
     measured: SizeChosen | None = None
     """Choice of the size for a time limit, by measured speed; None without a measurement."""
+
+    def says_default(self, config: Config) -> bool:
+        """Return whether a line says that the size is a default; with a time limit, another line has said it.
+
+        Args:
+            config: Configuration of the training.
+        """
+        return self.is_default and not config.training.time_limit
 
 
 GIVEN_SIZE = SizeOrigin()

@@ -29,6 +29,7 @@ from pellucid.recipes.experiments import DataSplits, merge_settings, name_change
 from pellucid.recipes.jobs import run_jobs, train_with_progress
 from pellucid.recipes.published_data import describe_download
 from pellucid.recipes.recipe import RecipeRequest, load_recipe_config
+from pellucid.recipes.transduction_experiments import decode_with_pair_ngram
 from pellucid.reporting.figures import mean_weights_figure, to_svg
 from pellucid.run_folder.log import read_log
 from pellucid.run_folder.predictor_loader import load
@@ -300,7 +301,7 @@ def score_system(predictor: Predictor, pairs: Sequence[Example], as_words: bool)
     grouped = group_references(pairs)
     traces = predictor.predict(grouped.sources)
     scored = score_traces(traces, grouped.references, predictor.tokenizers)
-    scores = score_texts([trace.output for trace in traces], scored, grouped, as_words)
+    scores = score_translations([trace.output for trace in traces], scored, grouped, as_words)
     return ScoredRun(predictor, traces, grouped.references, scored, scores.evaluation), scores
 
 
@@ -327,20 +328,13 @@ def score_pair_ngram(predictor: Predictor, system: TranslationSystem) -> Transla
 
 def _score_pair_ngram_outputs(model: PairNgramPredictor, pairs: Sequence[Example], as_words: bool) -> TranslationScores:
     """Return the scores of a pair n-gram model on one split."""
-    grouped, tokenizers = group_references(pairs), model.tokenizers
-    best = [outputs[0] for outputs in model.nbest([Example(source, "") for source in grouped.sources], 1)]
-    scored = [
-        ScoredExample(
-            output,
-            tuple(tuple(tokenizers.target.split(text)) for text in targets),
-            len(tokenizers.source.split(source)),
-        )
-        for output, source, targets in zip(best, grouped.sources, grouped.references, strict=True)
-    ]
-    return score_texts([tokenizers.target.join(output) for output in best], scored, grouped, as_words)
+    grouped, target = group_references(pairs), model.tokenizers.target
+    examples = [Example(source, "") for source in grouped.sources]
+    scored = [output for (output,) in decode_with_pair_ngram(model, examples, grouped.references, 1)]
+    return score_translations([target.join(example.output) for example in scored], scored, grouped, as_words)
 
 
-def score_texts(
+def score_translations(
     outputs: Sequence[str], scored: Sequence[ScoredExample], references: TranslationReferences, as_words: bool
 ) -> TranslationScores:
     """Return the scores of outputs: BLEU and chrF of plain texts, exact match and symbol error rate of symbols.
@@ -549,12 +543,7 @@ def _system_table(results: Sequence[TranslationResult]) -> ReportTable:
     size_heads = ["vocabulary size", "unknown in the test set", "parameters", "seconds"]
     signatures = f"{results[0].test.bleu.signature}; {results[0].test.chrf.signature}"
     units = "Pairs of numbers are for source and target; seconds are those of the training, or CPU seconds of the fit."
-    return ReportTable(
-        "Both systems",
-        f"{units} {signatures}",
-        [*heads, *size_heads],
-        rows,
-    )
+    return ReportTable("Both systems", f"{units} {signatures}", [*heads, *size_heads], rows)
 
 
 def _score_cells(scores: TranslationScores) -> list[str]:
