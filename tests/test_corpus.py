@@ -306,3 +306,6 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
 def test_the_names_of_stored_fields_stay() -> None:
     """Files of earlier versions have these names: with others, prepared data would be refused as damaged."""
     assert msgspec.to_builtins(ReadingReport((), 1, 2, "note")) == {"bad": (), "blank": 1, "shared": 2, "texts": "note"}
+    corpus = make_corpus(make_copy_examples(5, seed=1))
+    metadata = corpus_module._CorpusMetadata(corpus.key, corpus.report, corpus.vocabularies)
+    assert msgspec.to_builtins(metadata).keys() == {"key", "found", "vocabularies"}

@@ -318,11 +318,11 @@ def test_outputs_are_proposed_without_a_network(
     source = np.zeros((2, lengths.max()), np.int64)
     for row, values in enumerate(ids):
         source[row, : len(values)] = values
-    batch = SourceBatch(np.arange(2), source, lengths, batch_length_limits(LengthLimits(0, 10), 2), lengths)
+    batch, limits = SourceBatch(np.arange(2), source, lengths, lengths), batch_length_limits(LengthLimits(0, 10), 2)
     best = [pair_ngram.model.search(row, NUM_OUTPUTS) for row in ids]
     found = [[make_hypothesis(-1.0)], [make_hypothesis(-1.0)]]  # empty outputs
     member = InterpolatedPairNgram(pair_ngram.model, 0.5, 0)
-    proposed = propose_outputs(member, NetworkIds(), batch, found, NO_CONSTRAINTS)
+    proposed = propose_outputs(member, NetworkIds(), batch, found, limits, NO_CONSTRAINTS)
     assert proposed.added == [(row, output.target) for row in (0, 1) for output in best[row]]
     for row in (0, 1):
         expected = [pair_ngram.model.score(ids[row], target) for target in ((), *(each.target for each in best[row]))]
@@ -330,7 +330,7 @@ def test_outputs_are_proposed_without_a_network(
     forbidden = NO_CONSTRAINTS._replace(forbidden=np.array([best[0][0].target[0]]))
     assert all(
         best[0][0].target[0] not in target
-        for _, target in propose_outputs(member, NetworkIds(), batch, found, forbidden).added
+        for _, target in propose_outputs(member, NetworkIds(), batch, found, limits, forbidden).added
     )
 
 

@@ -9,16 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pellucid import record_file
+from pellucid.data.examples import Example
 from pellucid.errors import RunError
 from pellucid.record_file import RecordFile
 
 
-@given(st.lists(st.lists(st.text())), st.integers(0, 40), st.integers(1, 40), st.randoms(use_true_random=False))
-def test_records_equal_a_list(blocks: list[list[str]], limit: int, read_bytes: int, random: Random) -> None:
+@given(
+    st.lists(st.lists(st.builds(Example, st.text(), st.text()))),
+    st.integers(0, 40),
+    st.integers(1, 40),
+    st.randoms(use_true_random=False),
+)
+def test_records_equal_a_list(blocks: list[list[Example]], limit: int, read_bytes: int, random: Random) -> None:
     with patch.multiple(record_file, MAX_BYTES_IN_MEMORY=limit, READ_BYTES=read_bytes):
-        records, expected = RecordFile[str](str), [text for block in blocks for text in block]
+        records, expected = RecordFile(Example), [example for block in blocks for example in block]
         for block in blocks:
-            records.extend(block)
+            if len(block) == 1:
+                records.append(block[0])
+            else:
+                records.extend(block)
         assert list(records) == expected and len(records) == len(expected)
         order = list(range(len(expected)))
         random.shuffle(order)

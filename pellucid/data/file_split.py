@@ -235,10 +235,12 @@ def _choose_parts(
     unit_sizes: Counter[int], wanted: Mapping[SplitPart, int], generator: random.Random, path: Path
 ) -> dict[int, SplitPart]:
     """Return the part of each held-out unit; `DataError` if no unit would be left for training."""
-    remaining = dict(unit_sizes)
+    remaining, leaves_rows = dict(unit_sizes), sum(wanted.values()) < unit_sizes.total()
     parts = dict[int, SplitPart]()
-    for part, num_rows in wanted.items():
-        chosen = choose_groups(remaining, num_rows, generator) if remaining else set[int]()
+    for num_later, (part, num_rows) in zip(reversed(range(1, len(wanted) + 1)), wanted.items(), strict=True):
+        # A unit is left for each later part, and for training, unless all rows are asked for.
+        max_units = max(1, len(remaining) - num_later) if leaves_rows else None
+        chosen = choose_groups(remaining, num_rows, generator, max_units) if remaining else set[int]()
         parts |= dict.fromkeys(chosen, part)
         remaining = {unit: count for unit, count in remaining.items() if unit not in chosen}
     if not remaining:

@@ -168,7 +168,9 @@ def _divide(examples: Sequence[Example], keys: Sequence[GroupKey], held_out: Set
     return split
 
 
-def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.Random) -> set[GroupKey]:
+def choose_groups(
+    sizes: Mapping[GroupKey, int], limit: int, generator: random.Random, max_groups: int | None = None
+) -> set[GroupKey]:
     """Choose groups at random that have at most `limit` examples together; at least one group.
 
     Args:
@@ -176,10 +178,13 @@ def choose_groups(sizes: Mapping[GroupKey, int], limit: int, generator: random.R
         limit: Maximum number of examples. A group that exceeds it is left out; if each group does, the smallest is
             chosen.
         generator: Random number generator.
+        max_groups: Maximum number of groups, at least 1; None, the default, for no maximum.
     """
     chosen = set[GroupKey]()
     num_examples = 0
     for group in generator.sample(list(sizes), len(sizes)):
+        if len(chosen) == max_groups:
+            break
         if num_examples + sizes[group] <= limit:
             chosen.add(group)
             num_examples += sizes[group]

@@ -46,10 +46,10 @@ from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.derived_traces import lexicon_traces, outputs_to_top_mass
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import hypothesis_scorer
-from pellucid.decoding.length_limits import check_length_limits, check_minimum, max_output_length, output_length_limits
+from pellucid.decoding.length_limits import check_length_limits, max_output_length
 from pellucid.decoding.model_sharing import DEFAULT_CARD, CardOptions, HubCommit, HubRequest, registered_sharing
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
-from pellucid.decoding.outputs import BatchLengthLimits, empty_output
+from pellucid.decoding.outputs import empty_output
 from pellucid.decoding.preprocessing import (
     ChunkConfig,
     SourceBatch,
@@ -793,28 +793,16 @@ class BasePredictor(ABC):
         return PreparedChunk(chunk.first, config, tokenized_sources, sources, order, traces, characters)
 
     def _batches(self, prepared: PreparedChunk) -> Iterator[SourceBatch]:
-        """Yield the sources to decode in batches, with the length limits of their outputs, as arrays.
-
-        Given targets have their own lengths in place of the limits of a search.
-        """
-        chunk_config = prepared.config
+        """Yield the sources to decode in batches, as arrays."""
         batches = split_into_batches(
-            prepared.order, prepared.sources.lengths, chunk_config, self.config.search.batch_size, self._count_logits
+            prepared.order, prepared.sources.lengths, prepared.config, self.config.search.batch_size, self._count_logits
         )
         for batch_rows in batches:
             rows = np.array(batch_rows)
             source, lengths = prepared.sources.pad(rows)
-            batch_sources = [prepared.tokenized[row] for row in rows.tolist()]
-            constraints = chunk_config.constraints.take(rows)
-            if chunk_config.target_lengths is None:
-                limits = output_length_limits(batch_sources, self.config.search, self.max_length, constraints)
-            else:
-                limits = BatchLengthLimits(chunk_config.target_lengths[rows], chunk_config.target_lengths[rows])
-            if self._forbids_all(chunk_config.constraints):
-                check_minimum(batch_sources, limits, rows + prepared.first, self.vocabularies.target, self._copies)
-            positions = np.array([len(tokenized.source) for tokenized in batch_sources], np.int64)
+            positions = np.array([len(prepared.tokenized[row].source) for row in batch_rows], np.int64)
             characters = None if prepared.characters is None else collate_characters(prepared.characters, rows)
-            yield SourceBatch(rows, source, lengths, limits, positions, prepared.first, characters)
+            yield SourceBatch(rows, source, lengths, positions, prepared.first, characters)
 
     def _count_logits(self, length: int) -> int:
         """Return the number of logits of a hypothesis that all networks compute together, for a source of a length."""

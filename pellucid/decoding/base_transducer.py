@@ -17,14 +17,21 @@ from pellucid.data.encoding import to_ragged
 from pellucid.data.examples import Example
 from pellucid.data.extended_vocabulary import encode_sequence_examples
 from pellucid.data.vocabulary import EOS
-from pellucid.decoding.base_predictor import BasePredictor
+from pellucid.decoding.base_predictor import BasePredictor, PreparedChunk
 from pellucid.decoding.beam_steps import BeamConfig
 from pellucid.decoding.constraints import NO_CONSTRAINTS, Constraints
 from pellucid.decoding.derived_traces import sampled_traces, scored_trace
 from pellucid.decoding.hypothesis import Hypothesis, check_finite_outputs
 from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking, hypothesis_scorer
-from pellucid.decoding.length_limits import check_length_limits, check_room, forbids_all_message
+from pellucid.decoding.length_limits import (
+    check_length_limits,
+    check_minimum,
+    check_room,
+    forbids_all_message,
+    output_length_limits,
+)
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions, build_constraints, search_properties
+from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.pair_ngram_interpolation import (
     InterpolatedPairNgram,
     NetworkIds,
@@ -196,14 +203,20 @@ class BaseTransducer(BasePredictor):
 
     @abstractmethod
     def _sample_batch(
-        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], constraints: Constraints, sampling: SamplingConfig
+        self,
+        batch: SourceBatch,
+        numbers: Int[np.ndarray, " B"],
+        limits: BatchLengthLimits,
+        constraints: Constraints,
+        sampling: SamplingConfig,
     ) -> list[list[Hypothesis]]:
         """Sample outputs of each source of a batch.
 
         Args:
             batch: Sources.
             numbers: Number of each source, which selects its random streams.
-            constraints: Length limits and constraints.
+            limits: Length limits of the outputs.
+            constraints: Constraints of the outputs.
             sampling: Number of samples, temperature, filters and seed.
         """
 
@@ -265,17 +278,24 @@ class BaseTransducer(BasePredictor):
         prepared = self._encode_chunk(chunk, ChunkConfig(beam_size, nbest, constraints))
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
-                batch_constraints = constraints.take(batch.rows)
-                config = BeamConfig(
-                    batch.limits, beam_size, num_kept, score, batch_constraints, self.options.search_tree
-                )
+                limits, batch_constraints = self._length_limits(prepared, batch), constraints.take(batch.rows)
+                config = BeamConfig(limits, beam_size, num_kept, score, batch_constraints, self.options.search_tree)
                 hypotheses = self._run_search(batch, config, fits_kernel)
                 if adds_pair_ngram:
                     # Ranking needs numbers. `_add_traces` checks again: the added outputs have new scores.
                     checked = check_finite_outputs(hypotheses, self.name, self.config)
-                    hypotheses = self._rerank_with_pair_ngram(batch, checked, batch_constraints, nbest)
+                    hypotheses = self._rerank_with_pair_ngram(batch, checked, config, nbest)
                 self._add_traces(prepared, batch, hypotheses)
         return self._all_traces(prepared)
+
+    def _length_limits(self, prepared: PreparedChunk, batch: SourceBatch) -> BatchLengthLimits:
+        """Return the length limits of the outputs of a batch; raise `ConstraintError` if no output can satisfy them."""
+        sources = [prepared.tokenized[row] for row in batch.rows.tolist()]
+        constraints = prepared.config.constraints
+        limits = output_length_limits(sources, self.config.search, self.max_length, constraints.take(batch.rows))
+        if self._forbids_all(constraints):
+            check_minimum(sources, limits, batch.rows + prepared.first, self.vocabularies.target, self._copies)
+        return limits
 
     @property
     def pair_ngram_weight(self) -> float:
@@ -303,15 +323,16 @@ class BaseTransducer(BasePredictor):
         return "pair_ngram" if self.pair_ngram is not None and self.pair_ngram.predicts_alone else "search"
 
     def _rerank_with_pair_ngram(
-        self, batch: SourceBatch, hypotheses: Sequence[Sequence[Hypothesis]], constraints: Constraints, nbest: int
+        self, batch: SourceBatch, hypotheses: Sequence[Sequence[Hypothesis]], config: BeamConfig, nbest: int
     ) -> list[list[Hypothesis]]:
         """Return the best outputs of each source by the network and by the pair n-gram model.
 
-        `hypotheses` are those of the network's search. The network scores those that the pair n-gram model adds.
+        `hypotheses` are those of the network's search with `config`. The network scores those that the pair n-gram
+        model adds.
         """
         assert self.pair_ngram is not None
         ids = self._network_ids(self.pair_ngram.network_index)
-        added, scores = propose_outputs(self.pair_ngram, ids, batch, hypotheses, constraints)
+        added, scores = propose_outputs(self.pair_ngram, ids, batch, hypotheses, config.limits, config.constraints)
         candidates = list(map(list, hypotheses))
         for (row, _), hypothesis in zip(added, self._score_outputs(batch, added), strict=True):
             candidates[row].append(hypothesis._replace(tree=hypotheses[row][0].tree))
@@ -407,7 +428,8 @@ class BaseTransducer(BasePredictor):
         with self._inference_context(prepared.num_hypotheses):
             for batch in self._batches(prepared):
                 numbers = batch.rows + chunk.first
-                hypotheses = self._sample_batch(batch, numbers, constraints.take(batch.rows), sampling)
+                limits, batch_constraints = self._length_limits(prepared, batch), constraints.take(batch.rows)
+                hypotheses = self._sample_batch(batch, numbers, limits, batch_constraints, sampling)
                 self._add_traces(prepared, batch, hypotheses)
         lists = self._all_traces(prepared)
         return [sampled_traces(traces, sampling, number) for number, traces in enumerate(lists, chunk.first)]
@@ -429,8 +451,7 @@ class BaseTransducer(BasePredictor):
         vocabularies = self.vocabularies
         targets = encode_sequence_examples(examples, self.tokenizers, vocabularies, self.config).target
         scorer = replace(self, options=self.options.attention_options)
-        lengths = np.array([len(target_symbols) for target_symbols in symbols], np.int64)
-        prepared = scorer._encode_chunk(chunk, ChunkConfig(1, 1, NO_CONSTRAINTS, lengths))
+        prepared = scorer._encode_chunk(chunk, ChunkConfig(1, 1, NO_CONSTRAINTS))
         with scorer._inference_context(prepared.num_hypotheses):
             for batch in scorer._batches(prepared):
                 scores = scorer._score_batch(batch, *targets.pad(batch.rows))

@@ -217,14 +217,14 @@ def _beam_kernel(
     inference: SingleModelInference, lengths: list[int], limits: SearchLimits, beam_size: int, nbest: int
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each source, the best first; a kernel takes all steps."""
+    from pellucid.kernels import tensor_functions  # Numba takes a second to import
     from pellucid.kernels.search import BeamSizes
-    from pellucid.kernels.tensor_functions import beam_search as run_beam_search  # Numba takes a second to import
 
     prepared = inference.cache.kernel
     results = list[list[Hypothesis]]()
     assert prepared is not None, "a search kernel needs a prepared decoder"
     initial_state = initial_kernel_state(inference.state)
-    for outputs, counts in run_beam_search(prepared, initial_state, limits, BeamSizes(beam_size, nbest)):
+    for outputs, counts in tensor_functions.beam_search(prepared, initial_state, limits, BeamSizes(beam_size, nbest)):
         positions = lengths[len(results) : len(results) + len(counts)]
         flat = map(hypothesis_of, split_outputs(outputs, np.repeat(positions, counts).tolist()))
         results += [list(islice(flat, count)) for count in counts.tolist()]

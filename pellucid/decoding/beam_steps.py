@@ -428,7 +428,7 @@ def _symbol_masks(state: BeamState, num_symbols: int, config: BeamConfig, length
     shape = (state.cumulative_log_probs.shape[1], num_symbols)
     suppressed = suppressed_mask(num_symbols)
     position = DecodePosition(state.sources, length, limits.maximum[state.sources] - length)
-    blocked = config.constraints.blocked_symbols_and_eos(position, state.met, num_symbols)
+    blocked = config.constraints.blocked_symbols(position, state.met, num_symbols)
     early: Bool[np.ndarray, " b"] = length < limits.minimum[state.sources]
     if early.all():
         return SymbolMasks(suppressed, blocked, is_early=True)

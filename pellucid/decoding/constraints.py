@@ -97,10 +97,10 @@ class Constraints(NamedTuple):
         updated: Bool[np.ndarray, "b k M"] = met | (ids[:, :, None] == self.required)
         return updated
 
-    def blocked_symbols_and_eos(
+    def blocked_symbols(
         self, position: DecodePosition, met: Bool[np.ndarray, "b k M"], num_symbols: int
     ) -> Bool[np.ndarray, "b k V"] | None:
-        """Return the symbols of `blocked_symbols`, and EOS wherever required symbols are missing.
+        """Return the symbols of `blocked_symbols_except_eos`, and EOS wherever required symbols are missing.
 
         Args:
             position: Position of the hypotheses.
@@ -110,12 +110,12 @@ class Constraints(NamedTuple):
         Returns:
             A mask that is True for symbols that cannot follow; None if all can.
         """
-        blocked = self.blocked_symbols(position, met, num_symbols)
+        blocked = self.blocked_symbols_except_eos(position, met, num_symbols)
         if blocked is not None and len(self.required):
             blocked[:, :, EOS] |= ~met.all(axis=2)
         return blocked
 
-    def blocked_symbols(
+    def blocked_symbols_except_eos(
         self, position: DecodePosition, met: Bool[np.ndarray, "b k M"], num_symbols: int
     ) -> Bool[np.ndarray, "b k V"] | None:
         """Return the symbols that cannot follow, except EOS while required symbols are missing.
@@ -124,7 +124,7 @@ class Constraints(NamedTuple):
 
         If no more symbols can follow than a hypothesis still requires, only those are possible. So every output
         contains all required symbols if its maximum length has room for them. EOS is blocked within a prefix and where
-        only required symbols are possible; elsewhere `blocked_symbols_and_eos` blocks it.
+        only required symbols are possible; elsewhere `blocked_symbols` blocks it.
 
         Args:
             position: Position of the hypotheses.

@@ -28,6 +28,7 @@ class ForcedStep(NamedTuple):
     targets: Int[Tensor, " B"]
     """Symbols of the step."""
     output: StepOutput
+    """Logits, attention weights, and the hypotheses after the step."""
     suppressed: Bool[Tensor, " V"]
     """Symbols that no search writes."""
 
@@ -42,6 +43,9 @@ def forced_steps(inference: Inference, targets: Int[Tensor, "B T"]) -> Iterator[
     Args:
         inference: One empty hypothesis per row of the targets.
         targets: Target ids, each ending with EOS, then padding.
+
+    Yields:
+        T steps; those after the EOS of a row have no meaning for it.
     """
     symbols, suppressed = targets.new_full((len(targets),), BOS), None
     for step_targets in targets.unbind(dim=1):

@@ -161,7 +161,7 @@ def encode_and_initialize(
     network: Network,
     source: Int[Tensor, "B S"],
     lengths: Int[Tensor, " B"],
-    masked: Sequence[int] = (),
+    masked_positions: Sequence[int] = (),
     characters: WordCharacters | None = None,
 ) -> SingleModelInference:
     """Encode the sources and return one empty hypothesis per source.
@@ -170,30 +170,32 @@ def encode_and_initialize(
         network: Trained encoder-decoder.
         source: Source ids.
         lengths: Source lengths.
-        masked: Source positions that attention must ignore, in every source; empty if there is none.
+        masked_positions: Source positions that attention must ignore, in every source; empty if there is none.
         characters: Characters of the source words; None, the default, for a network that reads none.
 
     Raises:
         InputError: The network is not an encoder-decoder.
     """
-    return initialize_from_memory(network, network.encoder(source, lengths, characters), masked)
+    return initialize_from_memory(network, network.encoder(source, lengths, characters), masked_positions)
 
 
-def initialize_from_memory(network: Network, memory: Memory, masked: Sequence[int] = ()) -> SingleModelInference:
+def initialize_from_memory(
+    network: Network, memory: Memory, masked_positions: Sequence[int] = ()
+) -> SingleModelInference:
     """Return one empty hypothesis per source of an encoded memory.
 
     Args:
         network: Trained encoder-decoder.
         memory: Encoder output.
-        masked: Source positions that attention must ignore, in every source; empty if there is none.
+        masked_positions: Source positions that attention must ignore, in every source; empty if there is none.
 
     Raises:
         InputError: The network is not an encoder-decoder.
     """
-    if masked:
-        masked_positions = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
-        masked_positions[:, list(masked)] = True
-        memory = memory._replace(ignored=masked_positions)
+    if masked_positions:
+        ignored = torch.zeros(memory.states.shape[:2], dtype=torch.bool, device=memory.states.device)
+        ignored[:, list(masked_positions)] = True
+        memory = memory._replace(ignored=ignored)
     decoder = require_encoder_decoder(network).decoder
     return SingleModelInference(decoder, decoder.init_state(memory), decoder.build_cache(memory))
 
@@ -249,7 +251,7 @@ class EnsembleMembers(NamedTuple):
         self,
         source: Int[Tensor, "B S"],
         lengths: Int[Tensor, " B"],
-        masked: Sequence[int] = (),
+        masked_positions: Sequence[int] = (),
         characters: WordCharacters | None = None,
     ) -> EnsembleInference:
         """Encode the sources and return one empty hypothesis per source, in every member.
@@ -257,7 +259,7 @@ class EnsembleMembers(NamedTuple):
         Args:
             source: Source ids of the ensemble.
             lengths: Source lengths.
-            masked: Source positions that attention must ignore, in every source; empty if there is none.
+            masked_positions: Source positions that attention must ignore, in every source; empty if there is none.
             characters: Characters of the source words, in ids of the ensemble; None, the default, for members that read
                 none.
 
@@ -266,7 +268,7 @@ class EnsembleMembers(NamedTuple):
         """
         members = zip(self.networks, self.map_source_ids(source), self.map_characters(characters), strict=True)
         return self.combine(
-            [encode_and_initialize(network, ids, lengths, masked, words) for network, ids, words in members]
+            [encode_and_initialize(network, ids, lengths, masked_positions, words) for network, ids, words in members]
         )
 
     def map_characters(self, characters: WordCharacters | None) -> list[WordCharacters | None]:

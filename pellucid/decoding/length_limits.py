@@ -18,8 +18,9 @@ from pellucid.errors import ConfigError, ConstraintError
 from pellucid.shapes import Int
 
 MAX_LENGTH_FACTOR = 10
-"""A length limit is at most this many times the longest training target, or `ALWAYS_ALLOWED` symbols if greater."""
-ALWAYS_ALLOWED = 1000
+"""A length limit is at most this many times the longest training target, or `MIN_LENGTH_BOUND` symbols if greater."""
+MIN_LENGTH_BOUND = 1000
+"""Number of symbols up to which every model accepts a length limit."""
 
 
 def max_output_length(search: SearchConfig, vocabularies: Vocabularies) -> int:
@@ -52,7 +53,7 @@ def check_length_limits(search: SearchConfig, vocabularies: Vocabularies) -> Non
 
     Raises:
         ConfigError: search.max_length is 0, and search.min_length exceeds the derived length; or search.min_length or
-            search.max_length exceeds both `ALWAYS_ALLOWED` and `MAX_LENGTH_FACTOR` times the longest training target.
+            search.max_length exceeds both `MIN_LENGTH_BOUND` and `MAX_LENGTH_FACTOR` times the longest training target.
     """
     derived = _derived_max_length(vocabularies)
     if not search.max_length and search.min_length > derived:
@@ -60,12 +61,12 @@ def check_length_limits(search: SearchConfig, vocabularies: Vocabularies) -> Non
             f"search.min_length = {search.min_length} exceeds the maximum length, {derived} (1.5 times the longest "
             f"training target plus 10): set search.max_length too"
         )
-    bound = max(ALWAYS_ALLOWED, MAX_LENGTH_FACTOR * vocabularies.longest_target)
+    bound = max(MIN_LENGTH_BOUND, MAX_LENGTH_FACTOR * vocabularies.longest_target)
     for name in ("min_length", "max_length"):
         if getattr(search, name) > bound:
             raise ConfigError(
                 f"search.{name}: expected at most {bound} ({MAX_LENGTH_FACTOR} times the longest training target, "
-                f"which has {vocabularies.longest_target} symbols, or {ALWAYS_ALLOWED} where that is more), got "
+                f"which has {vocabularies.longest_target} symbols, or {MIN_LENGTH_BOUND} where that is more), got "
                 f"{getattr(search, name)}"
             )
 

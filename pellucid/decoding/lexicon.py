@@ -62,8 +62,8 @@ def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> 
             by number, a file of more than two columns needs this number; 0, the default, allows any.
 
     Returns:
-        The lexicon; its field `bad_lines` holds the malformed lines that were skipped. Rows without a
-        target are not read, and counted in `notes`.
+        The lexicon; its field `bad_lines` holds the malformed lines that were skipped. Rows without a target are not
+        read, and counted in `notes`.
 
     Raises:
         ArgumentError: An argument has a wrong type.
@@ -74,10 +74,10 @@ def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> 
     config = convert_argument("config", config, DataConfig)
     num_columns = convert_argument("num_columns", num_columns, int)
     result, num_without_target = read_lexicon_examples(lexicon_path, config, num_columns)
-    source = build_tokenizers(config).source
+    source_tokenizer = build_tokenizers(config).source
     targets: dict[str, dict[str, None]] = {}
     for example in result.examples:
-        targets.setdefault(source.normalize(example.source), {})[example.target] = None
+        targets.setdefault(source_tokenizer.normalize(example.source), {})[example.target] = None
     notes = list[str]()
     if num_without_target:
         notes.append(f"{lexicon_path}: rows without a target, which are not used: {num_without_target:,}")

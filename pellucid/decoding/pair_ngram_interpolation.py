@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from pellucid.decoding.constraints import Constraints
 from pellucid.decoding.hypothesis import Hypothesis
-from pellucid.decoding.outputs import LengthLimits
+from pellucid.decoding.outputs import BatchLengthLimits, LengthLimits
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.errors import RunError
 from pellucid.pair_ngram.model import PairNgram, PairOutput
@@ -176,6 +176,7 @@ def propose_outputs(
     ids: NetworkIds,
     batch: SourceBatch,
     hypotheses: Sequence[Sequence[Hypothesis]],
+    limits: BatchLengthLimits,
     constraints: Constraints,
 ) -> ProposedOutputs:
     """Return outputs of a pair n-gram model that a search has not found, and its scores of all outputs.
@@ -185,8 +186,9 @@ def propose_outputs(
     Args:
         pair_ngram: The model.
         ids: Ids of the network to which the model was fitted, for those of the predictor.
-        batch: Sources of the search, with the limits of output lengths.
+        batch: Sources of the search.
         hypotheses: Outputs of the search, of each source.
+        limits: Length limits of the outputs of each source, which added outputs satisfy, too.
         constraints: Constraints of the sources, which added outputs satisfy.
     """
     model = pair_ngram.model
@@ -197,7 +199,7 @@ def propose_outputs(
         source = ids.map_source(sources[row][: lengths[row]], model.numbering.source_size)
         targets = [ids.map_target(output_ids(hypothesis)) for hypothesis in of_source]
         found = model.search(source, NUM_OUTPUTS)
-        for target in _missing_outputs(found, targets, batch.limits.of_source(row)):
+        for target in _missing_outputs(found, targets, limits.of_source(row)):
             output = ids.unmap_target(target)
             if constraints.allows(row, output):
                 proposed.added.append((row, output))

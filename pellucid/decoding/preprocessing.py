@@ -22,7 +22,6 @@ from pellucid.data.lines import strip_newline
 from pellucid.data.tokenizers import Tokenizers
 from pellucid.data.vocabulary import UNK, Vocabularies
 from pellucid.decoding.constraints import Constraints
-from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.streaming import pair_up
 from pellucid.errors import DataError
 from pellucid.kernels.types import Array
@@ -76,7 +75,6 @@ class SourceBatch(NamedTuple):
     """Source ids, padded."""
     lengths: Int[Array, " B"]
     """Number of source ids of each source, including features."""
-    limits: BatchLengthLimits
     positions: Int[Array, " B"]
     """Number of encoder positions of each source: `lengths`, less the features where these are added to the symbols."""
     first: int = 0
@@ -91,10 +89,9 @@ class SourceBatch(NamedTuple):
             rows: Row of each source in this batch.
         """
         index = list(rows)
-        limits = BatchLengthLimits(self.limits.minimum[index], self.limits.maximum[index])
         characters = None if self.characters is None else self.characters.index_select(index)
         source, lengths, positions = self.source[index], self.lengths[index], self.positions[index]
-        return SourceBatch(self.rows[index], source, lengths, limits, positions, self.first, characters)
+        return SourceBatch(self.rows[index], source, lengths, positions, self.first, characters)
 
 
 def encode_source_ids(
@@ -194,8 +191,6 @@ class ChunkConfig(NamedTuple):
     """Maximum number of lexicon entries per source."""
     constraints: Constraints
     """Constraints of all sources, by the row of the source."""
-    target_lengths: Int[np.ndarray, " N"] | None = None
-    """Number of symbols of the target of each source, if targets are given; else None."""
 
     def batch_size(self, size: int) -> int:
         """Return the maximum number of sources in a batch: `size`, or less for at most `MAX_HYPOTHESES` hypotheses.

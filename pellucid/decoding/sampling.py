@@ -65,12 +65,15 @@ def sample(
     steps = np.zeros((len(lengths), samples), int)
     recorder = Recorder(total)
     uniforms = uniform_numbers(sampling, numbers, int(limits.maximum.max()) + 1)
+    suppressed: Bool[Tensor, " V"] | None = None
     for length in range(int(limits.maximum.max()) + 1):
         output = inference.step(symbols)
         remaining = limits.maximum[sources] - length
         vocabulary = output.logits.shape[1]
-        log_probabilities = symbol_log_probabilities(output.logits, suppressed_symbols(vocabulary, lengths.device))
-        blocked = constraints.blocked_symbols(DecodePosition(sources, length, remaining), met, vocabulary)
+        if suppressed is None:
+            suppressed = suppressed_symbols(vocabulary, lengths.device)
+        log_probabilities = symbol_log_probabilities(output.logits, suppressed)
+        blocked = constraints.blocked_symbols_except_eos(DecodePosition(sources, length, remaining), met, vocabulary)
         excluded = with_early_end(blocked, length < limits.minimum[sources], (samples, vocabulary))
         ids = draw_symbols(log_probabilities, excluded, sampling, uniforms[sources, :, length].ravel())
         ids = _replace_early_end(ids, log_probabilities, constraints.required, met.reshape(len(ids), -1))

@@ -202,8 +202,10 @@ class Trace:
 
     @property
     def has_trained_network(self) -> bool:
-        """False if the pair n-gram model has chosen the output before the first validation of the network, whose
-        probabilities and attention weights are then of no use."""
+        """True unless the pair n-gram model chose the output before the first validation of the network.
+
+        The probabilities and attention weights of the network are then of no use.
+        """
         return self.origin != "pair_ngram"
 
     def to_json(self, compact: bool = False) -> str:

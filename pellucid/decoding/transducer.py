@@ -17,6 +17,7 @@ from pellucid.decoding.forced_decoding import score_targets
 from pellucid.decoding.greedy import greedy
 from pellucid.decoding.hypothesis import Hypothesis
 from pellucid.decoding.inference import Inference, SingleModelInference, encode_and_initialize
+from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.pair_ngram_interpolation import NetworkIds
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch
@@ -109,10 +110,15 @@ class Transducer(BaseTransducer, Predictor):
         return score_targets(self.initialize(batch), batch.positions, ids, steps)
 
     def _sample_batch(
-        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], constraints: Constraints, sampling: SamplingConfig
+        self,
+        batch: SourceBatch,
+        numbers: Int[np.ndarray, " B"],
+        limits: BatchLengthLimits,
+        constraints: Constraints,
+        sampling: SamplingConfig,
     ) -> list[list[Hypothesis]]:
         """Sample outputs of each source of a batch."""
-        return sample(self.initialize(batch), batch.positions, numbers, batch.limits, constraints, sampling)
+        return sample(self.initialize(batch), batch.positions, numbers, limits, constraints, sampling)
 
     def _run_search(self, batch: SourceBatch, config: BeamConfig, fits_kernel: bool) -> list[list[Hypothesis]]:
         """Return the best hypotheses of each source of a batch.
@@ -122,7 +128,7 @@ class Transducer(BaseTransducer, Predictor):
         """
         if not fits_kernel:
             return beam_search_stepwise(self.initialize(batch), batch.positions, config)
-        limits = batch.limits.of_source(0)  # without length ratios all sources have the same limits
+        limits = config.limits.of_source(0)  # without length ratios all sources have the same limits
         if config.beam_size == 1:
             hypotheses = greedy(self.network, batch.source, batch.lengths, limits, batch.characters)
             return [[hypothesis] for hypothesis in hypotheses]

@@ -111,10 +111,8 @@ def occlusion(predictor: Predictor, replay: Replay) -> Float[np.ndarray, "T S"]:
     for variants in _ranges(positions + 1, max(MAX_REPLAY_POSITIONS // positions, 1)):
         repeated = _repeated(replay, len(variants))
         # Variant 0 is the unchanged source, variant s + 1 the source without position s. Summed features (s < 0) stay.
-        first = -_num_summed_features(replay)
-        is_occluded = torch.tensor(
-            [[s >= 0 and variant == s + 1 for s in range(first, positions)] for variant in variants]
-        )
+        position = torch.arange(-_num_summed_features(replay), positions)
+        is_occluded = (position >= 0) & (torch.tensor(list(variants))[:, None] == position + 1)
         mask = is_occluded[:, :, None].to(repeated.batch.source.device)
         with torch.inference_mode():
             inference = _encode_changed(predictor, repeated.batch, partial(torch.masked_fill, mask=mask, value=0.0))
@@ -202,7 +200,7 @@ def _repeated(replay: Replay, rows: int) -> Replay:
     batch, steps = replay.batch, replay.steps * rows
     source, lengths, positions = batch.source.repeat(rows, 1), batch.lengths.repeat(rows), batch.positions.repeat(rows)
     characters = None if batch.characters is None else batch.characters.index_select([0] * rows)
-    repeated = SourceBatch(batch.rows.repeat(rows), source, lengths, batch.limits, positions, characters=characters)
+    repeated = SourceBatch(batch.rows.repeat(rows), source, lengths, positions, characters=characters)
     return Replay(repeated, replay.target.repeat(rows, 1), steps)
 
 

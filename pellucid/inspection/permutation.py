@@ -64,7 +64,7 @@ def permute_attention(
     References:
         Jain & Wallace 2019, section 4.2.1 and algorithm 1 (100 permutations, median).
     """
-    require_transducer(predictor, "predictor")
+    transducer = require_transducer(predictor, "predictor")
     if not any(require_encoder_decoder(network).decoder.attention.has_weights for network in predictor.networks):
         raise ArgumentError("predictor: expected a model with attention, whose weights can be permuted")
     (trace,) = checked_traces(predictor, [trace], "trace")
@@ -72,7 +72,7 @@ def permute_attention(
     changes, max_weights = list[float](), list[float]()
     with torch.inference_mode(), evaluation_context(predictor, permutations * len(trace.target)):
         for replay in build_replays(predictor, [trace], "trace"):
-            inference = require_transducer(predictor, "predictor").initialize(replay.batch)
+            inference = transducer.initialize(replay.batch)
             for step in forced_steps(inference, replay.target):
                 rows = row_and_permutations(step.output.weights[0], permutations, generator)
                 copied = step.before.take(torch.zeros(len(rows), dtype=torch.int64, device=step.symbols.device))

@@ -21,7 +21,6 @@ from pellucid.data.vocabulary import BOS, EOS, UNK
 from pellucid.decoding.forced_attention import ForcedAttentionInference
 from pellucid.decoding.hypothesis import not_finite_error
 from pellucid.decoding.inference import SingleModelInference
-from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.preprocessing import SourceBatch, encode_source_characters, encode_source_ids
 from pellucid.decoding.trace import UNKNOWN, Trace, checked_fields
@@ -167,9 +166,8 @@ def _replay(
     device = next(predictor.network.parameters()).device
     padded = collate(encoded, rows)
     positions, steps = padded.source_lengths - torch.tensor(added), padded.target_lengths
-    limits = BatchLengthLimits(np.zeros(len(rows), np.int64), steps.numpy())
     source, lengths, target, _, characters = padded.to(device)
-    batch = SourceBatch(rows, source, lengths, limits, positions.to(device), characters=characters)
+    batch = SourceBatch(rows, source, lengths, positions.to(device), characters=characters)
     return Replay(batch, target, steps.tolist())
 
 

@@ -187,7 +187,9 @@ def _state_vectors(vectors: list[np.ndarray]) -> StateVectors:
     joined = torch.from_numpy(np.concatenate(vectors)).float()
     positions = [np.arange(len(states)) for states in vectors]
     numbers = np.repeat(np.arange(len(vectors)), [len(states) for states in vectors])
-    return StateVectors(_unit_tensors(joined), numbers, np.concatenate(positions))
+    # States of a network are small, so that no square overflows.
+    unit_states = torch.nn.functional.normalize(joined, dim=-1, eps=1e-30)
+    return StateVectors(unit_states, numbers, np.concatenate(positions))
 
 
 def _unit_vectors(vectors: Float[np.ndarray, "*shape D"]) -> Float[np.ndarray, "*shape D"]:
@@ -206,12 +208,6 @@ def _divide_lengths(
     """Return the vectors divided by their lengths; zero where the length is zero."""
     scaled: Float[np.ndarray, "*shape D"] = np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
     return scaled
-
-
-def _unit_tensors(vectors: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape D"]:
-    """Return states of a network scaled to length one; they are small, so that no square overflows."""
-    unit: Tensor = vectors / vectors.norm(dim=-1, keepdim=True).clamp_min(1e-30)
-    return unit
 
 
 class NearestState(NamedTuple):

@@ -161,17 +161,12 @@ def check_lengths(lengths: np.ndarray, rows: int, positions: int) -> None:
         positions: S.
     """
     check_shape("lengths", lengths, (rows,))
-    _check_range("lengths", lengths, 1, positions)
-
-
-def _check_range(name: str, values: np.ndarray, low: int, high: int) -> None:
-    """Raise `ArgumentError` for whole numbers that are not from `low` to `high`."""
-    if not values.size:
+    if not lengths.size:
         return
-    least, greatest = int(values.min()), int(values.max())
-    if least < low or greatest > high:
-        wrong = least if least < low else greatest
-        raise ArgumentError(f"{name}: expected whole numbers from {low} to {high}, got {wrong}")
+    least, greatest = int(lengths.min()), int(lengths.max())
+    if least < 1 or greatest > positions:
+        wrong = least if least < 1 else greatest
+        raise ArgumentError(f"lengths: expected whole numbers from 1 to {positions}, got {wrong}")
 
 
 def _bias_size(layout: CellLayout, size: int) -> int:

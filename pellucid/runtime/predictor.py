@@ -18,6 +18,7 @@ from pellucid.decoding.member_ids import (
     target_id_map,
 )
 from pellucid.decoding.options import NO_OPTIONS, DecodingOptions
+from pellucid.decoding.outputs import BatchLengthLimits
 from pellucid.decoding.pair_ngram_interpolation import NetworkIds
 from pellucid.decoding.preprocessing import SourceBatch
 from pellucid.decoding.sampling_config import SamplingConfig
@@ -68,7 +69,12 @@ class RuntimePredictor(BaseTransducer):
         return score_targets(inference, batch.positions, targets, target_lengths)
 
     def _sample_batch(
-        self, batch: SourceBatch, numbers: Int[np.ndarray, " B"], constraints: Constraints, sampling: SamplingConfig
+        self,
+        batch: SourceBatch,
+        numbers: Int[np.ndarray, " B"],
+        limits: BatchLengthLimits,
+        constraints: Constraints,
+        sampling: SamplingConfig,
     ) -> list[list[Hypothesis]]:
         """Raise `UnsupportedError`."""
         raise UnsupportedError("the runtime without PyTorch does not support sampling")

@@ -36,7 +36,7 @@ from pellucid.training.model_card import build_model_card
 from pellucid.training.optimizer import averaged_weights
 from pellucid.training.pair_ngram_training import fit_training_pair_ngram, read_pair_ngram, weight_pair_ngram
 from pellucid.training.schedule import stop_reason
-from pellucid.training.training_records import log_record, progress_fields
+from pellucid.training.training_records import confidence_record, log_record, progress_fields, weight_record
 from pellucid.training.training_state import TrainingState
 
 SAVE_SECONDS = 120.0
@@ -263,16 +263,14 @@ def _fit_weight_and_confidence(
     started_at, predictor = time.monotonic(), load_with_log(folder, state.config.device, log)
     if pair_ngram is not None and lacks_weight:
         weighted = weight_pair_ngram(require_transducer(predictor, "predictor"), pair_ngram, validation, seconds / 2)
-        fields = weighted.event._asdict()
-        _append_once(lock, log, {"event": "interpolated", "sources": fields.pop("num_sources"), **fields})
+        _append_once(lock, log, weight_record(weighted.event))
         save_pair_ngram(folder / run_files.PAIR_NGRAM, weighted.saved)
         predictor = weighted.predictor
         yield weighted.event
     seconds -= time.monotonic() - started_at
     fitted = fit_predictor_confidence(predictor, validation, fingerprint, seconds) if lacks_confidence else None
     if fitted is not None:
-        fields = {key: value for key, value in fitted.event._asdict().items() if key != "seconds"}
-        _append_once(lock, log, {"event": "confidence", "examples": fields.pop("num_examples"), **fields})
+        _append_once(lock, log, confidence_record(fitted.event))
         save_confidence(folder / run_files.CONFIDENCE, fitted.saved)
         yield fitted.event
 

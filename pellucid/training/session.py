@@ -241,7 +241,10 @@ def _run_training(
         _load_kernels(config)  # before the first update, where the training can be interrupted at once
         if workers is not None:
             start_workers(state, workers)
-        _record_size(state, lock, log, training_start.size_origin, model_built)
+        _record_size(lock, log, training_start.size_origin, model_built)
+        measured = training_start.size_origin.measured
+        if measured is not None and not state.progress.update:
+            state.progress = msgspec.structs.replace(state.progress, expected_epochs=measured.epochs)
         writer = RunFolderWriter(state, lock, fingerprint, log)
         yield from _train_and_save(writer, data_events, training_start.started_at)
 
@@ -518,15 +521,11 @@ def _version_note(log: RunLog, config: Config) -> list[str]:
     ]
 
 
-def _record_size(
-    state: TrainingState, lock: FolderLock, log: RunLog, origin: SizeOrigin, model_built: ModelBuilt
-) -> None:
-    """Write into the log of a new run how its size was chosen; a measured size also sets the expected epochs."""
+def _record_size(lock: FolderLock, log: RunLog, origin: SizeOrigin, model_built: ModelBuilt) -> None:
+    """Write into the log of a new run how its size was chosen."""
     lock.check()
     if origin != GIVEN_SIZE and not (log.all("started") or log.all("size_chosen")):
         append_records(lock, log, size_record(origin.measured or model_built))
-    if origin.measured is not None and not state.progress.update:
-        state.progress = msgspec.structs.replace(state.progress, expected_epochs=origin.measured.epochs)
 
 
 def _train_and_save(

@@ -13,11 +13,13 @@ from pellucid.run_folder.identity import find_versions, format_versions
 from pellucid.run_folder.log import MAX_RECORD_SIZE, RunLog
 from pellucid.run_folder.progress import LOSS_WINDOW, Progress
 from pellucid.training.events import (
+    ConfidenceFitted,
     DataAugmented,
     Event,
     FileRead,
     ModelBuilt,
     NetworkInitialized,
+    PairNgramWeighted,
     PairsMixedIn,
     SizeChosen,
     TrainingStarted,
@@ -123,6 +125,38 @@ def log_record_before_training(event: LoggedOnce) -> dict[str, Any]:
         digest |= {f"target_{key}": value for key, value in event.target_digest._asdict().items()}
     target = {"target": str(event.target)} if event.target else {}
     return {"event": "read", "path": str(event.path), **target, **digest, **fields}
+
+
+def weight_record(event: PairNgramWeighted) -> dict[str, Any]:
+    """Return the log record of the weight of a pair n-gram model.
+
+    Args:
+        event: Event after the last validation.
+    """
+    return {
+        "event": "interpolated",
+        "weight": event.weight,
+        "exact_match": event.exact_match,
+        "network_exact_match": event.network_exact_match,
+        "pair_ngram_exact_match": event.pair_ngram_exact_match,
+        "sources": event.num_sources,
+        "in_predictions": event.in_predictions,
+    }
+
+
+def confidence_record(event: ConfidenceFitted) -> dict[str, Any]:
+    """Return the log record of the confidence of outputs.
+
+    Args:
+        event: Event at the end of the training.
+    """
+    return {
+        "event": "confidence",
+        "examples": event.num_examples,
+        "exact_match": event.exact_match,
+        "probability_error": event.probability_error,
+        "confidence_error": event.confidence_error,
+    }
 
 
 def _describe_bad_lines(bad_lines: Sequence[BadLine]) -> list[str]:
