@@ -46,7 +46,7 @@ def test_a_process_has_at_most_the_cpus_of_the_largest_machine(machines: Machine
     with pytest.raises(ClusterError, match=r"no machine of the Ray cluster has a CPU and GPU \(--device cuda\)"):
         fit_resources(JobResources(1, 1))
     machines.cpus = (0,)
-    with pytest.raises(ClusterError, match="no machine of the Ray cluster has a CPU, as a process needs"):
+    with pytest.raises(ClusterError, match="no machine of the Ray cluster has a CPU, which each process needs"):
         fit_resources(JobResources(2))
 
 

@@ -115,7 +115,7 @@ def test_files_that_are_of_no_export_are_not_replaced(tmp_path: Path, name: str)
     (tmp_path / name).write_text("mine\n")
     (tmp_path / "notes.txt").touch()
     message = usage_error_message(export("--onnx", tmp_path))
-    assert message.endswith(f"has a file {name} that is of no export: name another folder for the graphs")
+    assert message.endswith(f"has a file {name}, which no export has written: name another folder for the graphs")
     assert (tmp_path / name).read_text() == "mine\n" and sorted(os.listdir(tmp_path)) == sorted([name, "notes.txt"])
 
 

@@ -62,7 +62,7 @@ def test_rows_without_a_target_and_surrounding_spaces_are_noted(tmp_path: Path, 
     assert lexicon.targets == {"abc": ("One",), " ab": ("x",), "cab": ("y",), "ca ": ("z",)} and not lexicon.bad_lines
     assert lexicon.notes == (
         f"{path}: rows without a target, which are not used: 1",
-        f"{path}: sources that begin or end with a space, and decode only such sources: 2, such as ' ab'",
+        f"{path}: sources that begin or end with a space, and match inputs with the same spaces only: 2, such as ' ab'",
     )
     assert pickle.loads(pickle.dumps(lexicon)) == lexicon
 

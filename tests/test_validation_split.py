@@ -189,7 +189,7 @@ def test_groups_that_make_a_split_doubtful_are_reported() -> None:
     assert "1 of 2 groups (column '2')" in description and "5.0 % of the examples" in description
     assert "the group 'a' holds 95.0 % of the examples, so the validation set does not represent" in description
     (training, validation), description = split_by_group(examples, ["a"] * 60 + ["b"] * 40, SECOND, "x")
-    assert (len(training), len(validation)) == (60, 40) and "no group is smaller" in description
+    assert (len(training), len(validation)) == (60, 40) and "no group has fewer examples" in description
 
 
 def grouped_rows() -> list[dict[str, str]]:

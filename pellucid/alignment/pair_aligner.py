@@ -69,7 +69,8 @@ def align_symbols(
     if not numbering.fits_int64:
         raise ConfigError(
             f"chunks of up to {limits.max_source} of {sources.num_ids:,} different source symbols with up to "
-            f"{limits.max_target} of {targets.num_ids:,} target symbols cannot be numbered: choose smaller limits"
+            f"{limits.max_target} of {targets.num_ids:,} target symbols cannot be numbered: lower limits.max_source "
+            "or limits.max_target (--max-source, --max-target)"
         )
     distribution = estimate_graphones(arrays, numbering, limits, iterations)
     sequences = align_pairs(arrays, numbering, limits, distribution, by_longer_side=True)

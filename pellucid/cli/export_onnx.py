@@ -115,7 +115,7 @@ def _check_folder(folder: Path) -> None:
     existing = next((name for name in EXPORT_FILES if file_exists(folder / name)), None)
     if existing is not None and not is_export(folder):
         raise InputError(
-            f"--onnx {folder} has a file {existing} that is of no export: name another folder for the graphs"
+            f"--onnx {folder} has a file {existing}, which no export has written: name another folder for the graphs"
         )
 
 

@@ -131,7 +131,7 @@ def fit_resources(resources: JobResources) -> JobResources:
         if count_slots(fitting := resources._replace(cpus=cpus)):
             return fitting
     missing = "CPU and GPU (--device cuda)" if resources.gpus else "CPU"
-    raise ClusterError(f"no machine of the Ray cluster has a {missing}, as a process needs")
+    raise ClusterError(f"no machine of the Ray cluster has a {missing}, which each process needs")
 
 
 def process_blocks(job: BlockJob, numbers: Collection[int], num_processes: int) -> Iterator[int]:

@@ -208,7 +208,7 @@ def _describe_groups(
             "set does not represent the data: name a validation set, or choose another column"
         )
     elif fraction > 2 * VALIDATION_FRACTION:
-        notes.append("no group is smaller, so many examples are not trained on")
+        notes.append("no group has fewer examples, so a large part of the examples is not trained on")
     trained, held_out = ({example.source for example in normalize_sources(part, config)} for part in parts)
     num_shared = len(held_out & trained)
     if num_shared:

@@ -140,7 +140,10 @@ class EnsembleInference(NamedTuple):
         """
         outputs = [member.step(symbols, forced_weights) for member in self.members]
         if len({output.logits.shape[1] for output in outputs}) > 1:
-            raise RunError("the models do not choose among the same symbols: some copy from the source, others do not")
+            raise RunError(
+                "some members of the ensemble copy from the source (decoder.pointer_generator), others do not: give "
+                "models of one kind"
+            )
         suppressed = suppressed_symbols(outputs[0].logits.shape[1], outputs[0].logits.device)
         log_probabilities = torch.stack([_normalize_writable(output.logits, suppressed) for output in outputs])
         weights = torch.stack([output.weights for output in outputs]).mean(dim=0)

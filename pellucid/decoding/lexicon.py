@@ -84,8 +84,8 @@ def load_lexicon(path: str | Path, config: DataConfig, num_columns: int = 0) -> 
     spaced = [example.source for example in result.examples if example.source != example.source.strip()]
     if spaced:
         notes.append(
-            f"{lexicon_path}: sources that begin or end with a space, and decode only such sources: {len(spaced):,}, "
-            f"such as {quote(spaced[0])}"
+            f"{lexicon_path}: sources that begin or end with a space, and match inputs with the same spaces only: "
+            f"{len(spaced):,}, such as {quote(spaced[0])}"
         )
     several = [source for source, texts in targets.items() if len(texts) > 1]
     if several:

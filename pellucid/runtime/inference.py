@@ -110,7 +110,10 @@ class ArrayEnsembleInference(NamedTuple):
         outputs = [member.step(symbols) for member in self.members]
         logits = [output.scores.logits for output in outputs if isinstance(output.scores, ArrayScores)]
         if len({each.shape[1] for each in logits}) > 1:
-            raise RunError("the models do not choose among the same symbols: some copy from the source, others do not")
+            raise RunError(
+                "some members of the ensemble copy from the source (decoder.pointer_generator), others do not: give "
+                "models of one kind"
+            )
         suppressed = suppressed_mask(logits[0].shape[1])
         normalized = [each - log_sum_exp(np.where(suppressed, np.float32(-np.inf), each)) for each in logits]
         weights = np.mean([output.weights for output in outputs], axis=0)

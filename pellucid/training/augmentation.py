@@ -102,7 +102,7 @@ def hallucinate_pairs(
     if not rows:
         raise DataError(
             f'training.augmentation = "hallucinate" needs pairs whose sides share {MIN_STEM_LENGTH} symbols in a row; '
-            "none here do"
+            "no training pair has them"
         )
     source_symbols, target_symbols = ({symbol for pair in pairs for symbol in pair[side]} for side in (0, 1))
     alphabet, synthetic = sorted(source_symbols & target_symbols), list[Example]()

@@ -28,7 +28,8 @@ def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
     for name in needed:
         if getattr(vocabularies, f"longest_{name}") and not getattr(vocabularies, name).symbols:
             raise DataError(
-                f"data.min_count = {config.data.min_count:,}: no {name} symbol of the training examples occurs so often"
+                f"data.min_count = {config.data.min_count:,}: no {name} symbol of the training examples occurs so "
+                "often; lower data.min_count (--min-count)"
             )
 
 

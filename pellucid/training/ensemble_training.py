@@ -162,7 +162,10 @@ def plan_ensemble(
     if not 1 <= size <= MAX_MEMBERS:
         raise ConfigError(f"ensemble: expected 1 to {MAX_MEMBERS:,} runs, got {quote(size)}")
     if config.seed + size > 2**32:
-        raise ConfigError(f"seed = {config.seed} leaves no room for the seeds of {count_noun(size, 'run')}")
+        raise ConfigError(
+            f"seed = {config.seed} leaves no room for the seeds of {count_noun(size, 'run')}: "
+            f"give at most {2**32 - size}"
+        )
     seeds = range(config.seed, config.seed + size)
     folders = [folder / f"{MEMBER_PREFIX}{seed}" for seed in seeds]
     members = zip(seeds, folders, member_configs(config, folders), strict=True)

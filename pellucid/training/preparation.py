@@ -483,7 +483,10 @@ class Preparation(NamedTuple):
                     self._store_blocks(_EncodedBlocks(number, corpus.num_examples))
                 yield PreparationProgress("encoded", num_examples)
             if not corpus.num_examples:
-                raise DataError(f"{self.files.train}: the sources of all examples are held out as validation set")
+                raise DataError(
+                    f"{self.files.train}: the sources of all examples are in the validation set: give other validation "
+                    "examples (--valid)"
+                )
             report = ReadingReport((), counted.num_blank_lines, counted.num_shared)
             encoded = EncodedCorpus(self.key, report, vocabularies, corpus.mapped())
             self.check_place()  # the files are mapped by their paths

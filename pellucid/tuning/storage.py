@@ -192,7 +192,8 @@ class JournalLock:
         while not self._try(file):
             if time.monotonic() - started_at > LOCK_SECONDS:
                 raise RunError(
-                    f"another process has held the lock {self.path} for {LOCK_SECONDS:.0f} seconds: it may be stopped"
+                    f"another process has held the lock {self.path} for {LOCK_SECONDS:.0f} seconds and may be "
+                    "suspended: continue or end that process, and run the same command again"
                 )
             time.sleep(pause)
             pause = min(2 * pause, MAX_LOCK_PAUSE)
