@@ -1,5 +1,7 @@
 """The search of pair n-gram models in Python: outputs and scores equal those in Numba."""
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -44,6 +46,17 @@ def test_given_targets_have_the_scores_and_alignments_of_numba(
     outputs, scores = PythonSearch(model.model, model.table).search_outputs(source, target, SETTINGS)
     np.testing.assert_allclose(scores, expected, rtol=1e-9)
     assert outputs.tolist() == expected_outputs.tolist()
+
+
+def test_a_model_that_has_searched_in_python_is_copied_and_pickled() -> None:
+    """Regression test: views of its arrays cannot be pickled, so a predictor was sent to other processes only
+    before its first prediction."""
+    model = fit([((3, 4), (4, 5)), ((4, 3), (5, 4)), ((5, 6), (4, 4))])
+    expected = model._python_search.search_outputs([3, 4], None, SETTINGS)
+    for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        outputs, scores = copied._python_search.search_outputs([3, 4], None, SETTINGS)
+        assert (outputs.tolist(), scores.tolist()) == (expected[0].tolist(), expected[1].tolist())
+        np.testing.assert_array_equal(copied.model.token, model.model.token)
 
 
 PROGRAM = """

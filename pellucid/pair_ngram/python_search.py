@@ -62,11 +62,16 @@ class PythonSearch:
             model: N-gram model over graphones.
             table: The graphones.
         """
+        self.model = model
         self.table = table
         self.token, self.log_probability, self.backoff, self.suffix, self.first_child = (
             np.ascontiguousarray(values).data
             for values in (model.token, model.log_probability, model.backoff, model.suffix, model.first_child)
         )
+
+    def __reduce__(self) -> tuple[type["PythonSearch"], tuple[NgramModel, GraphoneTable]]:
+        """Return the pickle form; views of the memory of arrays cannot be pickled."""
+        return type(self), (self.model, self.table)
 
     def search_outputs(
         self, source: list[int], target: list[int] | None, settings: SearchSettings
