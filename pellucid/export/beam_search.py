@@ -177,8 +177,7 @@ class OnnxModel:
         """Return the best outputs of a source by beam search.
 
         If outputs are ranked by log-probability, each finished output reduces the beam by one hypothesis. With another
-        score, a longer output may still be better: the beam keeps its size, and the search ends when none of its
-        hypotheses can exceed the score of the finished outputs.
+        score, the beam keeps its size, and the search ends when none of its hypotheses can exceed the finished outputs.
         """
         lengths, source = np.array([len(ids)], np.int64), np.array([ids], np.int64)
         values = self.encoder.run({"ids": source, "lengths": lengths})
@@ -190,9 +189,7 @@ class OnnxModel:
             parents, extended = _extend(beam, outputs, count, may_end=length >= limits[0])
             finished += (ended := [hypothesis for hypothesis in extended if hypothesis.ids[-1] == EOS])
             num_free -= len(ended)
-            kept = [
-                (p, hypothesis) for p, hypothesis in zip(parents, extended, strict=True) if hypothesis.ids[-1] != EOS
-            ][:size]
+            kept = [pair for pair in zip(parents, extended, strict=True) if pair[1].ids[-1] != EOS][:size]
             if not kept or length == limits[1]:
                 ended_ids = {hypothesis.ids[:-1] for hypothesis in ended}
                 rest = [hypothesis for hypothesis in beam if hypothesis.ids not in ended_ids]
@@ -246,10 +243,9 @@ class OnnxModel:
         ids = hypothesis.ids[:-1] if hypothesis.ids[-1:] == (EOS,) else hypothesis.ids
         symbols = [names[id - UNK - 1] if id < known else encoded.symbols[id - known] for id in ids]
         kind = self.settings["target"]["kind"]
+        text, log_probability = JOINED_BY.get(kind, kind).join(symbols), sum(p for p, _ in hypothesis.steps)
         attention = np.array([weights for _, weights in hypothesis.steps]).reshape(-1, len(encoded.ids))
-        return OnnxOutput(
-            JOINED_BY.get(kind, kind).join(symbols), symbols, sum(p for p, _ in hypothesis.steps), attention
-        )
+        return OnnxOutput(text, symbols, log_probability, attention)
 
 
 def _extend(
