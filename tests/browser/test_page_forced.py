@@ -70,7 +70,7 @@ def test_forced_output_is_compared_along_itself_and_saved(open_page: OpenPage, s
     assert forced_column[1] == "symbol and attention"
     values = json.loads(download_panel(page, "Probabilities before and after", "JSON", tmp_path))
     first_example = digits_page_data(beam_size=3).contents.examples[0]
-    assert values["difference"]["before"]["text"] == values["request"]["text"] == first_example.text
+    assert values["response"]["before"]["text"] == values["request"]["text"] == first_example.text
     assert values["request"]["prefix"] == after[:1] and values["request"]["forced_attention"][0]["step"] == 0
     assert values["request"]["masked_positions"] == [len(first_example.traces[0].source) - 1]
 

@@ -5,9 +5,9 @@ import type { Colormap, ColorScale } from "./scales";
 
 /** Weights above a uniform share, scaled to a maximum of 1; uniform weights become 0. */
 export function aboveUniform(weights: Float32Array): Float32Array {
-  const even = weights.reduce((sum, each) => sum + each, 0) / Math.max(1, weights.length);
-  const maximum = Math.max(weights.reduce((top, each) => Math.max(top, each), 0) - even, 2 * even, 1e-9);
-  return weights.map((each) => Math.max(0, each - even) / maximum);
+  const uniform = weights.reduce((sum, each) => sum + each, 0) / Math.max(1, weights.length);
+  const maximum = Math.max(weights.reduce((top, each) => Math.max(top, each), 0) - uniform, 2 * uniform, 1e-9);
+  return weights.map((each) => Math.max(0, each - uniform) / maximum);
 }
 
 /** Maximum weight, at least of the first rows. */
@@ -29,8 +29,8 @@ export function stepTints(grid: Grid, colormap: Colormap, step: number): Float32
 
 /** Whether vectors are gates (between 0 and 1) instead of states, and the maximum of their color scale. */
 export function stateRange({ values }: Grid): [boolean, number] {
-  const gate = values.every((value) => value >= 0);
-  return [gate, gate ? 1 : values.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 1e-6)];
+  const isGate = values.every((value) => value >= 0);
+  return [isGate, isGate ? 1 : values.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 1e-6)];
 }
 
 /** Scales each row by its maximum magnitude; if `above`, only weight above a uniform share. */
