@@ -39,7 +39,7 @@ MIN_WEIGHT = 0.005
 LOW_MAXIMUM, MAX_UNSCALED_POSITIONS = 0.35, 200
 """A smaller maximum weight, or more positions, scale each row by its maximum."""
 MAX_UNSHIFTED_POSITIONS = 60
-"""With more positions, rows scaled by their maximum show only weight above a uniform share."""
+"""With more positions, rows scaled by their maximum show only weight above the uniform weight."""
 
 
 UNKNOWN_NOTE = r"\underline{underlined}: not in the vocabulary"

@@ -280,7 +280,7 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   return sentences;
 }
 
-/** Describes where a step attended; weights near a uniform share are called diffuse. */
+/** Describes where a step attended; weights near the uniform weight are called diffuse. */
 function describeAttention(trace: Trace, weights: Float32Array, at: number): string {
   const weight = weights[at]!;
   const times = weight * trace.source.length;
@@ -291,5 +291,5 @@ function describeAttention(trace: Trace, weights: Float32Array, at: number): str
   if (times >= 10 && several.reduce((sum, { value }) => sum + value, 0) > 0.5)
     return `Attention at several positions: ${several.map(({ index, value }) => `position ${index + 1}, ${quoteSymbol(trace.source[index]!)} (${formatPercent(value)})`).join("; ")}.`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
-  return `Diffuse attention: maximum ${formatPercent(weight)} at ${positionText}, ${much} a uniform share.`;
+  return `Diffuse attention: maximum ${formatPercent(weight)} at ${positionText}, ${much} the uniform weight.`;
 }
