@@ -174,12 +174,12 @@ def choose_two(first: Sequence[Any], second: Sequence[Any], content: bytes) -> t
     """Return the two variants that the first byte of an input selects, and the rest of the input.
 
     Args:
-        first: The variants of the faster digit of the byte.
-        second: The variants of the slower digit.
+        first: Variants that the byte selects by its remainder when divided by their number.
+        second: Variants that the byte selects by the quotient.
         content: The input.
     """
-    slow, fast = divmod(content[0] if content else 0, len(first))
-    return first[fast], second[slow % len(second)], content[1:]
+    quotient, remainder = divmod(content[0] if content else 0, len(first))
+    return first[remainder], second[quotient % len(second)], content[1:]
 
 
 def unpack(data: bytes) -> bytes | None:
