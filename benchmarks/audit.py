@@ -36,13 +36,13 @@ from pellucid.data.examples import Example
 from pellucid.data.tokenizers import Tokenizer, build_tokenizers
 
 UNSCORED = 1e-9
-"""Suspicion of an entry that no model can score: it comes before those whose targets the models write."""
+"""Suspicion of an entry that no model can score: it comes before those whose targets the models predict."""
 KINDS = ("substitution", "deletion", "insertion", "exchange", "other target")
 """Kinds of corruption."""
 MIN_COUNT = 5
 """Minimum number of occurrences of a symbol that replaces another one."""
 NUM_SIMILAR = 3
-"""A symbol is replaced by one of so many that are most similar."""
+"""Number of most similar symbols, by one of which a symbol is replaced."""
 
 
 class CorruptedSet(NamedTuple):
@@ -72,10 +72,10 @@ def similar_symbols(targets: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     """Return, for each symbol, those that are most similar by the symbols beside them (cosine of their counts)."""
     counts = Counter(symbol for target in targets for symbol in target)
     symbols = sorted(counts)
-    number = {symbol: index for index, symbol in enumerate(symbols)}
+    indices = {symbol: index for index, symbol in enumerate(symbols)}
     contexts = np.zeros((len(symbols), 2 * len(symbols) + 2))
     for target in targets:
-        ids = [number[symbol] for symbol in target]
+        ids = [indices[symbol] for symbol in target]
         for before, symbol, after in zip([len(symbols), *ids], ids, [*ids[1:], len(symbols)], strict=False):
             contexts[symbol, before] += 1
             contexts[symbol, len(symbols) + 1 + after] += 1
@@ -84,7 +84,7 @@ def similar_symbols(targets: Sequence[Sequence[str]]) -> dict[str, list[str]]:
     similarity = contexts @ contexts.T
     frequent = [index for index, symbol in enumerate(symbols) if counts[symbol] >= MIN_COUNT]
     found = dict[str, list[str]]()
-    for name, index in number.items():
+    for name, index in indices.items():
         others = sorted((other for other in frequent if other != index), key=lambda other: -similarity[index, other])
         found[name] = [symbols[other] for other in others[:NUM_SIMILAR]]
     return found
@@ -99,7 +99,7 @@ def corrupt(examples: Sequence[Example], tokenizer: Tokenizer, rate: float, seed
     rows = rng.sample(range(len(examples)), round(rate * len(examples)))
     for number, row in enumerate(rows):
         kind = KINDS[number % len(KINDS)]
-        for _ in range(100):
+        for attempt in range(100):
             symbols, position = list(targets[row]), rng.randrange(len(targets[row]))
             if kind == "substitution":
                 symbols[position] = rng.choice(similar[symbols[position]])
@@ -110,7 +110,7 @@ def corrupt(examples: Sequence[Example], tokenizer: Tokenizer, rate: float, seed
             elif kind == "exchange":
                 symbols[position : position + 2] = symbols[position : position + 2][::-1]
             else:
-                symbols = list(targets[(row + 1 + _) % len(targets)])
+                symbols = list(targets[(row + 1 + attempt) % len(targets)])
             if symbols and symbols != targets[row]:
                 changed[row], kinds[row] = examples[row]._replace(target=tokenizer.join(symbols)), kind
                 break

@@ -57,7 +57,7 @@ class Fault(NamedTuple):
     """Seconds by which the clock is set."""
 
 
-class Finished(NamedTuple):
+class CommandEnd(NamedTuple):
     """End of a command."""
 
     code: int
@@ -155,7 +155,7 @@ class CommandRunner:
         finally:
             os._exit(code)
 
-    def wait(self, process: int, output_number: int | None = None) -> Finished:
+    def wait(self, process: int, output_number: int | None = None) -> CommandEnd:
         """Wait for the end of a command and of all its processes; kill it after `TIMEOUT` seconds.
 
         Args:
@@ -173,7 +173,7 @@ class CommandRunner:
         number = self.processes if output_number is None else output_number
         output = Path(f"{self.output}.{number % 4}")
         message = output.read_text("utf-8", "replace") if output.exists() else ""
-        return Finished(os.waitstatus_to_exitcode(status), message)
+        return CommandEnd(os.waitstatus_to_exitcode(status), message)
 
     def wait_for_stop(self, process: int) -> bool:
         """Wait until a command stops itself; return False if it ends instead. It can be waited for in both cases.

@@ -54,9 +54,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.crash_faults import (
     CALL_KINDS,
+    CommandEnd,
     CommandRunner,
     Fault,
-    Finished,
     compare,
     finished_trials,
     list_temporaries,
@@ -288,7 +288,7 @@ class CrashDriver:
             if finished.code:
                 trial.problems.append(f"the model cannot be loaded: {finished.message[-1000:]}")
 
-    def disturb(self, trial: Trial, fault: Fault, expected: Sequence[int]) -> Finished:
+    def disturb(self, trial: Trial, fault: Fault, expected: Sequence[int]) -> CommandEnd:
         """Give the command of a trial with a fault, and check how it ends.
 
         Args:
@@ -315,7 +315,7 @@ class CrashDriver:
             name = errno.errorcode.get(fault.code, "")
             trial.faults.append(f"{fault.action} {name} at call {fault.call}, {CALL_KINDS[orders.met - 1]}")
 
-    def check_end(self, trial: Trial, finished: Finished, expected: Sequence[int]) -> None:
+    def check_end(self, trial: Trial, finished: CommandEnd, expected: Sequence[int]) -> None:
         """Check the exit code and the message of a command.
 
         Args:
@@ -513,7 +513,7 @@ class CrashDriver:
         if "INJECTED" in trace.read_text("utf-8", "replace") or "killed by SIGKILL" in trace.read_text("utf-8"):
             trial.faults.append(inject)
         trace.unlink()
-        self.check_end(trial, Finished(ended.returncode, ended.stderr), (2,) if error else (-signal.SIGKILL, 137))
+        self.check_end(trial, CommandEnd(ended.returncode, ended.stderr), (2,) if error else (-signal.SIGKILL, 137))
 
     def count_with_strace(self) -> tuple[int, int]:
         """Return the number of writing system calls of a training that the library counts, and that strace sees."""

@@ -133,16 +133,16 @@ def main(arguments: Sequence[str]) -> None:
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    train, total, worker = (commands.add_parser(name) for name in ("train", "sum", "worker"))
+    train, gradient_sum, worker = (commands.add_parser(name) for name in ("train", "sum", "worker"))
     for name in ("train", "valid", "run"):
         train.add_argument(f"--{name}", type=Path, required=True)
     train.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES)
     train.add_argument("--batch-sizes", nargs="+", type=int, default=[64])
     train.add_argument("--threads", type=int, default=1, help="threads of each process")
     train.add_argument("--updates", type=int, default=600, help="number of updates of each training")
-    for each in (total, worker):
+    for each in (gradient_sum, worker):
         each.add_argument("--parameters", nargs="+", type=int, default=PARAMETERS)
-    for each in (train, total):
+    for each in (train, gradient_sum):
         each.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4])
         each.add_argument("--repeats", type=int, default=1)
     options = parser.parse_args(arguments)

@@ -38,7 +38,7 @@ def train_seed_run(folder: Path) -> Path:
 
 
 def with_variants(contents: Sequence[bytes], num_variants: int = 1) -> list[bytes]:
-    """Return inputs: each content below the byte of each variant.
+    """Return inputs: each content after the byte of each variant.
 
     Args:
         contents: Contents.
@@ -256,7 +256,7 @@ def corpus_seeds(run: Path) -> list[bytes]:
 
 
 def request_seeds(run: Path) -> list[bytes]:
-    """Return the bodies of requests, each below the variant of its operation.
+    """Return the bodies of requests, each after the byte of its operation.
 
     Args:
         run: The run folder; unused.

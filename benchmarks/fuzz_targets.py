@@ -174,12 +174,12 @@ def choose_two(first: Sequence[Any], second: Sequence[Any], content: bytes) -> t
     """Return the two variants that the first byte of an input selects, and the rest of the input.
 
     Args:
-        first: The variants of the faster digit of the byte.
-        second: The variants of the slower digit.
+        first: Variants that the byte selects by its remainder when divided by their number.
+        second: Variants that the byte selects by the quotient.
         content: The input.
     """
-    slow, fast = divmod(content[0] if content else 0, len(first))
-    return first[fast], second[slow % len(second)], content[1:]
+    quotient, remainder = divmod(content[0] if content else 0, len(first))
+    return first[remainder], second[quotient % len(second)], content[1:]
 
 
 def unpack(data: bytes) -> bytes | None:
@@ -1157,7 +1157,7 @@ def check_fill(content: bytes, folder: Path) -> str:
 def check_audit_rules(content: bytes, folder: Path) -> str:
     """The findings of an audit name rows and places that exist, in a text of bounded length."""
     from pellucid.auditing.rules import apply_rules, other_file_reasons
-    from pellucid.auditing.types import DictionaryEntry
+    from pellucid.auditing.types import AuditEntry
     from pellucid.errors import MAX_LISTED_LINES
 
     config, data = choose(TABLE_VARIANTS, content)
@@ -1167,7 +1167,7 @@ def check_audit_rules(content: bytes, folder: Path) -> str:
     except InputError as error:
         return describe_refusal(error, path.name)
     numbered = zip(reading.line_numbers, reading.examples, strict=True)
-    entries = [DictionaryEntry(line, example) for line, example in numbered]
+    entries = [AuditEntry(line, example) for line, example in numbered]
     reasons, notes = apply_rules(entries, build_tokenizers(config))
     others = other_file_reasons(entries, {"other.tsv": entries[::2]})
     for entry, found in zip(entries, map(list.__add__, reasons, others), strict=True):

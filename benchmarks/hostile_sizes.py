@@ -229,14 +229,14 @@ def audit_rules(path: Path) -> str:
         path: The file.
     """
     from pellucid.auditing.rules import apply_rules
-    from pellucid.auditing.types import DictionaryEntry
+    from pellucid.auditing.types import AuditEntry
     from pellucid.config.settings import DataConfig
     from pellucid.data.examples import read_examples as read
     from pellucid.data.tokenizers import build_tokenizers
 
     config = DataConfig(header=False)
     reading = read(path, config)
-    entries = [*map(DictionaryEntry, reading.line_numbers, reading.examples)]
+    entries = [*map(AuditEntry, reading.line_numbers, reading.examples)]
     findings = apply_rules(entries, build_tokenizers(config))
     return f"{sum(map(len, findings.reasons)):,} reasons of {len(entries):,} rows"
 

@@ -21,7 +21,7 @@ from audit import read_set
 
 from pellucid.auditing.label_proposals import propose_sources
 from pellucid.auditing.out_of_fold_scores import fit_pair_ngram
-from pellucid.auditing.types import AuditOptions, DictionaryEntry
+from pellucid.auditing.types import AuditEntry, AuditOptions
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
@@ -47,8 +47,8 @@ def choose(choice: str, labeled: list[Example], pool: list[Example], count: int,
     """Return the next pairs of the pool, which is in random order."""
     if choice == "random":
         return pool[:count]
-    entries = [DictionaryEntry(number, pair) for number, pair in enumerate(labeled, 1)]
-    unlabeled = [DictionaryEntry(number, pair) for number, pair in enumerate(pool)]
+    entries = [AuditEntry(number, pair) for number, pair in enumerate(labeled, 1)]
+    unlabeled = [AuditEntry(number, pair) for number, pair in enumerate(pool)]
     distance = {} if choice == "proposed" else {"min_distance": 0.0}
     proposals = propose_sources(entries, unlabeled, count, config, AuditOptions(), **distance)
     return [pool[proposal.entry.line] for proposal in proposals]

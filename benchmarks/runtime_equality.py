@@ -120,7 +120,7 @@ def read_files(kind: str, data: Path, pairs: int, lines: int) -> Files:
     return Files(train[:pairs], train[pairs : pairs + 200], test[:lines], settings)
 
 
-def overlay(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with changes of their tables."""
     changed = {key: {**settings.get(key, {}), **value} for key, value in changes.items()}
     return {**settings, **changed}
@@ -132,7 +132,7 @@ def train_kind(kind: str, seed: int, files: Files, folder: Path, epochs: int) ->
 
     settings = {"size": "tiny", "seed": seed, "data": files.settings}
     training = {"epochs": epochs, "eval_interval": 3.0, "snapshots": False, "pair_ngram": False}
-    settings = overlay({**settings, "training": training}, KINDS[kind])
+    settings = merge_settings({**settings, "training": training}, KINDS[kind])
     run = folder / f"{kind.replace(',', '').replace(' ', '-')}-{seed}"
     rows = [[dict(zip(("source", "target", "features"), pair, strict=True)) for pair in part] for part in files[:2]]
     pellucid.train(rows[0], rows[1], run, settings, progress=False)
@@ -158,10 +158,10 @@ def make_cases(args: argparse.Namespace, seed: int) -> Iterator[Case]:
     for name, search in SEARCHES.items():
         yield Case(name, [first], examples, search)
     lexicon = Lexicon({example.source: (example.target, "AH") for example in examples[::2]})
-    begins = [" ".join(example.target.split()[: number % 3]) for number, example in enumerate(examples)]
+    prefixes = [" ".join(example.target.split()[: number % 3]) for number, example in enumerate(examples)]
     options = (DecodingOptions(lexicon=lexicon), DecodingOptions(), DecodingOptions(forbidden=("AH", "T")))
     for name, option in zip(CONSTRAINTS, options, strict=True):
-        yield Case(name, [first], examples, options=option, prefixes=begins if name == "prefixes" else None)
+        yield Case(name, [first], examples, options=option, prefixes=prefixes if name == "prefixes" else None)
 
 
 def load_predictors(case: Case) -> tuple[BasePredictor, BasePredictor, BasePredictor]:
@@ -178,7 +178,7 @@ def load_predictors(case: Case) -> tuple[BasePredictor, BasePredictor, BasePredi
     return runtime, torch, double
 
 
-def largest(differences: Iterable[float | np.ndarray]) -> float:
+def max_magnitude(differences: Iterable[float | np.ndarray]) -> float:
     """Return the largest absolute number of some arrays; 0 if there is none."""
     return max((float(np.max(np.abs(each))) for each in differences if np.size(each)), default=0.0)
 
@@ -192,7 +192,7 @@ def optional_difference(pairs: Iterable[tuple[Trace, Trace]], name: str) -> floa
     values = [(getattr(one, name), getattr(other, name)) for one, other in pairs]
     assert all((one is None) == (other is None) for one, other in values), name
     present = [one - other for one, other in values if one is not None]
-    return largest(present) if present else None
+    return max_magnitude(present) if present else None
 
 
 def compare_case(case: Case, num_lists: int, nbest: int = 5) -> dict[str, Any]:
@@ -200,8 +200,8 @@ def compare_case(case: Case, num_lists: int, nbest: int = 5) -> dict[str, Any]:
     runtime, torch, double = load_predictors(case)
     predictions = [each.predict_examples(case.examples, case.prefixes) for each in (runtime, torch)]
     pairs = [(one, other) for one, other in zip(*predictions, strict=True) if one.target == other.target]
-    begins = None if case.prefixes is None else case.prefixes[:num_lists]
-    lists = [each.nbest_examples(case.examples[:num_lists], nbest, prefixes=begins) for each in (runtime, torch)]
+    prefixes = None if case.prefixes is None else case.prefixes[:num_lists]
+    lists = [each.nbest_examples(case.examples[:num_lists], nbest, prefixes=prefixes) for each in (runtime, torch)]
     same = [
         one for one in zip(*lists, strict=True) if len({tuple(trace.target for trace in each) for each in one}) == 1
     ]
@@ -213,7 +213,7 @@ def compare_case(case: Case, num_lists: int, nbest: int = 5) -> dict[str, Any]:
     compared = [(example, one, other) for example, one, other in triples if is_comparable(one, other)]
     exact = double.score_examples([example._replace(target=one.output) for example, one, _ in compared])
     errors = [
-        largest(pair[number].score - reference.score for pair, reference in zip(compared, exact, strict=True))
+        max_magnitude(pair[number].score - reference.score for pair, reference in zip(compared, exact, strict=True))
         for number in (1, 2)
     ]
     every = [*pairs, *listed, *scored]
@@ -223,9 +223,9 @@ def compare_case(case: Case, num_lists: int, nbest: int = 5) -> dict[str, Any]:
         "equal": len(pairs),
         "lists": len(lists[0]),
         "equal_lists": len(same),
-        "log_probability": largest(one.score - other.score for one, other in (*pairs, *listed)),
-        "given": largest(one.score - other.score for one, other in scored),
-        "attention": largest(one.attention - other.attention for one, other in every),
+        "log_probability": max_magnitude(one.score - other.score for one, other in (*pairs, *listed)),
+        "given": max_magnitude(one.score - other.score for one, other in scored),
+        "attention": max_magnitude(one.attention - other.attention for one, other in every),
         "confidence": optional_difference(pairs, "confidence"),
         "rank_score": optional_difference(decoded, "search_score"),
         "compared": len(compared),

@@ -41,10 +41,10 @@ def train(folder: Path, splits: DataSplits, settings: argparse.Namespace, sample
     run = folder / f"samples-{samples}-epochs-{epochs:g}"
     result_file = run.with_suffix(".json")
     shared = {"data": str(settings.data.resolve()), "min_count": settings.min_count, "untied": settings.untied}
-    question = {**shared, "seed": settings.seed, "scored_pairs": settings.pairs}
+    inputs = {**shared, "seed": settings.seed, "scored_pairs": settings.pairs}
     if result_file.exists():
         result: Result = json.loads(result_file.read_text("utf-8"))
-        if different := [key for key, value in question.items() if result.get(key) != value]:
+        if different := [key for key, value in inputs.items() if result.get(key) != value]:
             sys.exit(f"{result_file} has other settings ({', '.join(different)}): remove it or give another --run")
         return result
     shutil.rmtree(run, ignore_errors=True)  # of an interrupted training: the CPU seconds of its updates are not known
@@ -73,7 +73,7 @@ def train(folder: Path, splits: DataSplits, settings: argparse.Namespace, sample
         last = time.process_time()
     _, scores = score_system(load(run).with_beam(BEAM_SIZE), splits.test, True)
     result = {
-        **question,
+        **inputs,
         **{"samples": samples, "epochs": epochs, "words": words, "cpu_seconds": seconds},
         **{"pairs_per_cpu_second": pairs / seconds, "perplexity": math.exp(loss), "bleu": scores.bleu.score},
     }

@@ -125,10 +125,10 @@ async def measure_saturation(client: Client, sources: Sequence[str], seconds: fl
     """Send requests one after the other from several clients."""
     result, started = LoadResult(), time.monotonic()
 
-    async def repeat(chance: random.Random) -> None:
+    async def repeat(generator: random.Random) -> None:
         """Send random sources until the time is over."""
         while time.monotonic() < started + seconds:
-            await client.send(chance.choice(sources), result, time.monotonic())
+            await client.send(generator.choice(sources), result, time.monotonic())
 
     await asyncio.gather(*(repeat(random.Random(seed)) for seed in range(NUM_CLIENTS)))
     result.seconds = time.monotonic() - started
@@ -137,11 +137,11 @@ async def measure_saturation(client: Client, sources: Sequence[str], seconds: fl
 
 async def measure_open_loop(client: Client, sources: Sequence[str], rate: float, seconds: float) -> LoadResult:
     """Send requests at the times of a Poisson process with a rate per second."""
-    result, chance, tasks = LoadResult(), random.Random(1), list[asyncio.Task[None]]()
+    result, generator, tasks = LoadResult(), random.Random(1), list[asyncio.Task[None]]()
     started = due = time.monotonic()
-    while (due := due + chance.expovariate(rate)) < started + seconds:
+    while (due := due + generator.expovariate(rate)) < started + seconds:
         await asyncio.sleep(max(0.0, due - time.monotonic()))
-        tasks.append(asyncio.create_task(client.send(chance.choice(sources), result, due)))
+        tasks.append(asyncio.create_task(client.send(generator.choice(sources), result, due)))
     await asyncio.gather(*tasks)
     result.seconds = time.monotonic() - started
     return result
@@ -178,7 +178,7 @@ def memory_of(process_id: int) -> int:
     return total
 
 
-async def batch_rows(port: int) -> tuple[float, float]:
+async def batch_totals(port: int) -> tuple[float, float]:
     """Return the number of rows and of batches so far; 0 for a server without these metrics."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
@@ -235,11 +235,11 @@ async def measure_rate(
     service: MeasuredService, client: Client, sources: Sequence[str], case: str, rate: float, seconds: float
 ) -> None:
     """Print the measurement of a rate of requests per second."""
-    memory, (rows, batches) = list[int](), await batch_rows(service.port)
+    memory, (rows, batches) = list[int](), await batch_totals(service.port)
     sampling = asyncio.create_task(sample_memory(service.process.pid, memory))
     result = await measure_open_loop(client, sources, rate, seconds)
     sampling.cancel()
-    rows_after, batches_after = await batch_rows(service.port)
+    rows_after, batches_after = await batch_totals(service.port)
     service.outputs |= result.outputs
     figures = {"rows_per_batch": round((rows_after - rows) / max(1, batches_after - batches), 1)}
     memory.append(memory_of(service.process.pid))

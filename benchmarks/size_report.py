@@ -139,7 +139,7 @@ def read_study(folder: Path, task: str) -> Study:
     return Study(task, results, words)
 
 
-def outcomes(results: Sequence[Mapping[str, Any]], words: Sequence[str], ranking: str) -> Bool[np.ndarray, "N W"]:
+def wrong_outputs(results: Sequence[Mapping[str, Any]], words: Sequence[str], ranking: str) -> Bool[np.ndarray, "N W"]:
     """Return whether the output of each of the W words is wrong, with each of N seeds.
 
     Args:
@@ -150,19 +150,19 @@ def outcomes(results: Sequence[Mapping[str, Any]], words: Sequence[str], ranking
     return np.array([np.isin(words, result["wrong"][ranking]) for result in results])
 
 
-def resample(wrong: Bool[np.ndarray, "N W"], seed: int = 1) -> Float[np.ndarray, " samples"]:
+def bootstrap_error_rates(wrong: Bool[np.ndarray, "N W"], seed: int = 1) -> Float[np.ndarray, " samples"]:
     """Return error rates in percent of bootstrap samples of words and seeds; the words are the same for all networks.
 
     Args:
         wrong: Outcomes.
         seed: Random seed of the seeds' samples.
     """
-    words, seeds = np.random.default_rng(0), np.random.default_rng(seed)
+    word_generator, seed_generator = np.random.default_rng(0), np.random.default_rng(seed)
     num_seeds, num_words = wrong.shape
     rates = []
     for _ in range(RESAMPLES):
-        chosen = words.integers(num_words, size=num_words)
-        rates.append(100 * wrong[seeds.integers(num_seeds, size=num_seeds)][:, chosen].mean())
+        chosen = word_generator.integers(num_words, size=num_words)
+        rates.append(100 * wrong[seed_generator.integers(num_seeds, size=num_seeds)][:, chosen].mean())
     return np.array(rates)
 
 
@@ -281,14 +281,14 @@ def _format_rates(
     study: Study, group: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], ranking: str
 ) -> list[str]:
     """Return the error rate of a network, and its difference from that of others; "" if there are no others."""
-    wrong = outcomes(group, study.words, ranking)
-    rates = resample(wrong)
+    wrong = wrong_outputs(group, study.words, ranking)
+    rates = bootstrap_error_rates(wrong)
     cell = f"{100 * wrong.mean():.2f} ({format_interval(rates)})"
     if not others:
         return [cell, ""]
-    other = outcomes(others, study.words, ranking)
+    other = wrong_outputs(others, study.words, ranking)
     difference = 100 * (wrong.mean() - other.mean())
-    return [cell, f"{difference:+.2f} ({format_interval(rates - resample(other, seed=2))})"]
+    return [cell, f"{difference:+.2f} ({format_interval(rates - bootstrap_error_rates(other, seed=2))})"]
 
 
 def _describe_data(group: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -334,8 +334,10 @@ def _draw_curves(axes: "Axes", study: Study) -> None:
             points = []
             for (pairs, each), group in groups.items():
                 if each == size:
-                    wrong = outcomes(group, study.words, ranking)
-                    points.append((pairs, 100 * wrong.mean(), *np.percentile(resample(wrong), [2.5, 97.5])))
+                    wrong = wrong_outputs(group, study.words, ranking)
+                    points.append(
+                        (pairs, 100 * wrong.mean(), *np.percentile(bootstrap_error_rates(wrong), [2.5, 97.5]))
+                    )
             pairs, rates, low, high = np.array(points).T
             bounds, label = (rates - low, high - rates), f"{size}, {ranking}"
             axes.errorbar(

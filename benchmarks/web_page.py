@@ -96,7 +96,7 @@ def main() -> None:
     args = parser.parse_args()
     with args.words.open(encoding="utf-8", newline="") as file:
         rows = [row[0] for row in csv.reader(file)][1 : args.count + 1]
-    numbers = list({word: number for number, word in enumerate(rows)}.values())
+    indices = list({word: index for index, word in enumerate(rows)}.values())
     with sync_playwright() as playwright:
         executable = next(path for path in BROWSERS if Path(path).exists())
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
@@ -108,13 +108,13 @@ def main() -> None:
             page.context.close()
         page, session, *_ = open_page(browser, url)
         before = main_thread_ms(session)
-        results = page.evaluate(TYPE_WORDS, [rows[number] for number in numbers])
+        results = page.evaluate(TYPE_WORDS, [rows[index] for index in indices])
         cpu = (main_thread_ms(session) - before) / len(results)
         record = {"page": args.page.name, "bytes": args.page.stat().st_size, "browser": browser.version}
         browser.close()
     if args.expected:
         outputs = args.expected.read_text("utf-8").splitlines()
-        pairs = zip(results, (outputs[number] for number in numbers), strict=True)
+        pairs = zip(results, (outputs[index] for index in indices), strict=True)
         record["changed"] = sum(result[0].split() != output.split() for result, output in pairs)
     figures = {"first_answer": [each[0] for each in opens], "first_answer_cpu": [each[1] for each in opens]}
     figures |= {"decode": [each[1] for each in results], "shown": [each[2] for each in results]}

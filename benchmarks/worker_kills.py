@@ -22,10 +22,10 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
-VARIABLE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-SECONDS = 120.0
+STORE_VARIABLE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+MAX_SECONDS = 120.0
 """Time limit of a trial."""
-LIMIT = "time limit"
+TIME_LIMIT = "time limit"
 
 
 def start_training(options: argparse.Namespace, run: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -54,16 +54,16 @@ def wait_for_end(training: subprocess.Popen[bytes]) -> str:
         training: Process of torchrun.
 
     Returns:
-        "" if it ended by itself with success, else its exit code or `LIMIT`.
+        "" if it ended by itself with success, else its exit code or `TIME_LIMIT`.
     """
     try:
-        code = training.wait(SECONDS)
+        code = training.wait(MAX_SECONDS)
     except subprocess.TimeoutExpired:
         for pid in child_processes(training.pid):
             os.kill(pid, signal.SIGKILL)
         training.kill()
         training.wait()
-        return LIMIT
+        return TIME_LIMIT
     return "" if code == 0 else f"exit code {code}"
 
 
@@ -98,7 +98,7 @@ def run_trial(options: argparse.Namespace, trial: int, generator: random.Random)
         trial: Number of the trial.
         generator: Source of the victim and the moment.
     """
-    environment = {VARIABLE: "1"} if trial % 2 else {}
+    environment = {STORE_VARIABLE: "1"} if trial % 2 else {}
     run = options.run / f"trial-{trial}"
     training = start_training(options, run, environment)
     while not (run / "training.safetensors").exists() and training.poll() is None:
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
         killed = [each for each in results if each["killed"] and each["variable"] == variable]
         recovered = [each for each in killed if not each["failure"]]
         equal = sum(bool(each["equal"]) for each in recovered)
-        name = f"{VARIABLE}=1" if variable else "defaults"
+        name = f"{STORE_VARIABLE}=1" if variable else "defaults"
         print(f"{name}: {len(killed)} kills, {len(recovered)} recovered, {equal} of them to the same bits")
     return int(any(each["killed"] and not each["failure"] and not each["equal"] for each in results))
 

@@ -14,8 +14,8 @@ from pellucid.alignment.pair_aligner import align_symbols
 from pellucid.alignment.types import DEFAULT_LIMITS, Alignment, AlignmentMethod, ChunkLimits
 from pellucid.argument_checks import convert_argument, python_scalar
 from pellucid.auditing.audit import audit_entries
-from pellucid.auditing.decisions import read_decided_pairs, without_decided
-from pellucid.auditing.types import AuditOptions, AuditRecord, DictionaryEntry, reject_unused_settings
+from pellucid.auditing.decisions import exclude_decided, read_decided_pairs
+from pellucid.auditing.types import AuditEntry, AuditOptions, AuditRecord, reject_unused_settings
 from pellucid.config.presets import gives_size
 from pellucid.config.settings import Config, DataConfig, Device
 from pellucid.config.toml import build_config, overlay_settings, override_settings, validate_config
@@ -534,10 +534,10 @@ def audit(
     report = audit_entries(entries, settings, chosen)
     for note in (*notes, *report.notes):
         warnings.warn(note, stacklevel=2)
-    return without_decided(report.records, kept)
+    return exclude_decided(report.records, kept)
 
 
-def _read_audited(pairs: Pairs, data: DataConfig) -> tuple[list[DictionaryEntry], list[str]]:
+def _read_audited(pairs: Pairs, data: DataConfig) -> tuple[list[AuditEntry], list[str]]:
     """Return the entries of pairs, and notes on rows that are left out: bad ones, and those without a target."""
     data, without_target, notes = msgspec.structs.replace(data, on_bad_line="skip"), list[int](), list[str]()
     source, target = _read_argument("pairs", pairs, "", data)
@@ -560,7 +560,7 @@ def _read_audited(pairs: Pairs, data: DataConfig) -> tuple[list[DictionaryEntry]
             + f"{without_target[0]:,}"
         )
     lines = zip(reading.line_numbers, reading.examples, strict=True)
-    return [DictionaryEntry(line, example) for line, example in lines], notes
+    return [AuditEntry(line, example) for line, example in lines], notes
 
 
 def _data_settings(data: DataConfig | Mapping[str, Any] | None) -> DataConfig:

@@ -5,7 +5,7 @@ from functools import cache
 from itertools import product
 
 from pellucid.auditing.audit import audit_entries
-from pellucid.auditing.types import AuditOptions, AuditReport, DictionaryEntry
+from pellucid.auditing.types import AuditEntry, AuditOptions, AuditReport
 from pellucid.config.settings import Config
 from pellucid.config.toml import build_config
 from pellucid.data.examples import Example
@@ -25,9 +25,9 @@ def word_config(size: str = "tiny") -> Config:
     return build_config({"size": size, "data": {"target_symbols": "words", "on_bad_line": "skip"}}, "test")
 
 
-def make_entries(examples: Sequence[Example]) -> list[DictionaryEntry]:
+def make_entries(examples: Sequence[Example]) -> list[AuditEntry]:
     """Return examples as entries, with line numbers from 1."""
-    return [DictionaryEntry(line, example) for line, example in enumerate(examples, 1)]
+    return [AuditEntry(line, example) for line, example in enumerate(examples, 1)]
 
 
 ERRORS = {17: "A B C D E F G", 100: "G G G"}

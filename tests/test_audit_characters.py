@@ -9,7 +9,7 @@ from audited_pairs import make_entries
 from pellucid.auditing.characters import (
     find_look_alikes,
     foreign_letters,
-    look_alikes_of,
+    look_alike_positions,
     mark_invisible,
     quote_visibly,
 )
@@ -62,7 +62,7 @@ def test_the_proper_character_has_twenty_times_as_many_rows(counts: dict[str, in
 
 def test_a_word_of_another_script_has_no_look_alikes() -> None:
     look_alikes = find_look_alikes(dict.fromkeys("aeopcyx", 100))
-    assert look_alikes_of("сор", look_alikes) == [0, 1, 2] and look_alikes_of("привет", look_alikes) == []
+    assert look_alike_positions("сор", look_alikes) == [0, 1, 2] and look_alike_positions("привет", look_alikes) == []
 
 
 def test_invisible_characters_are_shown_by_their_code_points() -> None:

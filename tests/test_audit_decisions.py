@@ -19,11 +19,11 @@ from pellucid.auditing.decisions import (
     Decision,
     apply_decisions,
     cell_spans,
+    exclude_decided,
     read_all_decisions,
     read_audited_table,
     read_decided_pairs,
     read_decisions,
-    without_decided,
 )
 from pellucid.auditing.types import Reason
 from pellucid.config.settings import DataConfig
@@ -109,7 +109,7 @@ def test_rows_that_were_kept_are_left_out_wherever_they_are(tmp_path: Path) -> N
     kept = read_decided_pairs([write_decisions(tmp_path, text)])
     assert kept.kept == {(first.source, first.target), (second.source, "other")}
     assert kept.corrected == {(second.source, "X")}
-    assert without_decided(records, kept) == records[1:]
+    assert exclude_decided(records, kept) == records[1:]
 
 
 def test_rows_that_have_become_their_correction_are_left_out_unless_they_repeat_another_row(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_rows_that_have_become_their_correction_are_left_out_unless_they_repeat_
     text += f"9,{first.source},wrong,replace,{first.target},\n8,wrong,{second.target},replace,,{second.source}\n"
     text += f"7,{third.source},{third.target},replace,X,\n"
     decided = read_decided_pairs([write_decisions(tmp_path, text)])
-    assert without_decided(records, decided) == records[2:], "the third row is not yet corrected"
+    assert exclude_decided(records, decided) == records[2:], "the third row is not yet corrected"
     repeated = replace(records[0], reasons=(Reason("duplicate", "twice"),))
-    assert without_decided([repeated], decided) == [repeated]
+    assert exclude_decided([repeated], decided) == [repeated]
 
 
 def test_a_removed_first_line_keeps_the_byte_order_mark(tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ from pellucid.auditing.label_proposals import (
     propose_sources,
     read_unlabeled,
 )
-from pellucid.auditing.types import AuditOptions, DictionaryEntry
+from pellucid.auditing.types import AuditEntry, AuditOptions
 from pellucid.config.settings import DataConfig
 from pellucid.data.examples import Example
 from pellucid.errors import DataError
 
 LABELED = make_entries(spelled_pairs(200))
 UNLABELED = [
-    DictionaryEntry(line, Example(word, "")) for line, word in enumerate(["bbg", "xyzxy", "xyzxyz", "wvu", "aab"], 1)
+    AuditEntry(line, Example(word, "")) for line, word in enumerate(["bbg", "xyzxy", "xyzxyz", "wvu", "aab"], 1)
 ]
 
 
@@ -56,7 +56,7 @@ def test_models_that_cannot_be_fitted_are_an_error() -> None:
 
 
 def test_proposals_are_written_as_csv() -> None:
-    rows = proposals_csv([LabelProposal(DictionaryEntry(7, Example("a,b", "")), "A", 1.5)]).splitlines()
+    rows = proposals_csv([LabelProposal(AuditEntry(7, Example("a,b", "")), "A", 1.5)]).splitlines()
     assert rows == ["rank,source,features,output,uncertainty", '1,"a,b",,A,1.500']
 
 

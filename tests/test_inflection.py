@@ -28,7 +28,7 @@ def test_every_language_has_the_published_accuracy_of_its_size() -> None:
     scores = {each.name: each.published["neural baseline"] for each in inflection_suite().experiments}
     assert len(scores) == 20 + 33
     assert (scores["kat-large"], scores["kat-small"], scores["hsi-small"]) == (87.25, 60.2, 0.0)
-    settings = [each.setting for each in inflection_suite().experiments]
+    settings = [each.settings_name for each in inflection_suite().experiments]
     assert settings == ["large"] * 20 + ["small"] * 33
 
 

@@ -82,8 +82,8 @@ def test_an_incomplete_checkpoint_is_not_kept(tmp_path: Path) -> None:
 
 def test_peers_have_the_sizes_of_pellucid() -> None:
     base, large = peer_network(LARGE_DATA - 1), peer_network(LARGE_DATA)
-    assert (base.hidden, base.embedding, base.encoder_layers) == (256, 128, 1)
-    assert (large.hidden, large.embedding, large.encoder_layers) == (384, 192, 2)
+    assert (base.hidden_size, base.embedding_size, base.encoder_layers) == (256, 128, 1)
+    assert (large.hidden_size, large.embedding_size, large.encoder_layers) == (384, 192, 2)
 
 
 def read_settings(command: Command) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 
 from benchmarks.peers import figure, install, measure, pronunciations, run, table, worker
-from benchmarks.peers.cases import CASES, DIGITS, Cell, Task
+from benchmarks.peers.cases import CASES, NUM_DIGITS, Cell, Task
 from benchmarks.peers.data import BenchmarkData, append_suffix, split_symbols, write_data, write_sources
 from benchmarks.peers.measure import (
     Command,
@@ -132,7 +132,7 @@ def test_outputs_have_one_character_per_symbol(tmp_path: Path) -> None:
 
 def test_every_format_has_the_same_pairs(data: BenchmarkData) -> None:
     rows = [line.split("\t") for line in data.train.tsv.read_text("utf-8").splitlines()]
-    assert len(rows) == 5 and all(len(target) == DIGITS for _, target in rows)
+    assert len(rows) == 5 and all(len(target) == NUM_DIGITS for _, target in rows)
     assert append_suffix(data.train.plain, "src").read_text("utf-8").splitlines() == [source for source, _ in rows]
     assert append_suffix(data.train.symbols, "trg").read_text("utf-8").splitlines() == [
         " ".join(target) for _, target in rows
@@ -166,7 +166,7 @@ def test_settings_of_pellucid_are_valid(data: BenchmarkData, tmp_path: Path) -> 
     SYSTEMS["pellucid"].train_command(Job(CASES["tiny"], "lstm", data, tmp_path, Path(sys.executable)), 150)
     config = load_config(tmp_path / "train.toml", {})
     assert config.training.epochs == pytest.approx(1.5)
-    assert (config.search.min_length, config.search.max_length) == (DIGITS, DIGITS)
+    assert (config.search.min_length, config.search.max_length) == (NUM_DIGITS, NUM_DIGITS)
     assert (config.encoder.hidden_size, config.decoder.hidden_size, config.threads) == (5, 10, 1)
 
 
@@ -328,7 +328,7 @@ class FakeSystem(System):
     """System that writes fabricated update times and outputs of a given length."""
 
     name, title = "fake", "Fake"
-    symbols: ClassVar[int] = DIGITS
+    symbols: ClassVar[int] = NUM_DIGITS
     relative_speed: ClassVar[dict[Task, float]] = {"train": 1e-3, "greedy": 1e-9}
     parameters_pattern, updates_pattern = r"(\d+) parameters", r"update (\d+)"
 

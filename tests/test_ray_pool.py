@@ -212,8 +212,8 @@ def test_a_stopping_job_that_has_lost_its_process_is_ended(stopping: tuple[RayPo
     pool, mailbox, _ = stopping
     later = time.monotonic() + 100
     assert pool._end_silent_jobs(time.monotonic()) == []
-    mailbox.heard_at[11] -= 100
-    mailbox.heard_at[13] -= 100  # it is not stopping
+    mailbox.last_call_at[11] -= 100
+    mailbox.last_call_at[13] -= 100  # it is not stopping
     assert pool._end_silent_jobs(later) == [JobResult(1, None)] and set(pool.busy) == {2, 3, 4}
     pool.request_stop()
     pool.request_stop()

@@ -98,7 +98,7 @@ def test_a_reload_waits_for_all_parts_of_a_batch(monkeypatch: pytest.MonkeyPatch
     async def run() -> None:
         service = ModelService("m", Path("run"), ServiceOptions(), ServiceMetrics())
         earlier: Any = SlowWorker()
-        service.workers, service.loaded = [earlier], CHANGED
+        service.workers, service.loaded_files = [earlier], CHANGED
         new: Any = SlowWorker()
 
         async def start(folder: Path, options: ServiceOptions) -> list[Any]:
@@ -121,7 +121,7 @@ def test_a_stop_ends_workers_that_a_reload_has_replaced(monkeypatch: pytest.Monk
     async def run() -> None:
         service = ModelService("m", Path("run"), ServiceOptions(), ServiceMetrics())
         earlier, new = SlowWorker(), SlowWorker()
-        service.workers, service.loaded = [earlier], CHANGED
+        service.workers, service.loaded_files = [earlier], CHANGED
 
         async def start(folder: Path, options: ServiceOptions) -> list[Any]:
             return [new]
@@ -142,8 +142,8 @@ def test_a_reload_whose_process_was_killed_is_tried_again(tmp_path: Path, monkey
 
     async def run() -> None:
         service = ModelService("m", tmp_path, ServiceOptions(reload_interval=0.01), ServiceMetrics())
-        service.loaded = CHANGED
-        service.attempted = service.loaded
+        service.loaded_files = CHANGED
+        service.attempted_files = service.loaded_files
         attempts = list[int]()
 
         async def start(folder: Path, options: ServiceOptions) -> list[Any]:

@@ -11,7 +11,15 @@ import pytest
 from trained_runs import copy_run_folder, digits_run
 
 from benchmarks import size_report, size_study
-from benchmarks.size_report import RANKINGS, Study, describe_run, format_report, outcomes, read_study, resample
+from benchmarks.size_report import (
+    RANKINGS,
+    Study,
+    bootstrap_error_rates,
+    describe_run,
+    format_report,
+    read_study,
+    wrong_outputs,
+)
 from benchmarks.size_study import Training, describe_inputs, measure, train_missing
 from pellucid.files import write_json
 
@@ -151,16 +159,16 @@ def test_wrong_words_that_are_no_words_of_the_study_are_refused(
 
 def test_outcomes_have_a_row_for_each_seed_and_a_column_for_each_word() -> None:
     results = [make_result("base", ["a"]), make_result("base", ["c", "a"], seed=2)]
-    wrong = outcomes(results, ["a", "b", "c", "d"], NEURAL)
+    wrong = wrong_outputs(results, ["a", "b", "c", "d"], NEURAL)
     assert wrong.tolist() == [[True, False, False, False], [True, False, True, False]]
 
 
 def test_resampled_rates_have_the_variance_of_words_and_seeds() -> None:
     words = np.arange(400) < 200
     # One seed: 100 sqrt(p (1 - p) / W) with p = 1/2 and W = 400.
-    assert resample(words[None]).std() == pytest.approx(2.5, rel=0.06)
+    assert bootstrap_error_rates(words[None]).std() == pytest.approx(2.5, rel=0.06)
     # Two seeds, of which one has only wrong outputs: 0, 50 or 100 % with the probabilities 1/4, 1/2 and 1/4.
-    values, counts = np.unique(resample(np.array([[True] * 5, [False] * 5])), return_counts=True)
+    values, counts = np.unique(bootstrap_error_rates(np.array([[True] * 5, [False] * 5])), return_counts=True)
     assert values.tolist() == [0, 50, 100]
     assert counts / size_report.RESAMPLES == pytest.approx([0.25, 0.5, 0.25], abs=0.04)
 
@@ -168,12 +176,12 @@ def test_resampled_rates_have_the_variance_of_words_and_seeds() -> None:
 def test_the_difference_of_two_networks_has_the_same_words_and_independent_seeds() -> None:
     first, second = np.arange(400) < 200, np.arange(400) < 220
     # The outputs of 20 words differ: 100 sqrt(q (1 - q) / W) with q = 1/20. With other words it would be 3.5.
-    difference = resample(second[None], seed=2) - resample(first[None])
+    difference = bootstrap_error_rates(second[None], seed=2) - bootstrap_error_rates(first[None])
     assert difference.mean() == pytest.approx(5, abs=0.1)
     assert difference.std() == pytest.approx(1.09, rel=0.06)
     # Each network has one good and one bad seed: the difference is that of two independent choices of two seeds.
     seeds = np.array([[True], [False]])
-    assert (resample(seeds, seed=2) - resample(seeds)).std() == pytest.approx(50, rel=0.06)
+    assert (bootstrap_error_rates(seeds, seed=2) - bootstrap_error_rates(seeds)).std() == pytest.approx(50, rel=0.06)
 
 
 def test_intervals_are_percentiles() -> None:

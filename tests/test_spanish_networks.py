@@ -16,8 +16,8 @@ from pellucid.recipes.spanish.networks import (
     TensorFlowAttention,
     TensorFlowGRU,
     TensorFlowLSTM,
-    attend_all,
-    attend_words,
+    masked_softmax,
+    softmax_with_padding,
 )
 from pellucid.recipes.spanish.sentences import (
     GO,
@@ -101,7 +101,7 @@ def test_lstm_equals_its_equations_and_returns_cell_and_hidden_state() -> None:
 
 def test_1x1_convolution_is_a_product_without_padding() -> None:
     torch.manual_seed(2)
-    attention, states = TensorFlowAttention(4, 4, 1, attend_all), torch.randn(2, 7, 4)
+    attention, states = TensorFlowAttention(4, 4, 1, softmax_with_padding), torch.randn(2, 7, 4)
     kernel = attention.projections[0].T[:, :, None, None]
     convolved = nn.functional.conv2d(states.permute(0, 2, 1)[..., None], kernel, padding="same")
     assert convolved.shape == (2, 4, 7, 1)
@@ -109,7 +109,7 @@ def test_1x1_convolution_is_a_product_without_padding() -> None:
     torch.testing.assert_close(convolved[..., 0].permute(0, 2, 1), keys)
 
 
-@pytest.mark.parametrize(("normalize", "attends_padding"), [(attend_all, True), (attend_words, False)])
+@pytest.mark.parametrize(("normalize", "attends_padding"), [(softmax_with_padding, True), (masked_softmax, False)])
 def test_padding_is_attended_or_masked(normalize: Callable[[Tensor, Tensor], Tensor], attends_padding: bool) -> None:
     weights = normalize(torch.tensor([[1.0, 2.0, 0.5]]), torch.tensor([2]))
     assert float(weights.sum()) == pytest.approx(1.0)

@@ -73,7 +73,7 @@ def test_short_training_learns_and_is_reproducible(architecture: SpanishArchitec
     first, again = (run_experiment(SpanishExperiment("short", architecture, seed=2, epochs=4)) for _ in range(2))
     assert first.curve == again.curve and len(first.curve) == 4
     assert first.curve[-1].training < first.curve[0].training
-    assert (first.padding is None) == (architecture.decoder == "plain")
+    assert (first.attention_on_padding is None) == (architecture.decoder == "plain")
 
 
 def test_translation_has_attention_on_padding() -> None:

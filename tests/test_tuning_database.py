@@ -200,7 +200,7 @@ def test_answer_that_was_lost_is_not_recorded_twice(server: Server) -> None:
     study.record_end(ended)
     assert study.results().ended == [ended] and study.results().best == ended
     number = study.ask().number
-    del study.open[number]  # as if an error had followed
+    del study.own_trials[number]  # as if an error had followed
     again = study.claim_trial(2, is_never_busy)
     assert again is not None and again.number == number
 

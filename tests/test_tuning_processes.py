@@ -149,10 +149,10 @@ def test_processes_take_different_trials_and_no_more_than_all(tmp_path: Path) ->
     studies = [open_process(tmp_path) for _ in range(3)]
     claimed = [claim_trial(study, 5) for _ in range(2) for study in studies]
     assert [trial and trial.number for trial in claimed] == [0, 1, 2, 3, 4, None]
-    assert [sorted(study.open) for study in studies] == [[0, 3], [1, 4], [2]]
+    assert [sorted(study.own_trials) for study in studies] == [[0, 3], [1, 4], [2]]
     assert [study.running_elsewhere() for study in studies] == [{1, 2, 4}, {0, 2, 3}, {0, 1, 3, 4}]
     for study in studies:
-        for number in sorted(study.open):
+        for number in sorted(study.own_trials):
             suggested = claimed[number]
             assert suggested is not None
             run_trial(study, suggested)
@@ -222,9 +222,9 @@ def test_locks_that_other_machines_do_not_see_are_noticed(tmp_path: Path, monkey
     with pytest.raises(RunError, match="does not show the locks of other machines"):
         observer.has_ended(identifier)
     observer = ProcessRegistry(tmp_path)
-    assert observer.has_ended(identifier) is None and not observer.is_decided()
+    assert observer.has_ended(identifier) is None and not observer.remove_ended()
     time.sleep(0.3)
-    assert observer.has_ended(identifier) is True and observer.is_decided()
+    assert observer.has_ended(identifier) is True and observer.remove_ended()
     assert observer.has_ended(identifier) is True and observer.has_ended("../journal") is True
     assert not list((tmp_path / PROCESSES).iterdir())
 

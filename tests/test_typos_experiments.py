@@ -127,7 +127,7 @@ def test_claims_of_the_post_are_measured_before_and_after_training(faithful: tup
             assert 1 / 65_781 <= claims[state]["p"] <= 1 and 1 <= claims[state]["isolation_rank"] <= 26
 
 
-def test_film_animates_every_symbol_without_a_script(faithful: tuple[Path, list[str]]) -> None:
+def test_animation_moves_every_symbol_without_a_script(faithful: tuple[Path, list[str]]) -> None:
     root = ET.fromstring((faithful[0] / "film-seed-1.svg").read_text("utf-8"))
     animations = [each for each in root.iter() if each.tag.endswith("animateTransform")]
     assert len(animations) == len(SYMBOLS) and not [each for each in root.iter() if each.tag.endswith("script")]

@@ -1,4 +1,4 @@
-"""The report of the typo recipes has accuracy tables, a film and highlights."""
+"""The report of the typo recipes has accuracy tables, an animation and highlights."""
 
 import xml.etree.ElementTree as ET
 
@@ -9,7 +9,7 @@ from pellucid.data.synthetic import Typo, WordList
 from pellucid.recipes.typos.report import (
     POST_BLUES,
     build_typo_cases,
-    film_svg,
+    embedding_animation_svg,
     rows_by_ambiguity,
     rows_by_length,
     rows_by_letter,
@@ -36,9 +36,9 @@ def test_accuracy_by_length_letter_and_ambiguity() -> None:
     assert rows["several words, one position"].total == 1 and rows["short: one word fits"].total == 0
 
 
-def test_film_points_are_inside_the_picture() -> None:
-    film = np.random.default_rng(1).normal(size=(5, 28, 2)) * 9
-    root = ET.fromstring(film_svg(film, "a < b"))
+def test_animation_points_are_inside_the_picture() -> None:
+    embeddings = np.random.default_rng(1).normal(size=(5, 28, 2)) * 9
+    root = ET.fromstring(embedding_animation_svg(embeddings, "a < b"))
     points = [
         float(value)
         for each in root.iter()

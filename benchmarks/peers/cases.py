@@ -7,24 +7,24 @@ Cell = Literal["gru", "lstm"]
 Task = Literal["train", "start", "greedy", "beam"]
 CELLS: tuple[Cell, ...] = ("gru", "lstm")
 TASKS: tuple[Task, ...] = ("train", "start", "greedy", "beam")
-DIGITS = 20
+NUM_DIGITS = 20
 """Digits of every pair, and symbols of every output."""
-DECODING_BATCH = 64
+DECODING_BATCH_SIZE = 64
 """Batch size of decoding, for every system."""
-BEAM = 5
+BEAM_SIZE = 5
 
 
 class Case(NamedTuple):
     """Sizes of a network and its batch."""
 
     name: str
-    hidden: int
+    hidden_size: int
     """Units of the decoder, and of both encoder directions together."""
-    embedding: int
-    units: int
-    """Units of additive attention, in systems with a setting for it."""
-    batch: int
-    block: int
+    embedding_size: int
+    attention_size: int
+    """Hidden size of additive attention, in systems with a setting for it."""
+    batch_size: int
+    updates_per_block: int
     """Updates of a block, for which one rate is computed."""
     typical_rates: Mapping[Task, float]
     """Samples or sentences per second of a typical system; they determine the size of the first attempt."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.peers.cases import DIGITS
+from benchmarks.peers.cases import NUM_DIGITS
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import spelled_digits
 
@@ -61,8 +61,8 @@ def write_data(folder: Path) -> BenchmarkData:
         The files of the pairs and their folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    train = write_pairs(folder / "train", spelled_digits(TRAIN_PAIRS, DIGITS, DIGITS, seed=1))
-    dev = write_pairs(folder / "dev", spelled_digits(DEV_PAIRS, DIGITS, DIGITS, seed=2))
+    train = write_pairs(folder / "train", spelled_digits(TRAIN_PAIRS, NUM_DIGITS, NUM_DIGITS, seed=1))
+    dev = write_pairs(folder / "dev", spelled_digits(DEV_PAIRS, NUM_DIGITS, NUM_DIGITS, seed=2))
     return BenchmarkData(train, dev, folder)
 
 
@@ -77,7 +77,7 @@ def write_sources(data: BenchmarkData, count: int) -> PairFiles:
         Paths of the files.
     """
     path = data.folder / f"sources-{count}"
-    return write_pairs(path, spelled_digits(count, DIGITS, DIGITS, seed=3), targets=False)
+    return write_pairs(path, spelled_digits(count, NUM_DIGITS, NUM_DIGITS, seed=3), targets=False)
 
 
 def write_pairs(path: Path, examples: Sequence[Example], targets: bool = True) -> PairFiles:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.peers.cases import BEAM, CASES, CELLS, Cell, Task
+from benchmarks.peers.cases import BEAM_SIZE, CASES, CELLS, Cell, Task
 from benchmarks.peers.results import Results
 from benchmarks.peers.systems import SYSTEMS
 from benchmarks.peers.table import TABLES, median_values
@@ -12,7 +12,7 @@ from benchmarks.peers.table import TABLES, median_values
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PANELS: dict[Task, str] = {"train": "training", "greedy": "greedy decoding", "beam": f"beam {BEAM}"}
+PANELS: dict[Task, str] = {"train": "training", "greedy": "greedy decoding", "beam": f"beam {BEAM_SIZE}"}
 COLORS = ("#0b5fa5", "#8c8c8c", "#b58b4c", "#7a9a5b", "#a2688f")
 MARKERS = ("o", "s", "^", "D", "v")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from benchmarks.peers.cases import BEAM, CASES, CELLS, DECODING_BATCH, DIGITS, Cell, Task
+from benchmarks.peers.cases import BEAM_SIZE, CASES, CELLS, DECODING_BATCH_SIZE, NUM_DIGITS, Cell, Task
 from benchmarks.peers.results import Results, median_field
 from benchmarks.peers.systems import SYSTEMS
 
@@ -27,7 +27,7 @@ class TableSpec(NamedTuple):
 TABLES = (
     TableSpec("Training, samples per CPU second", ("train",), "rate", "max"),
     TableSpec("Greedy decoding, sentences per CPU second", ("greedy",), "rate", "max"),
-    TableSpec(f"Beam size {BEAM}, sentences per CPU second", ("beam",), "rate", "max"),
+    TableSpec(f"Beam size {BEAM_SIZE}, sentences per CPU second", ("beam",), "rate", "max"),
     TableSpec("Peak memory of training, MiB", ("train",), "peak_mib", "min"),
     TableSpec("Start, wall seconds to the first update", ("train", "start"), "start_wall", "min", 1),
     TableSpec("Start, CPU seconds to the first update", ("train", "start"), "start_cpu", "min", 1),
@@ -55,10 +55,10 @@ def format_machine(machine: Mapping[str, object]) -> str:
     return (
         f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}, {machine['torch']}, "
         f"{machine['date']}; one thread; {order}. Every system runs through its command line; the systems "
-        f"alternate in one run. Data: {DIGITS} spelled digits per line, symbols are characters. Training: median over "
-        f"blocks of updates except the first. Decoding: batches of {DECODING_BATCH}, {DIGITS} symbols per output, "
-        f"difference between a long and a short file. The last column is the ratio of Pellucid to the best of "
-        "the others."
+        f"alternate in one run. Data: {NUM_DIGITS} spelled digits per line, symbols are characters. Training: median "
+        f"over blocks of updates except the first. Decoding: batches of {DECODING_BATCH_SIZE}, {NUM_DIGITS} symbols "
+        "per output, difference between a long and a short file. The last column is the ratio of Pellucid to the best "
+        "of the others."
     )
 
 
@@ -155,8 +155,8 @@ def format_notes(results: Results) -> str:
     """
     lines = [f"* {system.title}: {system.notes}." for system in SYSTEMS.values() if system.notes]
     for record in results.records:
-        symbols = record.raw.get("symbols_per_output", DIGITS)
-        if symbols != DIGITS and record.rate:
+        symbols = record.raw.get("symbols_per_output", NUM_DIGITS)
+        if symbols != NUM_DIGITS and record.rate:
             name = f"{record.case} {record.cell.upper()} {record.task}, {SYSTEMS[record.system].title}"
             lines.append(
                 f"* {name}: {symbols:g} printed symbols per output on average, without special symbols such as padding."

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from benchmarks.peers.cases import BEAM, DECODING_BATCH
+from benchmarks.peers.cases import BEAM_SIZE, DECODING_BATCH_SIZE
 from benchmarks.peers.data import append_suffix, write_lines
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems import joeynmt, pellucid, yoyodyne
@@ -205,8 +205,8 @@ class YoyodyneTrainer(PeerTrainer):
             The command of decoding.
         """
         trainer = {"logger": yoyodyne.logger_settings(job.model), **yoyodyne.QUIET}
-        predict = {"predict": str(job.files.words), "batch_size": DECODING_BATCH, "target_col": 0}
-        settings: dict[str, Any] = {"trainer": trainer, "model": _yoyodyne_network(job, BEAM)}
+        predict = {"predict": str(job.files.words), "batch_size": DECODING_BATCH_SIZE, "target_col": 0}
+        settings: dict[str, Any] = {"trainer": trainer, "model": _yoyodyne_network(job, BEAM_SIZE)}
         settings |= {"data": _yoyodyne_data(job) | predict, "prediction": {"path": str(job.outputs)}}
         path = write_yaml(job.folder / "decode.yaml", settings | {"ckpt_path": str(checkpoint)})
         return Command([str(job.python.parent / "yoyodyne"), "predict", "--config", str(path)], job.folder)
@@ -282,7 +282,7 @@ class JoeyNMTTrainer(PeerTrainer):
         """
         files = {"train": str(job.files.train), "dev": str(job.files.valid)}
         settings = _joeynmt_settings(job) | {"data": files | joeynmt.data_settings("word", job.model)}
-        settings["testing"] = _joeynmt_search(BEAM) | {"load_model": str(checkpoint)}
+        settings["testing"] = _joeynmt_search(BEAM_SIZE) | {"load_model": str(checkpoint)}
         path = write_yaml(job.folder / "decode.yaml", settings)
         arguments = [str(job.python), "-m", "joeynmt", "translate", str(path)]
         return Command(arguments, job.folder, stdin=job.files.words, stdout=job.outputs)
@@ -318,7 +318,7 @@ def _joeynmt_settings(job: TrainingJob) -> dict[str, Any]:
 def _joeynmt_search(beam: int) -> dict[str, Any]:
     """Return the settings of decoding."""
     settings: dict[str, Any] = {"beam_size": beam, "beam_alpha": 1.0, "max_output_length": MAX_PHONES}
-    settings |= {"batch_size": DECODING_BATCH, "batch_type": "sentence", "generate_unk": False}
+    settings |= {"batch_size": DECODING_BATCH_SIZE, "batch_type": "sentence", "generate_unk": False}
     return settings | {"eval_metrics": ["bleu"], "sacrebleu_cfg": {"tokenize": "none"}}
 
 

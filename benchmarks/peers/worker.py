@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.peers.cases import BEAM, DECODING_BATCH, DIGITS, Task
+from benchmarks.peers.cases import BEAM_SIZE, DECODING_BATCH_SIZE, NUM_DIGITS, Task
 from benchmarks.peers.measure import CommandResult, MeasurementError, block_rates, median_rate, run_command
 from benchmarks.peers.results import Record
 from benchmarks.peers.systems.system import Job, System
@@ -110,7 +110,7 @@ class Worker:
         """
         output = self._output(task)
         output.unlink(missing_ok=True)
-        command = self.system.decode_command(self.job, count, BEAM if task == "beam" else 1, output)
+        command = self.system.decode_command(self.job, count, BEAM_SIZE if task == "beam" else 1, output)
         result = run_command(command, self.job.folder / f"{task}.log", self.options.limit, self.options.core)
         num_outputs = len(self.system.read_outputs(output)) if output.exists() else 0
         if num_outputs != count:
@@ -120,14 +120,16 @@ class Worker:
     def _measure_training(self, record: Record) -> None:
         """Measure rate, start and memory of a training; repeat it with more updates if it is too short."""
         case, requested = self.job.case, self.options.seconds
-        updates = requested * case.typical_rates["train"] * self.system.relative_speed.get("train", 1.0) / case.batch
+        updates = (
+            requested * case.typical_rates["train"] * self.system.relative_speed.get("train", 1.0) / case.batch_size
+        )
         for _ in range(MAX_TRIES):
-            result = self.train(round_to_blocks(updates, case.block))
-            seconds = result.updates[-1].cpu - result.updates[case.block - 1].cpu
+            result = self.train(round_to_blocks(updates, case.updates_per_block))
+            seconds = result.updates[-1].cpu - result.updates[case.updates_per_block - 1].cpu
             if seconds > MIN_FRACTION_SECONDS * requested:
                 break
             updates = len(result.updates) * growth_factor(requested, seconds)
-        record.rate = median_rate(block_rates(result.updates, case.block, case.batch))
+        record.rate = median_rate(block_rates(result.updates, case.updates_per_block, case.batch_size))
         self._record_training(record, result)
 
     def _record_training(self, record: Record, result: CommandResult) -> None:
@@ -139,9 +141,11 @@ class Worker:
             "updates": len(result.updates),
             "reported_updates": self.system.parse_updates(result.log),
             "reported_parameters": self.system.parse_parameters(result.log),
-            "samples_per_update": case.batch,
-            "updates_per_block": case.block,
-            "block_rates": [round(rate, 2) for rate in block_rates(result.updates, case.block, case.batch)],
+            "samples_per_update": case.batch_size,
+            "updates_per_block": case.updates_per_block,
+            "block_rates": [
+                round(rate, 2) for rate in block_rates(result.updates, case.updates_per_block, case.batch_size)
+            ],
             "update_times": [[round(wall - result.started, 4), round(cpu, 4)] for wall, cpu in result.updates],
             **_process_totals([result]),
         }
@@ -155,7 +159,7 @@ class Worker:
         short = self.system.short_file
         task, requested, case = record.task, self.options.seconds, self.job.case
         if not self.trained_file.exists():
-            self.train(round_to_blocks(0, case.block))
+            self.train(round_to_blocks(0, case.updates_per_block))
         count = round_to_batches(requested * case.typical_rates[task] * self.system.relative_speed.get(task, 1.0))
         before = self.decode(task, short)
         for _ in range(MAX_TRIES):
@@ -176,8 +180,8 @@ class Worker:
             "first_outputs": outputs[:3],
             **_process_totals([before, long, after]),
         }
-        if not MIN_FRACTION_SYMBOLS * DIGITS <= record.raw["symbols_per_output"] <= DIGITS:
-            raise MeasurementError(f"outputs of {record.raw['symbols_per_output']:g} symbols instead of {DIGITS}")
+        if not MIN_FRACTION_SYMBOLS * NUM_DIGITS <= record.raw["symbols_per_output"] <= NUM_DIGITS:
+            raise MeasurementError(f"outputs of {record.raw['symbols_per_output']:g} symbols instead of {NUM_DIGITS}")
 
     def _output(self, task: Task) -> Path:
         """Return the file of the outputs of a task."""
@@ -200,7 +204,7 @@ def round_to_batches(sentences: float) -> int:
     Args:
         sentences: Number of sentences.
     """
-    return DECODING_BATCH * max(1, math.ceil(sentences / DECODING_BATCH))
+    return DECODING_BATCH_SIZE * max(1, math.ceil(sentences / DECODING_BATCH_SIZE))
 
 
 def growth_factor(requested: float, seconds: float) -> float:

@@ -217,5 +217,5 @@ Image(to_png(figure, 100), alt="Accuracy by position, with padding attended and 
 #
 # trains this network with masked padding and a bidirectional encoder; `digits-attention-faithful --seeds 3` trains the
 # original network with three seeds, and requires the authors' curves (`--data`). In the notebook, use
-# `DigitsArchitecture("attention", initial="scaled")`, which has larger initial weights: when does the gradient of the
-# query grow?
+# `DigitsArchitecture("attention", initialization="scaled")`, which has larger initial weights: when does the gradient
+# of the query grow?

@@ -93,7 +93,7 @@ architecture, plan = (
 notebook_results = [
     run_experiment(DigitsExperiment("2016", architecture, plan, seed=1)),
     run_experiment(
-        DigitsExperiment("2016, scaled initialization", architecture._replace(initial="scaled"), plan, seed=1)
+        DigitsExperiment("2016, scaled initialization", architecture._replace(initialization="scaled"), plan, seed=1)
     ),
     run_experiment(
         DigitsExperiment(

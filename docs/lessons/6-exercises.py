@@ -163,7 +163,7 @@ attention_plan = DigitsTrainingPlan(
     ATTENTION_SAMPLES, eval_interval=max(ATTENTION_SAMPLES // 10, 1), validation_samples=VALIDATION_SAMPLES
 )
 narrow = train("N(0, 0.1)", DigitsArchitecture("attention"), attention_plan)
-scaled = train("scaled initialization", DigitsArchitecture("attention", initial="scaled"), attention_plan)
+scaled = train("scaled initialization", DigitsArchitecture("attention", initialization="scaled"), attention_plan)
 
 # %%
 figure = curve_figure(groups(narrow, scaled), [], ATTENTION_SAMPLES)

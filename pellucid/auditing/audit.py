@@ -14,10 +14,10 @@ from pellucid.auditing.out_of_fold_scores import MAX_MARGIN, AuditScores, Span, 
 from pellucid.auditing.rules import apply_rules, other_file_reasons
 from pellucid.auditing.types import (
     CHARACTER_KINDS,
+    AuditEntry,
     AuditOptions,
     AuditRecord,
     AuditReport,
-    DictionaryEntry,
     ModelScore,
     NearNeighbor,
     Reason,
@@ -35,10 +35,10 @@ KIND_ORDER: Mapping[ReasonKind, int] = {kind: number for number, kind in enumera
 
 
 def audit_entries(
-    entries: Sequence[DictionaryEntry],
+    entries: Sequence[AuditEntry],
     config: Config,
     options: AuditOptions,
-    others: Mapping[str, Sequence[DictionaryEntry]] | None = None,
+    others: Mapping[str, Sequence[AuditEntry]] | None = None,
     report: Callable[[str], None] = lambda message: None,
 ) -> AuditReport:
     """Rank entries by how suspicious their targets are, and say why.
@@ -82,7 +82,7 @@ def audit_entries(
     return AuditReport([records[row] for row in order], findings.notes)
 
 
-def record_without_target(entry: DictionaryEntry) -> AuditRecord:
+def record_without_target(entry: AuditEntry) -> AuditRecord:
     """Return the record of an entry that has no target yet, and is not audited.
 
     Args:
@@ -153,7 +153,7 @@ def _named_scores(scores: AuditScores, row: int) -> list[tuple[str, ModelScore |
 
 
 def _build_record(
-    entry: DictionaryEntry, scores: AuditScores, row: int, reasons: Sequence[Reason], tokenizers: Tokenizers
+    entry: AuditEntry, scores: AuditScores, row: int, reasons: Sequence[Reason], tokenizers: Tokenizers
 ) -> AuditRecord:
     """Return the record of an entry, without its neighbors."""
     named = dict(_named_scores(scores, row))

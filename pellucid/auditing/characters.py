@@ -77,7 +77,7 @@ def is_invisible(character: str) -> bool:
 
 
 def invisible_position(text: str) -> int:
-    """Return the position of the first invisible character that is not a joiner of the orthography, or 0.
+    """Return the position, from 1, of the first invisible character that is not a joiner of the orthography; else 0.
 
     A joiner belongs to the orthography after a letter of a script of `JOINED_SCRIPTS`, or after its sign, such as a
     virama or a vowel point, and before another letter of these scripts. An Indic word may also end with one.
@@ -141,14 +141,14 @@ def find_look_alikes(counts: Mapping[str, int]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for character, candidates in LOOK_ALIKES.items():
-        least = max(MIN_PROPER_ROWS, MIN_PROPER_RATIO * counts.get(character, 0))
-        proper = next((each for each in candidates if counts.get(each, 0) >= least), "")
+        min_rows = max(MIN_PROPER_ROWS, MIN_PROPER_RATIO * counts.get(character, 0))
+        proper = next((each for each in candidates if counts.get(each, 0) >= min_rows), "")
         if proper:
             found[character] = proper
     return found
 
 
-def look_alikes_of(text: str, look_alikes: Mapping[str, str]) -> list[int]:
+def look_alike_positions(text: str, look_alikes: Mapping[str, str]) -> list[int]:
     """Return the positions of the look-alikes of a text, from 0.
 
     A letter of another script counts only if all letters of that script in the text are look-alikes: otherwise the

@@ -216,7 +216,7 @@ def read_decided_pairs(paths: Sequence[Path]) -> DecidedPairs:
     )
 
 
-def without_decided(records: Sequence[AuditRecord], decided: DecidedPairs) -> list[AuditRecord]:
+def exclude_decided(records: Sequence[AuditRecord], decided: DecidedPairs) -> list[AuditRecord]:
     """Return the records on which no decision has been made.
 
     A corrected row is still one of them if it repeats another row, which its correction may have caused.
@@ -386,13 +386,13 @@ def _with_new_cells(content: bytes, decision: Decision, table: AuditedTable, nam
     spans = cell_spans(body, table.delimiter, table.has_quotes)
     for position in sorted(new_cells, reverse=True):  # the spans before a changed cell stay valid
         start, stop = spans[position]
-        body = body[:start] + _written_cell(body[start:stop], new_cells[position], table) + body[stop:]
+        body = body[:start] + _format_cell(body[start:stop], new_cells[position], table) + body[stop:]
     if not table.has_quotes and is_blank(body.encode()):
         raise DataError(f"{name}:{decision.line}: with the new texts, the row is a blank line: remove it instead")
     return (bom + body).encode()
 
 
-def _written_cell(old: str, text: str, table: AuditedTable) -> str:
+def _format_cell(old: str, text: str, table: AuditedTable) -> str:
     """Return a text as a cell, quoted if the old cell is, or if it must be."""
     if not table.has_quotes:
         return text

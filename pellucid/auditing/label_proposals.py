@@ -1,4 +1,10 @@
-"""Sources to label next: those whose outputs are least certain, without near duplicates."""
+"""Sources to label next, by uncertainty sampling (active learning): those whose outputs are least certain.
+
+Near duplicates of earlier proposals are left out.
+
+References:
+    Lewis and Gale 1994, "A Sequential Algorithm for Training Text Classifiers" (uncertainty sampling).
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,7 +16,7 @@ from rapidfuzz.distance import Levenshtein
 
 from pellucid.auditing.folds import source_key
 from pellucid.auditing.out_of_fold_scores import decode_by_network, fit_pair_ngram, without_features
-from pellucid.auditing.types import AuditOptions, DictionaryEntry, SourceUncertainty
+from pellucid.auditing.types import AuditEntry, AuditOptions, SourceUncertainty
 from pellucid.config.settings import Config, DataConfig, Delimiter
 from pellucid.data.delimiters import format_csv
 from pellucid.data.encoding import encode_sources
@@ -34,7 +40,7 @@ COLUMNS = ("rank", "source", "features", "output", "uncertainty")
 class UnlabeledSources(NamedTuple):
     """Sources without targets, and lines that are none."""
 
-    entries: list[DictionaryEntry]
+    entries: list[AuditEntry]
     """Sources with their numbers, from 1, and empty targets."""
     bad_lines: list[BadLine]
     notes: list[str]
@@ -44,7 +50,7 @@ class UnlabeledSources(NamedTuple):
 class LabelProposal(NamedTuple):
     """Source that is proposed for labeling."""
 
-    entry: DictionaryEntry
+    entry: AuditEntry
     output: str
     """Output of the models, as a first suggestion."""
     uncertainty: float
@@ -63,7 +69,7 @@ def read_unlabeled(path: Path, data: DataConfig) -> UnlabeledSources:
         DataError: The file cannot be read, or its header lacks the source column.
         HeaderError: The first line looks like a header, and the settings do not say whether it is one.
     """
-    entries, bad_lines, notes = list[DictionaryEntry](), list[BadLine](), list[str]()
+    entries, bad_lines, notes = list[AuditEntry](), list[BadLine](), list[str]()
     input_format = InputFormat(report=notes.append)
     items = list(read_sources(path, data, input_format))
     notes.append(check_first_line(items, path, data, input_format))
@@ -71,7 +77,7 @@ def read_unlabeled(path: Path, data: DataConfig) -> UnlabeledSources:
         if isinstance(item, BadLine):
             bad_lines.append(item)
         elif item.source:
-            entries.append(DictionaryEntry(number, item))
+            entries.append(AuditEntry(number, item))
     num_empty = len(items) - len(entries) - len(bad_lines)
     num_repeated = len(entries) - len({(source_key(entry.example), entry.example.features) for entry in entries})
     if num_empty or num_repeated:
@@ -81,8 +87,8 @@ def read_unlabeled(path: Path, data: DataConfig) -> UnlabeledSources:
 
 
 def propose_sources(
-    entries: Sequence[DictionaryEntry],
-    unlabeled: Sequence[DictionaryEntry],
+    entries: Sequence[AuditEntry],
+    unlabeled: Sequence[AuditEntry],
     count: int,
     config: Config,
     options: AuditOptions,
@@ -126,7 +132,7 @@ def propose_sources(
     return list(_without_near_duplicates(proposals, count, min_distance, config.data))
 
 
-def count_labeled(entries: Sequence[DictionaryEntry], unlabeled: Sequence[DictionaryEntry], data: DataConfig) -> int:
+def count_labeled(entries: Sequence[AuditEntry], unlabeled: Sequence[AuditEntry], data: DataConfig) -> int:
     """Return how many different sources are labeled already, and so are not proposed.
 
     Args:
@@ -137,12 +143,12 @@ def count_labeled(entries: Sequence[DictionaryEntry], unlabeled: Sequence[Dictio
     return len(_labeled_keys(entries, data) & {_entry_key(entry, data) for entry in unlabeled})
 
 
-def _entry_key(entry: DictionaryEntry, data: DataConfig) -> tuple[str, str]:
+def _entry_key(entry: AuditEntry, data: DataConfig) -> tuple[str, str]:
     """Return the texts by which sources are compared: the source and its features, which contexts are not."""
     return source_key(entry.example), "" if data.context_words else entry.example.features
 
 
-def _labeled_keys(entries: Sequence[DictionaryEntry], data: DataConfig) -> set[tuple[str, str]]:
+def _labeled_keys(entries: Sequence[AuditEntry], data: DataConfig) -> set[tuple[str, str]]:
     """Return the keys of labeled entries; a source in a list without features is labeled with any features."""
     keys = {_entry_key(entry, data) for entry in entries}
     return keys | {(source, "") for source, _ in keys}

@@ -6,7 +6,7 @@ from rapidfuzz import process
 from rapidfuzz.distance import Levenshtein
 
 from pellucid.auditing.folds import source_key
-from pellucid.auditing.types import DictionaryEntry, NearNeighbor
+from pellucid.auditing.types import AuditEntry, NearNeighbor
 from pellucid.data.tokenizers import Tokenizer
 
 NUM_COMPARED = 20
@@ -18,13 +18,13 @@ MAX_DISTANCE = 0.5
 
 
 def conflicting_neighbors(
-    entries: Sequence[DictionaryEntry],
+    entries: Sequence[AuditEntry],
     rows: Sequence[int],
     outputs: Sequence[str],
     tokenizer: Tokenizer,
     has_contexts: bool = False,
 ) -> list[tuple[NearNeighbor, ...]]:
-    """Return the near neighbors of entries that speak against their targets, the nearest first.
+    """Return the near neighbors of entries that contradict their targets, the nearest first.
 
     A neighbor has a similar source with the same features, and its target is nearer to the output of the models than to
     the given target.
@@ -44,18 +44,16 @@ def conflicting_neighbors(
         example, written, given = entries[row].example, tokenizer.split(output), symbols[row]
         features = "" if has_contexts else example.features
         near = _nearest_sources(source_key(example), sources[features])
-        against = [
+        conflicting = [
             NearNeighbor(entries[number].line, entries[number].example.source, entries[number].example.target)
             for number in (number for source in near for number in rows_of[features][source].values())
             if Levenshtein.distance(symbols[number], written) < Levenshtein.distance(symbols[number], given)
         ]
-        found.append(tuple(against[:NUM_NEIGHBORS]))
+        found.append(tuple(conflicting[:NUM_NEIGHBORS]))
     return found
 
 
-def _rows_by_source(
-    entries: Sequence[DictionaryEntry], has_contexts: bool
-) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+def _rows_by_source(entries: Sequence[AuditEntry], has_contexts: bool) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
     """Return the number of the first entry with each target, by features (none with contexts), source and target."""
     rows_of: dict[str, dict[str, dict[str, int]]] = {}
     for number, entry in enumerate(entries):

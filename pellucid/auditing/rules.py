@@ -25,11 +25,11 @@ from pellucid.auditing.characters import (
     foreign_letters,
     invisible_position,
     is_single_word,
-    look_alikes_of,
+    look_alike_positions,
     quote_visibly,
 )
 from pellucid.auditing.folds import source_key
-from pellucid.auditing.types import Column, DictionaryEntry, Reason, ReasonKind
+from pellucid.auditing.types import AuditEntry, Column, Reason, ReasonKind
 from pellucid.data.examples import Example
 from pellucid.data.normalization import is_normalized
 from pellucid.data.tokenizers import Tokenizer, Tokenizers
@@ -43,7 +43,7 @@ ROWS_PER_RARE = 2_000
 """A symbol is rare if at most one row in this number has it; in a smaller file, if a single row has it."""
 ROWS_PER_RARE_CHARACTER = 1_000
 """The same number for a character that is not a letter, a digit or an upper-case letter."""
-MAX_SHARE_WITHOUT = 0.01
+MAX_FRACTION_WITHOUT = 0.01
 """Maximum share of the rows that lack a character for which its absence is a reason."""
 MIN_ROWS_FOR_ABSENCE = 1_000
 """Minimum number of rows for which the absence of a character is a reason."""
@@ -72,7 +72,7 @@ class RuleFindings(NamedTuple):
     notes: list[str]
 
 
-def apply_rules(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) -> RuleFindings:
+def apply_rules(entries: Sequence[AuditEntry], tokenizers: Tokenizers) -> RuleFindings:
     """Return the reasons of entries that need no model.
 
     Args:
@@ -102,7 +102,7 @@ def _common_finding(kind: ReasonKind, column: Column, rows: Mapping[int, Reason]
     )
 
 
-def _all_findings(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) -> Iterator[tuple[int, Reason]]:
+def _all_findings(entries: Sequence[AuditEntry], tokenizers: Tokenizers) -> Iterator[tuple[int, Reason]]:
     """Yield the row and the reason of every finding."""
     examples = [entry.example for entry in entries]
     yield from _equal_sources(entries)
@@ -121,7 +121,7 @@ def _all_findings(entries: Sequence[DictionaryEntry], tokenizers: Tokenizers) ->
     yield from _length_outliers(examples, tokenizers)
 
 
-def _equal_sources(entries: Sequence[DictionaryEntry]) -> Iterator[tuple[int, Reason]]:
+def _equal_sources(entries: Sequence[AuditEntry]) -> Iterator[tuple[int, Reason]]:
     """Yield exact duplicates, and entries of one source (and features) with different targets."""
     rows_of: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row, entry in enumerate(entries):
@@ -131,7 +131,7 @@ def _equal_sources(entries: Sequence[DictionaryEntry]) -> Iterator[tuple[int, Re
             yield from _reasons_of_group([entries[row] for row in rows], rows)
 
 
-def _reasons_of_group(group: Sequence[DictionaryEntry], rows: Sequence[int]) -> Iterator[tuple[int, Reason]]:
+def _reasons_of_group(group: Sequence[AuditEntry], rows: Sequence[int]) -> Iterator[tuple[int, Reason]]:
     """Yield the rows and reasons of entries of one source, in time linear in their number.
 
     The first entries with another target are searched for once per target, not once per entry: this skips the entries
@@ -145,7 +145,7 @@ def _reasons_of_group(group: Sequence[DictionaryEntry], rows: Sequence[int]) -> 
     for entry in group:
         lines_of[entry.example].append(entry.line)
     num_rows = Counter(entry.example.target for entry in group)
-    others_of: dict[str, list[DictionaryEntry]] = {}
+    others_of: dict[str, list[AuditEntry]] = {}
     for row, entry in zip(rows, group, strict=True):
         target, same = entry.example.target, lines_of[entry.example]
         if len(same) > 1:
@@ -192,7 +192,7 @@ def _mistaken_characters(
             letters, replacements = mixed.letters, mixed.replacements
             yield row, Reason("mixed_scripts", sentence, column, mixed.position, (), letters, replacements)
         foreign = mixed.letters if mixed is not None else ""
-        positions = [position for position in look_alikes_of(text, look_alikes) if text[position] not in foreign]
+        positions = [position for position in look_alike_positions(text, look_alikes) if text[position] not in foreign]
         if positions:
             found = "".join(dict.fromkeys(text[position] for position in positions))
             listed = [describe_look_alike(character, look_alikes[character]) for character in found]
@@ -240,8 +240,8 @@ def _missing_characters(
     """
     if len(texts) < MIN_ROWS_FOR_ABSENCE:
         return
-    least = (1 - MAX_SHARE_WITHOUT) * len(texts)
-    candidates = (each for each in num_rows if num_rows[each] >= least and not each.isspace())
+    min_rows = (1 - MAX_FRACTION_WITHOUT) * len(texts)
+    candidates = (each for each in num_rows if num_rows[each] >= min_rows and not each.isspace())
     usual = sorted(candidates, key=lambda each: (-num_rows[each], each))
     for row, text in enumerate(texts):
         missing = next((character for character in usual if character not in text), "")
@@ -377,9 +377,7 @@ def _length_outliers(examples: Sequence[Example], tokenizers: Tokenizers) -> Ite
         yield row, Reason("length", text)
 
 
-def other_file_reasons(
-    entries: Sequence[DictionaryEntry], others: Mapping[str, Sequence[DictionaryEntry]]
-) -> list[list[Reason]]:
+def other_file_reasons(entries: Sequence[AuditEntry], others: Mapping[str, Sequence[AuditEntry]]) -> list[list[Reason]]:
     """Return, for each entry, one reason per other file that has its source.
 
     Args:
@@ -388,7 +386,7 @@ def other_file_reasons(
     """
     reasons = [list[Reason]() for _ in entries]
     for name, other_entries in others.items():
-        found: dict[str, list[DictionaryEntry]] = defaultdict(list)
+        found: dict[str, list[AuditEntry]] = defaultdict(list)
         for entry in other_entries:
             found[source_key(entry.example)].append(entry)
         summaries = {source: _summarize_other_file(name, same) for source, same in found.items()}
@@ -410,7 +408,7 @@ class _SourceInOtherFile(NamedTuple):
     """First target in the order of the alphabet."""
 
 
-def _summarize_other_file(name: str, same: Sequence[DictionaryEntry]) -> _SourceInOtherFile:
+def _summarize_other_file(name: str, same: Sequence[AuditEntry]) -> _SourceInOtherFile:
     """Return what the reasons of all entries with a source say about another file."""
     lines = tuple(entry.line for entry in same[:MAX_LISTED_LINES])
     targets = {entry.example.target for entry in same}
@@ -418,7 +416,7 @@ def _summarize_other_file(name: str, same: Sequence[DictionaryEntry]) -> _Source
     return _SourceInOtherFile(text, lines, targets, min(targets))
 
 
-def _other_file_reason(entry: DictionaryEntry, other: _SourceInOtherFile) -> Reason:
+def _other_file_reason(entry: AuditEntry, other: _SourceInOtherFile) -> Reason:
     """Return the reason that another file has the source of an entry."""
     has_target = entry.example.target in other.targets
     relation = "the same target" if has_target else f"the target {quote_visibly(other.first_target)}"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pellucid.auditing.characters import code_point
 from pellucid.auditing.text_checks import SymbolCount, check_column, count_symbols
-from pellucid.auditing.types import Column, DictionaryEntry
+from pellucid.auditing.types import AuditEntry, Column
 from pellucid.config.settings import DataConfig, Delimiter
 from pellucid.data.delimiters import format_csv
 from pellucid.data.tokenizers import build_tokenizers
@@ -24,7 +24,7 @@ class ColumnSymbol(NamedTuple):
     """Character for which it may be a mistake; empty if there is none."""
 
 
-def list_symbols(entries: Sequence[DictionaryEntry], data: DataConfig) -> list[ColumnSymbol]:
+def list_symbols(entries: Sequence[AuditEntry], data: DataConfig) -> list[ColumnSymbol]:
     """Return the symbols of sources, then those of targets, the rarest of each column first.
 
     Args:

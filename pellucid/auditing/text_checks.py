@@ -13,7 +13,7 @@ from pellucid.auditing.characters import (
     find_look_alikes,
     foreign_letters,
     is_single_word,
-    look_alikes_of,
+    look_alike_positions,
     quote_visibly,
     tied_letters,
 )
@@ -76,7 +76,7 @@ class TextChecks:
         own = (
             (split_symbols(self.tokenizer, replaced), set(replaced), tied_letters(replaced)) if replaced else ((),) * 3
         )
-        look_alikes = dict.fromkeys(text[position] for position in look_alikes_of(text, self.look_alikes))
+        look_alikes = dict.fromkeys(text[position] for position in look_alike_positions(text, self.look_alikes))
         mixed = None if "scripts" in self.usual else foreign_letters(text, self.is_one_word)
         for character in (each for each in look_alikes if mixed is None or each not in mixed.letters):
             yield describe_look_alike(character, self.look_alikes[character])

@@ -69,8 +69,8 @@ def reject_unused_settings(data: DataConfig, task: str = DEFAULT_TASK) -> None:
             raise ConfigError(f"{name} has no effect in an audit: leave it out")
 
 
-class DictionaryEntry(NamedTuple):
-    """One row of the audited file."""
+class AuditEntry(NamedTuple):
+    """Row of a file of pairs: of the audited file, of another file, or of unlabeled sources."""
 
     line: int
     """Number of its line, from 1; of a row of a table in memory or of Parquet, the number of the row."""

@@ -59,7 +59,7 @@ from pellucid.training.session import train_run
 from pellucid.training.training_data import TrainingFiles
 from pellucid.training.training_state import TrainingState
 
-STARTUP_PAIRS, STARTUP_DEV_PAIRS = 2_000, 100
+STARTUP_PAIRS, STARTUP_VALIDATION_PAIRS = 2_000, 100
 """Number of training and of validation pairs for the startup measurement."""
 
 
@@ -126,7 +126,7 @@ def measure_startup(request: BenchRequest, started: float) -> StartupTime:
     """
     with tempfile.TemporaryDirectory() as folder, disable_kernels() if request.plain else nullcontext():
         before = ClockReading(time.time(), time.process_time())
-        examples = bench_examples(request, STARTUP_PAIRS + STARTUP_DEV_PAIRS)
+        examples = bench_examples(request, STARTUP_PAIRS + STARTUP_VALIDATION_PAIRS)
         train, valid = Path(folder) / "train.tsv", Path(folder) / "dev.tsv"
         write_pairs(train, examples[:STARTUP_PAIRS])
         write_pairs(valid, examples[STARTUP_PAIRS:])

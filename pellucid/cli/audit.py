@@ -12,9 +12,9 @@ import tyro
 from msgspec import Meta
 
 from pellucid.auditing.types import (
+    AuditEntry,
     AuditModels,
     AuditOptions,
-    DictionaryEntry,
     NumFolds,
     NumJobs,
     reject_unused_settings,
@@ -258,8 +258,8 @@ def _apply(args: AuditArguments) -> None:
 class AuditedFile(NamedTuple):
     """Entries of a file."""
 
-    entries: list[DictionaryEntry]
-    open_entries: list[DictionaryEntry]
+    entries: list[AuditEntry]
+    open_entries: list[AuditEntry]
     """Entries whose targets are empty: nobody has filled them yet."""
     bad_lines: list[BadLine]
 
@@ -278,12 +278,12 @@ def _read_entries(path: Path, data: DataConfig) -> AuditedFile:
     if reading.num_blank_lines:
         print_message(f"{path}: {count_noun(reading.num_blank_lines, 'blank line')}, skipped")
     entries = [
-        DictionaryEntry(line, example, identifiers.get(line, ""))
+        AuditEntry(line, example, identifiers.get(line, ""))
         for line, example in zip(reading.line_numbers, reading.examples, strict=True)
     ]
     return AuditedFile(
         entries,
-        [DictionaryEntry(line, example, identifiers.get(line, "")) for line, example in without_target],
+        [AuditEntry(line, example, identifiers.get(line, "")) for line, example in without_target],
         reading.bad_lines,
     )
 
@@ -327,7 +327,7 @@ def _audit(args: AuditArguments) -> None:
     """Audit FILE and write its worklist."""
     # Slow imports follow the checks, so that a wrong argument is reported at once.
     from pellucid.auditing.audit import audit_entries, record_bad_row, record_without_target
-    from pellucid.auditing.decisions import read_decided_pairs, without_decided
+    from pellucid.auditing.decisions import exclude_decided, read_decided_pairs
     from pellucid.auditing.worklist import worklist_csv
     from pellucid.auditing.worklist_page import worklist_page
 
@@ -351,7 +351,7 @@ def _audit(args: AuditArguments) -> None:
         print_message(f"note: {note}")
     bad_rows = [record_bad_row(bad.line, bad.reason, texts.get(bad.line, "")) for bad in bad_lines]
     all_records = [*bad_rows, *audited.records, *map(record_without_target, open_entries)]
-    records = without_decided(all_records, kept)
+    records = exclude_decided(all_records, kept)
     if args.decided:
         num_decided = len(all_records) - len(records)
         print_message(f"{count_noun(num_decided, 'row')} left out, kept or corrected by earlier decisions")
@@ -373,7 +373,7 @@ def _audit(args: AuditArguments) -> None:
         )
 
 
-def _check_texts(entries: Sequence[DictionaryEntry], data: DataConfig) -> list["TextChecks"]:
+def _check_texts(entries: Sequence[AuditEntry], data: DataConfig) -> list["TextChecks"]:
     """Return the checks of sources and of targets."""
     from pellucid.auditing.text_checks import check_column
     from pellucid.data.tokenizers import build_tokenizers

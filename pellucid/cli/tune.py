@@ -205,8 +205,8 @@ def _report_opened(progress: "MultiProgress", event: "StudyOpened", request: "St
     """Report the state of the study that a command opens."""
     for line in event.space:
         progress.print_line(f"  {line}")
-    resumed = event.ended or event.unfinished or event.num_retried or event.num_elsewhere
-    status = f"{event.ended} ended, {event.unfinished} to resume" if resumed else "a new study"
+    resumed = event.num_ended or event.num_unfinished or event.num_retried or event.num_elsewhere
+    status = f"{event.num_ended} ended, {event.num_unfinished} to resume" if resumed else "a new study"
     retried = f", {event.num_retried} failed and retried" if event.num_retried else ""
     elsewhere = f", {event.num_elsewhere} running in other commands" if event.num_elsewhere else ""
     num_trials = count_noun(request.trials, "trial")
@@ -227,8 +227,8 @@ def _print_results(finished: "StudyFinished", request: "StudyRequest") -> int:
     weights = list(results.importances.items())[:MAX_LISTED_SETTINGS]
     if weights:
         print("hyperparameter importance: " + ", ".join(f"{key} {100 * weight:.0f} %" for key, weight in weights))
-    if finished.unfinished:
-        print(f"{count_noun(finished.unfinished, 'trial')} unfinished; the same command resumes them")
+    if finished.num_unfinished:
+        print(f"{count_noun(finished.num_unfinished, 'trial')} unfinished; the same command resumes them")
     if finished.num_elsewhere:
         print(f"{count_noun(finished.num_elsewhere, 'trial')} running in other commands")
     if results.best is None:

@@ -55,7 +55,7 @@ class BlockWorker:
         """Keep the job. The model is loaded with the first block, so that its errors are reported like those of blocks.
 
         Args:
-            job: How blocks are processed.
+            job: Processing of the blocks.
         """
         self.job = job
         self.processor: BlockProcessor | None = None
@@ -119,7 +119,7 @@ class BlockWorker:
 
 
 def fit_resources(resources: JobResources) -> JobResources:
-    """Return what a process needs, with the CPUs of the largest machine of the cluster if that has fewer.
+    """Return the resources of a process, limited to the CPUs of the largest machine of the cluster.
 
     Args:
         resources: CPUs and GPUs that a process would use.
@@ -138,7 +138,7 @@ def process_blocks(job: BlockJob, numbers: Collection[int], num_processes: int) 
     """Process blocks on the machines of the cluster to which this process is connected.
 
     Args:
-        job: How blocks are processed. The finished ones are written to its folder.
+        job: Processing of the blocks; finished ones are written to its folder.
         numbers: Numbers of the blocks, in ascending order.
         num_processes: Number of processes.
 

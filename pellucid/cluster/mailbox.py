@@ -40,7 +40,7 @@ class Mailbox:
         """Number of messages of the last attempt of each job."""
         self.failure: bytes | None = None
         """First failure of a worker of a group, serialized."""
-        self.heard_at = dict[int, float]()
+        self.last_call_at = dict[int, float]()
         """Time of the last call of each job."""
         self.attempts = dict[int, int]()
         """Number of attempts of each job that has begun."""
@@ -59,7 +59,7 @@ class Mailbox:
         self.attempts[submission_number] = self.attempts.get(submission_number, 0) + 1
         self.machines[submission_number] = machine
         self.num_received[submission_number] = 0
-        self.heard_at[submission_number] = time.monotonic()
+        self.last_call_at[submission_number] = time.monotonic()
         return self.attempts[submission_number]
 
     def exchange(self, submission_number: int, attempt: int, num_sent: int, contents: Sequence[bytes]) -> Reply:
@@ -73,7 +73,7 @@ class Mailbox:
         """
         if attempt != self.attempts.get(submission_number):
             return "superseded"
-        self.heard_at[submission_number] = time.monotonic()
+        self.last_call_at[submission_number] = time.monotonic()
         new = contents[max(0, self.num_received[submission_number] - num_sent) :]
         self.num_received[submission_number] += len(new)
         self.messages += [JobMessage(submission_number, content) for content in new]
@@ -103,7 +103,7 @@ class Mailbox:
     def list_silences(self) -> dict[int, float]:
         """Return the seconds since the last call of each job that has begun, by the numbers of the submissions."""
         now = time.monotonic()
-        return {submission_number: now - heard_at for submission_number, heard_at in self.heard_at.items()}
+        return {submission_number: now - called_at for submission_number, called_at in self.last_call_at.items()}
 
     def take_messages(self, num_taken: int) -> list[JobMessage]:
         """Return the messages that the caller has not taken yet, in their order.

@@ -225,7 +225,7 @@ def _default_environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _discarded_stderr() -> Iterator[None]:
-    """Discard what the core of Ray, which is not a Python, writes to standard error within the block."""
+    """Discard the output of the core of Ray, a compiled program, to standard error within the block."""
     if sys.stderr is not None:
         sys.stderr.flush()
     try:

@@ -87,7 +87,7 @@ def run_in_group(
         job: Argument of worker 0, which must be picklable.
         run: Run folder, in a folder that all machines share.
         num_workers: Number of workers.
-        resources: What each worker needs.
+        resources: CPUs and GPUs of each worker.
 
     Yields:
         The messages, and None if none has arrived for a while.
@@ -261,11 +261,11 @@ def _run_worker(config: dict[str, GroupSettings]) -> None:
 def _run_first(tasks: GroupTasks, submission: Submission, mailbox: Any) -> tuple[JobResult | JobFailure, int]:  # noqa: ANN401
     """Run worker 0; return its last event, and the number of its attempt, from 1."""
     with Outbox(mailbox, submission.submission_number, submission.max_silence) as outbox:
-        channel = WorkerChannel(outbox, submission.number, outbox.stop)
+        channel = WorkerChannel(outbox, submission.job_number, outbox.stop)
         try:
             prepare_process(submission)
         except InputError as error:
-            event: JobResult | JobFailure = JobFailure(submission.number, error)
+            event: JobResult | JobFailure = JobFailure(submission.job_number, error)
         else:
             event = execute_job(tasks.first, submission.job, channel)
         return event, outbox.attempt
@@ -278,7 +278,7 @@ def _run_other(tasks: GroupTasks, submission: Submission, rank: int) -> JobResul
         prepare_process(submission)
         tasks.others()
 
-    event = execute_job(run, None, WorkerChannel(_NoMessages(), submission.number, None))
+    event = execute_job(run, None, WorkerChannel(_NoMessages(), submission.job_number, None))
     if isinstance(event, JobFailure) and isinstance(event.error, InputError):
         event.error.args = (*event.error.args, f"(worker {rank}, on the machine {socket.gethostname()})")
     return event

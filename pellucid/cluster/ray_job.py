@@ -1,4 +1,4 @@
-"""A job in a worker process of a Ray cluster: its messages, its stop flag, and what it checks of its machine."""
+"""A job in a worker process of a Ray cluster: its messages, its stop flag, and the checks of its machine."""
 
 import os
 import socket
@@ -58,7 +58,7 @@ class Submission(NamedTuple):
 
     submission_number: int
     """Number of the submission."""
-    number: int
+    job_number: int
     """Number of the job."""
     job: Any
     """Argument of the task."""
@@ -140,7 +140,7 @@ class Outbox:
             os._exit(1)
 
     def _exchange(self) -> None:
-        """Send the messages, and obey the reply."""
+        """Send the messages, and act on the reply."""
         with self._lock:
             contents, self._contents = self._contents, []
         exchanged = self.mailbox.exchange.remote(self.submission_number, self.attempt, self._num_sent, contents)
@@ -177,13 +177,13 @@ def run_ray_job(task: Task, submission: Submission, mailbox: Any) -> JobResult |
         Last event of the job.
     """
     with Outbox(mailbox, submission.submission_number, submission.max_silence) as outbox:
-        channel = WorkerChannel(outbox, submission.number, outbox.stop)
+        channel = WorkerChannel(outbox, submission.job_number, outbox.stop)
         try:
             if outbox.attempt > MAX_JOB_STARTS:
                 raise WorkerDiedError(f"the process of a job {DEATH_ADVICE}")
             prepare_process(submission)
         except InputError as error:
-            return JobFailure(submission.number, error)
+            return JobFailure(submission.job_number, error)
         return execute_when_unlocked(task, submission.job, channel)
 
 

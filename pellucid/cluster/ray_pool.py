@@ -37,7 +37,7 @@ from pellucid.worker_pool import (
 )
 
 CHECK_SECONDS = 5.0
-"""Seconds between two looks at the machines of a cluster."""
+"""Seconds between two checks of the machines of a cluster."""
 DEAD_SECONDS = 10.0
 """Seconds for which a machine is dead before its jobs are submitted again."""
 MAX_SILENCE = 30.0
@@ -72,7 +72,7 @@ class JobResources(NamedTuple):
 class SubmittedJob(NamedTuple):
     """A submitted job that has not ended."""
 
-    number: int
+    job_number: int
     """Number of the job."""
     submission_number: int
     """Number of the submission."""
@@ -117,7 +117,7 @@ class RayPool:
         Args:
             task: Function at the top level of a module, called with a job and a channel.
             max_workers: Maximum number of parallel jobs; 0 for as many as the cluster has CPUs for, also later.
-            resources: What each job needs.
+            resources: CPUs and GPUs of each job.
             shared: Locked file in the folder that all machines share; None for jobs without run folders.
 
         Raises:
@@ -229,7 +229,7 @@ class RayPool:
         else:
             time.sleep(worker_pool.EVENT_TIMEOUT)
         # A job sends its last message before it ends, so that these messages contain all messages of the ended ones.
-        numbers = {submitted.submission_number: submitted.number for submitted in self.busy.values()}
+        numbers = {submitted.submission_number: submitted.job_number for submitted in self.busy.values()}
         events: list[JobEvent] = [
             ProgressMessage(numbers[message.submission_number], ForkingPickler.loads(message.content))
             for message in self._mailbox.take_messages()
@@ -237,7 +237,7 @@ class RayPool:
         ]
         for submitted in list(self.busy.values()):
             if submitted.reference in ended:
-                del self.busy[submitted.number]
+                del self.busy[submitted.job_number]
                 events.append(_last_event(submitted))
         return [*events, *ended_jobs]
 
@@ -313,7 +313,7 @@ def count_slots(resources: JobResources) -> int:
     """Return how many jobs the cluster could run in parallel if it did nothing else.
 
     Args:
-        resources: What each job needs.
+        resources: CPUs and GPUs of each job.
     """
     import ray
 
@@ -330,7 +330,7 @@ def use_ray_pool(resources: JobResources, run: Path | None) -> Iterator[None]:
     """Run the jobs of pools that are opened in the block as tasks of the Ray cluster of this process.
 
     Args:
-        resources: What each job needs.
+        resources: CPUs and GPUs of each job.
         run: Folder that the jobs write to, which all machines must share; it need not exist. None for jobs that write
             no files.
 
@@ -405,7 +405,7 @@ def _last_event(submitted: SubmittedJob) -> JobEvent:
     """Return the last event of an ended job."""
     import ray
 
-    number = submitted.number
+    number = submitted.job_number
     try:
         event: JobEvent = ray.get(submitted.reference)
     except ray.exceptions.TaskCancelledError:

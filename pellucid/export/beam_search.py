@@ -125,7 +125,7 @@ class OnnxModel:
             return [OnnxOutput("", [], 0.0, np.zeros((0, 0), np.float32))]
         size = max(self.settings["search"]["beam_size"] if beam_size is None else beam_size, nbest)
         limits = self.length_limits(len(encoded.symbols) - encoded.num_features)
-        return [self._output(found, encoded) for found in self._search(encoded.ids, limits, size, nbest)]
+        return [self._output(hypothesis, encoded) for hypothesis in self._search(encoded.ids, limits, size, nbest)]
 
     def encode(self, source: str, features: str = "") -> EncodedSource:
         """Return the symbols and ids of a source.
@@ -176,30 +176,30 @@ class OnnxModel:
     def _search(self, ids: Sequence[int], limits: tuple[int, int], size: int, nbest: int) -> list[BeamHypothesis]:
         """Return the best outputs of a source by beam search.
 
-        Ranked by log-probability, a finished output takes its place in the beam with it. With another score, a longer
-        output may still win: the beam keeps its size, and ends when none of its hypotheses can become better.
+        If outputs are ranked by log-probability, each finished output reduces the beam by one hypothesis. With another
+        score, the beam keeps its size, and the search ends when none of its hypotheses can exceed the finished outputs.
         """
         lengths, source = np.array([len(ids)], np.int64), np.array([ids], np.int64)
         values = self.encoder.run({"ids": source, "lengths": lengths})
-        beam, finished, free = [BeamHypothesis((), np.float32(0), ())], list[BeamHypothesis](), size
+        beam, finished, num_free = [BeamHypothesis((), np.float32(0), ())], list[BeamHypothesis](), size
         for length in range(limits[1] + 1):
-            symbols = np.array([found.ids[-1] if found.ids else BOS for found in beam], np.int64)
+            symbols = np.array([hypothesis.ids[-1] if hypothesis.ids else BOS for hypothesis in beam], np.int64)
             outputs = self.step.run({**values, "symbols": symbols, "lengths": lengths})
-            count = free if self._ranks_by_log_probability else size + len(beam)
+            count = num_free if self._ranks_by_log_probability else size + len(beam)
             parents, extended = _extend(beam, outputs, count, may_end=length >= limits[0])
-            finished += (ended := [found for found in extended if found.ids[-1] == EOS])
-            free -= len(ended)
-            kept = [(p, found) for p, found in zip(parents, extended, strict=True) if found.ids[-1] != EOS][:size]
+            finished += (ended := [hypothesis for hypothesis in extended if hypothesis.ids[-1] == EOS])
+            num_free -= len(ended)
+            kept = [pair for pair in zip(parents, extended, strict=True) if pair[1].ids[-1] != EOS][:size]
             if not kept or length == limits[1]:
-                ended_ids = {found.ids[:-1] for found in ended}
-                rest = [found for found in beam if found.ids not in ended_ids]
-                return (self._ranked(finished) + self._ranked(rest) * (length == limits[1] or not finished))[:nbest]
-            best = self._ranked(finished)[nbest - 1 : nbest]
+                ended_ids = {hypothesis.ids[:-1] for hypothesis in ended}
+                rest = [hypothesis for hypothesis in beam if hypothesis.ids not in ended_ids]
+                return (self._rank(finished) + self._rank(rest) * (length == limits[1] or not finished))[:nbest]
+            best = self._rank(finished)[nbest - 1 : nbest]
             if best and self.score(best[0]) >= kept[0][1].total / self._length_penalty(limits[1] + 1):
                 break
-            beam, rows = [found for _, found in kept], [parent for parent, _ in kept]
+            beam, rows = [hypothesis for _, hypothesis in kept], [parent for parent, _ in kept]
             values |= {name: outputs[f"next_{name}"][rows] for name in self.state_names}
-        return self._ranked(finished)[:nbest]
+        return self._rank(finished)[:nbest]
 
     @property
     def _ranks_by_log_probability(self) -> bool:
@@ -207,20 +207,20 @@ class OnnxModel:
         search = self.settings["search"]
         return search["length_normalization"] == "none" and not search["coverage_penalty"]
 
-    def _ranked(self, hypotheses: list[BeamHypothesis]) -> list[BeamHypothesis]:
+    def _rank(self, hypotheses: list[BeamHypothesis]) -> list[BeamHypothesis]:
         """Return hypotheses by descending score."""
         return sorted(hypotheses, key=self.score, reverse=True)
 
-    def score(self, found: BeamHypothesis) -> np.float32:
+    def score(self, hypothesis: BeamHypothesis) -> np.float32:
         """Return the score of an output: log p / lp + β Σ_s log min(Σ_t α_ts, 1) (Wu et al. 2016, equation 14).
 
         Args:
-            found: The output.
+            hypothesis: The output.
         """
-        score = found.total / self._length_penalty(len(found.steps))
+        score = hypothesis.total / self._length_penalty(len(hypothesis.steps))
         weight = np.float32(self.settings["search"]["coverage_penalty"])
-        if weight and found.steps:
-            coverage = np.sum([weights for _, weights in found.steps], axis=0)
+        if weight and hypothesis.steps:
+            coverage = np.sum([weights for _, weights in hypothesis.steps], axis=0)
             if coverage.any():
                 score += weight * np.log(np.clip(coverage, 1e-6, 1)).sum()
         return np.float32(score)
@@ -237,14 +237,15 @@ class OnnxModel:
             case _:
                 return np.float32(1)
 
-    def _output(self, found: BeamHypothesis, encoded: EncodedSource) -> OnnxOutput:
+    def _output(self, hypothesis: BeamHypothesis, encoded: EncodedSource) -> OnnxOutput:
         """Return an output in symbols; ids beyond the vocabulary are copied from the source."""
         known, names = len(self.target_ids) + UNK + 1, self.settings["target"]["symbols"]
-        ids = found.ids[:-1] if found.ids[-1:] == (EOS,) else found.ids
+        ids = hypothesis.ids[:-1] if hypothesis.ids[-1:] == (EOS,) else hypothesis.ids
         symbols = [names[id - UNK - 1] if id < known else encoded.symbols[id - known] for id in ids]
         kind = self.settings["target"]["kind"]
-        attention = np.array([weights for _, weights in found.steps]).reshape(-1, len(encoded.ids))
-        return OnnxOutput(JOINED_BY.get(kind, kind).join(symbols), symbols, sum(p for p, _ in found.steps), attention)
+        text, log_probability = JOINED_BY.get(kind, kind).join(symbols), sum(p for p, _ in hypothesis.steps)
+        attention = np.array([weights for _, weights in hypothesis.steps]).reshape(-1, len(encoded.ids))
+        return OnnxOutput(text, symbols, log_probability, attention)
 
 
 def _extend(
@@ -252,7 +253,7 @@ def _extend(
 ) -> tuple[list[int], list[BeamHypothesis]]:
     """Return the parents of the best extensions, and these extensions, the most probable first."""
     log_probabilities, weights = outputs["log_probabilities"], outputs["attention_weights"]
-    totals = np.array([[found.total] for found in beam]) + log_probabilities
+    totals = np.array([[hypothesis.total] for hypothesis in beam]) + log_probabilities
     if not may_end:
         totals[:, EOS] = -np.inf
     flat = totals.ravel()

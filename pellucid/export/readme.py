@@ -9,9 +9,9 @@ def export_readme(settings: ExportedSettings) -> str:
     Args:
         settings: Settings of the export.
     """
-    search, left_out = settings.search, ""
+    search, note = settings.search, ""
     if settings.pair_ngram_weight:
-        left_out = (
+        note = (
             "\n**Not exported:** `pellucid predict` ranks the outputs of this run by the network and by a pair n-gram "
             f"model, whose weight is {settings.pair_ngram_weight:g}. This folder holds the network alone: its outputs "
             "are those of `pellucid predict --no-pair-ngram`.\n"
@@ -26,7 +26,7 @@ def export_readme(settings: ExportedSettings) -> str:
 | `beam_search.py` | beam search in Python; needs NumPy and ONNX Runtime |
 
 The graphs use ONNX operators of version {settings.opset}; weights are stored in {settings.weights}.
-{left_out}
+{note}
 ## Prediction
 
 ```sh

@@ -51,7 +51,7 @@ class Experiment(NamedTuple):
     """Published scores on the test set in percent, by system; the first one is the main comparison."""
     settings: Mapping[str, Any] = {}
     """Settings that override those of the recipe's file."""
-    setting: str = ""
+    settings_name: str = ""
     """Name of these settings; means are taken over the experiments with the same name."""
     baseline: str = ""
     """Name of the baseline experiment on the same pairs for paired comparison; empty if there is none."""

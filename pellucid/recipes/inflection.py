@@ -37,7 +37,7 @@ SMALL_ONLY: Mapping[str, float] = {
     **{"bra": 55.041, "ckt": 6.522, "gml": 42.737, "goh": 56.42, "guj": 39.979, "hsb": 5.0, "hsi": 0.0},
     **{"itl": 34.257, "ket": 10.949, "mag": 51.163, "nds": 25.789, "sjo": 58.643, "slp": 15.19},
 }
-"""The same with the small training set, for languages without a large one."""
+"""Test accuracy of the baseline with the small training set, for languages without a large one."""
 INTRODUCTION = """\
 SIGMORPHON-UniMorph 2022, task 0, part 1: a lemma and its tags to the inflected form, in 33 languages with at
 most 700 pairs for training (small), 20 of which also have 7,000 (large). Most test pairs have a lemma or tags that the
@@ -80,7 +80,7 @@ def inflection_suite() -> ExperimentSuite:
                 f"{language}-{size}",
                 partial(read_inflections, language, size, data),
                 {NEURAL_BASELINE: published},
-                setting=size,
+                settings_name=size,
             )
             for size, scores in (("large", large), ("small", dict(sorted(small.items()))))
             for language, published in scores.items()

@@ -70,7 +70,7 @@ class PublishedDataSet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Beginning of the addresses of the files."""
     archive: DataArchive | None = None
     instructions: str = ""
-    """How to get the files by hand; empty if they can be downloaded."""
+    """Instructions to get the files by hand; empty if they can be downloaded."""
 
     @property
     def size(self) -> int:

@@ -178,7 +178,7 @@ def g2p_ablation_suite() -> ExperimentSuite:
                 name=f"{setting}-{language}",
                 read_splits=partial(read_g2p_language, language, data),
                 settings=settings,
-                setting=setting,
+                settings_name=setting,
                 baseline=""
                 if setting == DEFAULT_SETTING
                 else f"{ABLATION_BASELINES.get(setting, DEFAULT_SETTING)}-{language}",
@@ -388,13 +388,13 @@ def spelling_suite() -> ExperimentSuite:
         "split by the correction",
         metric="exact_match",
         experiments=[
-            Experiment("codespell", partial(_read_spelling, data), setting="codespell"),
+            Experiment("codespell", partial(_read_spelling, data), settings_name="codespell"),
             Experiment(
                 "copying",
                 partial(_read_spelling, data),
                 {},
                 {"decoder": {"pointer_generator": True}},
-                setting="copying",
+                settings_name="copying",
                 baseline="codespell",
             ),
         ],

@@ -140,7 +140,7 @@ class BaselineScores(NamedTuple):
 
     scores: SplitScores
     seconds: float
-    """Processor seconds of its training."""
+    """CPU seconds of its fit."""
 
 
 class TransductionRun(NamedTuple):
@@ -221,8 +221,8 @@ def compare_settings(suite: ExperimentSuite, runs: Sequence[TransductionRun]) ->
         experiment = suite.experiment(run.experiment)
         baseline_run = runs_by_key.get((experiment.baseline, run.label))
         if baseline_run is not None:
-            baseline = suite.experiment(baseline_run.experiment).setting
-            settings = _ComparedSettings(experiment.setting, baseline, run.label)
+            baseline = suite.experiment(baseline_run.experiment).settings_name
+            settings = _ComparedSettings(experiment.settings_name, baseline, run.label)
             groups.setdefault(settings, []).append((run, baseline_run))
     return [_compare_runs(settings, pairs) for settings, pairs in groups.items()]
 
@@ -423,7 +423,7 @@ def macro_averages(
     groups: dict[tuple[str, str], list[TransductionRun | EnsembleRun]] = {}
     scored_runs: list[TransductionRun | EnsembleRun] = [*runs, *ensembles]
     for run in scored_runs:
-        groups.setdefault((suite.experiment(run.experiment).setting, run.label), []).append(run)
+        groups.setdefault((suite.experiment(run.experiment).settings_name, run.label), []).append(run)
     return [_macro_average(suite, setting, label, group) for (setting, label), group in groups.items()]
 
 

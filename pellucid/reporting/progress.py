@@ -218,12 +218,12 @@ class TrainingPace:
             now: Time in seconds.
         """
         self.start = start
-        self.begun_at = now
         self.started_at = now
+        self.measured_from = now
         """Time from which the speed is measured."""
         self.progress = start.progress
         self.first_progress = start.progress
-        """Progress at `started_at`."""
+        """Progress at `measured_from`."""
 
     def record(self, event: UpdateCompleted | ValidationCompleted, now: float) -> None:
         """Record the progress. The pace is measured from the end of the first update, which is slower than the others.
@@ -233,7 +233,7 @@ class TrainingPace:
             now: Time in seconds.
         """
         if self.first_progress is self.start.progress and event.progress.update > self.first_progress.update:
-            self.first_progress, self.started_at = event.progress, now
+            self.first_progress, self.measured_from = event.progress, now
         self.progress = event.progress
 
     def remaining_seconds(self, now: float) -> float | None:
@@ -249,14 +249,14 @@ class TrainingPace:
         by_updates = self._seconds_of_updates(now)
         if self.start.seconds_left is None:
             return by_updates
-        by_time = max(0.0, self.start.seconds_left - (now - self.begun_at))
+        by_time = max(0.0, self.start.seconds_left - (now - self.started_at))
         return by_time if by_updates is None else min(by_updates, by_time)
 
     def _seconds_of_updates(self, now: float) -> float | None:
         """Return the seconds until the maximum number of updates; None before the speed is known."""
         done = self.progress.update - self.first_progress.update
         left = max(0, self.start.max_updates - self.progress.update)
-        return (now - self.started_at) / done * left if done >= min(MIN_PACE_UPDATES, left + 1) else None
+        return (now - self.measured_from) / done * left if done >= min(MIN_PACE_UPDATES, left + 1) else None
 
     def describe(self, now: float) -> str:
         """Return the number of updates, the loss, the speed and the remaining time as text.
@@ -265,7 +265,7 @@ class TrainingPace:
             now: Time in seconds.
         """
         parts = [f"update {self.progress.update:,} of at most {self.start.max_updates:,}"]
-        remaining, seconds = self.remaining_seconds(now), now - self.started_at
+        remaining, seconds = self.remaining_seconds(now), now - self.measured_from
         if self.progress.update > self.start.progress.update:
             parts.append(f"loss {self.progress.training_loss:.3f}")
         if remaining is not None:
@@ -312,7 +312,7 @@ class ProgressReporter:
         self.has_default_size = has_default_size
         self.task: TaskID | None = None
         self.phase = "reading the data"
-        """What the training does before its first update."""
+        """Current activity before the first update."""
         self.is_finished = False
         """Whether the training had reached its end before."""
         self.size: Size | None = None
@@ -324,7 +324,8 @@ class ProgressReporter:
     def print_due_line(self) -> None:
         """Print the state of the training if no line was printed for about `MAX_SILENCE` seconds.
 
-        Before the first update it is what the training does and for how long, after `MAX_PREPARATION_SILENCE` seconds.
+        Before the first update, the line names the current activity and its duration, after `MAX_PREPARATION_SILENCE`
+        seconds.
         """
         now = self.console.clock()
         if self.pace is not None:
@@ -360,7 +361,7 @@ class ProgressReporter:
                 PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted()
             ):
                 self.is_finished = False  # a run without its last files was not finished
-                self._print_line(other_line(event))
+                self._print_line(fit_or_callback_line(event))
             case TrainingStopped():
                 seconds = None if self.started_at is None else self.console.clock() - self.started_at
                 self._print_line(stop_line(event, self.is_finished, self.size, seconds))
@@ -608,15 +609,6 @@ def validation_line(event: ValidationCompleted, pace: TrainingPace | None, now: 
     )
 
 
-def fit_line(event: PairNgramFitted | PairNgramWeighted | ConfidenceFitted) -> str:
-    """Describe what a training fits beside the network.
-
-    Args:
-        event: Event of the training.
-    """
-    return confidence_line(event) if isinstance(event, ConfidenceFitted) else pair_ngram_line(event)
-
-
 def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
     """Describe a pair n-gram model, or its weight in predictions, with its scores on the validation set.
 
@@ -688,15 +680,21 @@ def confidence_line(event: ConfidenceFitted) -> str:
     )
 
 
-def other_line(
+def fit_or_callback_line(
     event: PairNgramFitted | PairNgramWeighted | ConfidenceFitted | CallbackFailed | CallbackInterrupted,
 ) -> str:
-    """Describe the fit of another model, or the failure or interruption by a callback.
+    """Describe the fit of a pair n-gram model or a confidence, or the failure or interruption by a callback.
 
     Args:
         event: Event of the training.
     """
-    return callback_line(event) if isinstance(event, CallbackFailed | CallbackInterrupted) else fit_line(event)
+    match event:
+        case ConfidenceFitted():
+            return confidence_line(event)
+        case CallbackFailed() | CallbackInterrupted():
+            return callback_line(event)
+        case _:
+            return pair_ngram_line(event)
 
 
 def callback_line(event: CallbackFailed | CallbackInterrupted) -> str:
@@ -858,7 +856,7 @@ class MultiProgress:
                 PairNgramFitted() | PairNgramWeighted() | ConfidenceFitted() | CallbackFailed() | CallbackInterrupted()
             ):
                 self.finished.discard(name)  # a run without its last files was not finished
-                self.print_line(f"{name}: {other_line(event)}")
+                self.print_line(f"{name}: {fit_or_callback_line(event)}")
             case TrainingStopped():
                 self.print_line(f"{name}: {stop_line(event, name in self.finished, self.sizes.get(name))}")
 

@@ -163,7 +163,7 @@ REVIEW_COVERAGES = (0.5, 0.8, 0.9, 0.95, 1.0)
 
 
 def assessment_tables(
-    assessment: Assessment, counts: Mapping[str, int], seconds: float, worst: int, width: int = 80
+    assessment: Assessment, counts: Mapping[str, int], seconds: float, max_errors: int, width: int = 80
 ) -> Iterator[Table]:
     """Yield the tables that `pellucid evaluate` prints for one run.
 
@@ -174,7 +174,7 @@ def assessment_tables(
         assessment: The assessment of the run.
         counts: Number of lines of each kind by its key, such as "bad_lines"; zeros and "lines" are left out.
         seconds: Seconds of decoding.
-        worst: Maximum number of wrong outputs to list; 0 for none.
+        max_errors: Maximum number of wrong outputs to list, worst first; 0 for none.
         width: Width of the terminal in columns, for the table of wrong outputs; 80 by default.
     """
     yield _summary_table(assessment, counts, seconds)
@@ -194,7 +194,7 @@ def assessment_tables(
         yield _coverage_table(assessment, assessment.best_calibration.coverage_points)
     if assessment.accepted:
         yield _acceptance_table(assessment.accepted)
-    rows = assessment.worst_examples(worst)
+    rows = assessment.worst_examples(max_errors)
     if rows:
         yield _error_table(assessment, rows, width)
 
@@ -337,7 +337,7 @@ def _pair_ngram_rows(assessment: Assessment) -> list[tuple[str, str, str]]:
 
 
 def score_columns(runs: Sequence[Assessment]) -> dict[str, list[str]]:
-    """Return the value of each metric for each run, by the name of the metric; "–" for a metric that a run has not.
+    """Return the value of each metric for each run, by the name of the metric; "–" where a run lacks it.
 
     Args:
         runs: Assessments of the runs.
@@ -748,19 +748,19 @@ def format_p_value(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0002 else "< 0.0002"
 
 
-def _disagreement_table(one: Assessment, other: Assessment, rows: Sequence[int], total: int) -> Table:
-    """Return the table of some of all examples that are correct in one run and wrong in the other."""
-    title = f"{_run_name(one)} correct, {_run_name(other)} wrong: {len(rows):,} of {total:,}"
-    headings = (*_place_headings(one), "source", _run_name(one), _run_name(other))
+def _disagreement_table(correct: Assessment, wrong: Assessment, indices: Sequence[int], total: int) -> Table:
+    """Return the table of some of the `total` examples that are correct in one run and wrong in the other."""
+    title = f"{_run_name(correct)} correct, {_run_name(wrong)} wrong: {len(indices):,} of {total:,}"
+    headings = (*_place_headings(correct), "source", _run_name(correct), _run_name(wrong))
     table = Table(title=title, title_justify="left")
     for heading in headings:
         table.add_column(heading, overflow="fold")
-    for index in rows:
+    for index in indices:
         cells = (
-            *_place_cells(one, index),
-            one.outputs[index].trace.text,
-            one.outputs[index].trace.output,
-            other.outputs[index].trace.output,
+            *_place_cells(correct, index),
+            correct.outputs[index].trace.text,
+            correct.outputs[index].trace.output,
+            wrong.outputs[index].trace.output,
         )
         table.add_row(*(Text(visible_text(cell)) for cell in cells))
     return table

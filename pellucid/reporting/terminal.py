@@ -76,7 +76,7 @@ class _TargetRow(NamedTuple):
     """Displayed target symbol: padded label and probability."""
 
     label: str
-    chance: str
+    probability: str
 
 
 @check_arguments
@@ -193,7 +193,7 @@ def _matrix_lines(trace: Trace, characters: _CharacterSet, width: int, color: bo
     heading = _pad_label(heading, margin)
     if not trace.source or not trace.attention.any():
         yield f"{heading}  {'p':>{probability_width}}"
-        yield from (f"{row.label}  {row.chance}" for row in rows)
+        yield from (f"{row.label}  {row.probability}" for row in rows)
         return
     max_width = width - margin - probability_width - 4
     yield f"{' ' * margin}  source {characters.arrow}"
@@ -273,13 +273,13 @@ def _panel_lines(
     panel: Sequence[_SourceColumn], rows: Sequence[_TargetRow], heading: str, characters: _CharacterSet, color: bool
 ) -> Iterator[str]:
     """Yield the lines of a panel: source symbols, marks below unknown ones, and a line for each target symbol."""
-    gap = " " * (len(rows[0].chance) - 1)
+    gap = " " * (len(rows[0].probability) - 1)
     yield f"{heading}  {''.join(_pad_label(column.label, column.width) for column in panel)}  {gap}p"
     if any(column.mark == "?" for column in panel):
         yield f"{' ' * cell_len(heading)}  {''.join(_pad_label(column.mark, column.width) for column in panel)}"
     for t, row in enumerate(rows):
         cells = "".join(_column_cell(column, t, characters, color) for column in panel)
-        yield f"{row.label}  {cells}  {row.chance}"
+        yield f"{row.label}  {cells}  {row.probability}"
 
 
 def _column_cell(column: _SourceColumn, t: int, characters: _CharacterSet, color: bool) -> str:

@@ -36,7 +36,7 @@ from pellucid.serving.schema import (
 
 LOGGER = logging.getLogger("pellucid.serving")
 Endpoint = Callable[[Request], Awaitable[Response]]
-CODES: Mapping[int, str] = {
+ERROR_CODES: Mapping[int, str] = {
     400: "invalid_request",
     404: "not_found",
     405: "method_not_allowed",
@@ -46,7 +46,7 @@ CODES: Mapping[int, str] = {
     500: "internal_error",
     504: "timeout",
 }
-"""Name of the kind of error of each status, where no other is given."""
+"""Error code of each HTTP status, for errors without a more specific code."""
 
 
 class RequestAbandonedError(RuntimeError):
@@ -309,7 +309,7 @@ def _error(
     request: Request, status: int, message: str, code: str = "", headers: dict[str, str] | None = None
 ) -> Response:
     """Return an error of a request."""
-    error = ServiceError(status=status, code=code or CODES.get(status, "error"), message=message)
+    error = ServiceError(status=status, code=code or ERROR_CODES.get(status, "error"), message=message)
     return error_response(error, getattr(request.state, "request_id", ""), headers)
 
 

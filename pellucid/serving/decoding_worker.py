@@ -51,8 +51,8 @@ Row = SourceRow | PairRow
 ROW_NUMBER = re.compile(r"\b(source|target|pair) 1\b")
 """Name of the only row in messages about it."""
 NETWORK_OPERATIONS = ("score", "attention", "align")
-"""Operations whose results are those of the network, whatever ranks the outputs."""
-REQUIRED_SOURCE = ("score", "align", "classify")
+"""Operations that need a trained network, also if a pair n-gram model ranks the outputs."""
+NONEMPTY_SOURCE_OPERATIONS = ("score", "align", "classify")
 """Operations that have no result for an empty source."""
 
 
@@ -90,7 +90,7 @@ class BatchJob:
     """A request without rows: its options."""
     rows: Sequence[Row]
     numbers: Sequence[int]
-    """Number of each row in its request, from 0."""
+    """Index of each row in its request, from 0."""
 
 
 @dataclass
@@ -159,7 +159,7 @@ class ModelRunner:
         assert self.predictor is not None
         tokenizers, config = self.predictor.tokenizers, self.predictor.config.data
         num_symbols = self._check_length("source", row.source, tokenizers.source)
-        if not num_symbols and operation in REQUIRED_SOURCE:
+        if not num_symbols and operation in NONEMPTY_SOURCE_OPERATIONS:
             raise DataError("source: expected at least one symbol, got an empty source; give a text")
         tokenize_source(Example(row.source, "", row.features), 1, tokenizers, config)
         if isinstance(row, SourceRow):

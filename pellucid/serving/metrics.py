@@ -92,8 +92,8 @@ HELP: Mapping[str, str] = {
     "pellucid_reloads_total": "Loads of a changed run folder.",
     "pellucid_request_seconds": "Time from the arrival of a request to its answer.",
     "pellucid_batch_rows": "Rows decoded together.",
-    "pellucid_queued_rows": "Rows that wait.",
-    "pellucid_ready_workers": "Worker processes that answer.",
+    "pellucid_queued_rows": "Rows that wait in the queue.",
+    "pellucid_ready_workers": "Worker processes with a loaded model.",
 }
 """Meaning of each metric."""
 

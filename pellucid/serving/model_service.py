@@ -96,9 +96,9 @@ class ModelService:
     workers: list[ModelWorker] = field(default_factory=list)
     loaded_at: str = ""
     reload_error: str = ""
-    loaded: Fingerprint = ()
+    loaded_files: Fingerprint = ()
     """State of the files of the model that answers."""
-    attempted: Fingerprint = ()
+    attempted_files: Fingerprint = ()
     """State of the files at the last attempt to load them."""
     _old_workers: list[ModelWorker] = field(default_factory=list)
     """Workers of an earlier model that end after their batch."""
@@ -124,10 +124,10 @@ class ModelService:
     async def _start_workers(self) -> list[ModelWorker]:
         """Start all workers; again if the files have changed meanwhile, so that all of them have the same model."""
         for _ in range(MAX_LOADS):
-            self.attempted = await self._fingerprint()
+            self.attempted_files = await self._fingerprint()
             workers = await start_workers(self.folder, self.options)
             try:
-                is_same = len(workers) == 1 or self.attempted == await self._fingerprint()
+                is_same = len(workers) == 1 or self.attempted_files == await self._fingerprint()
             except BaseException:  # the service stops
                 await abort_workers(workers)
                 raise
@@ -142,7 +142,7 @@ class ModelService:
 
     def _set_workers(self, workers: list[ModelWorker]) -> None:
         """Answer by these workers from now on."""
-        self.workers, self.loaded, self.reload_error = workers, self.attempted, ""
+        self.workers, self.loaded_files, self.reload_error = workers, self.attempted_files, ""
         self.loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
 
     @property
@@ -267,20 +267,20 @@ class ModelService:
     async def _load_again(self, slot: int) -> None:
         """Load the model in place of an ended worker; if its files have changed, load it in all workers."""
         before = await self._fingerprint()
-        if before != self.loaded:
+        if before != self.loaded_files:
             await self._reload()
             return
         worker = ModelWorker(self.folder, self.options)
         try:
             await worker.start()
-            is_same = self.loaded == before == await self._fingerprint()
+            is_same = self.loaded_files == before == await self._fingerprint()
         except BaseException:  # also if the service stops, which would wait for the process forever
             await worker.abort()
             raise
         if self.workers[slot].is_alive or not is_same:  # a reload has replaced all workers, or will
             await worker.abort()
             return
-        self.workers[slot], self.attempted, self.reload_error = worker, before, ""
+        self.workers[slot], self.attempted_files, self.reload_error = worker, before, ""
         self.metrics.count("pellucid_worker_restarts_total", {"model": self.name})
         LOGGER.warning("%s: a worker process was restarted", self.name)
 
@@ -294,23 +294,23 @@ class ModelService:
         while True:
             before = await self._fingerprint()
             await asyncio.sleep(self.options.reload_interval)
-            is_due = before != self.attempted or (before == killed and time.monotonic() >= next_attempt)
+            is_due = before != self.attempted_files or (before == killed and time.monotonic() >= next_attempt)
             if is_due and before == await self._fingerprint():
                 killed_before, killed = killed, None
                 try:
                     await self._reload()
                 except WorkerDiedError:
-                    is_again = killed_before == self.attempted
+                    is_again = killed_before == self.attempted_files
                     pause = min(2 * pause, MAX_RELOAD_PAUSE_SECONDS) if is_again else RELOAD_PAUSE_SECONDS
-                    killed, next_attempt = self.attempted, time.monotonic() + pause
+                    killed, next_attempt = self.attempted_files, time.monotonic() + pause
                 except Exception:
                     LOGGER.debug("%s: the error of the reload is in the log", self.name)
 
     async def _reload(self) -> None:
         """Load the changed model; the earlier one answers meanwhile, and stays if the new one cannot be loaded."""
         async with self._reload_lock:
-            if self.loaded == await self._fingerprint():  # another call has loaded it, or the files are restored
-                self.attempted, self.reload_error = self.loaded, ""
+            if self.loaded_files == await self._fingerprint():  # another call has loaded it, or the files are restored
+                self.attempted_files, self.reload_error = self.loaded_files, ""
                 return
             try:
                 workers = await self._start_workers()

@@ -68,9 +68,13 @@ class AlignRequest(RequestStruct, frozen=True):
     rows: Annotated[list[PairRow], Meta(min_length=1)]
     model: str = ""
     max_source: ChunkSize = 2
+    """Maximum number of source symbols of a chunk."""
     max_target: ChunkSize = 2
+    """Maximum number of target symbols of a chunk."""
     insertions: bool = True
+    """Whether chunks without source symbols are allowed."""
     deletions: bool = True
+    """Whether chunks without target symbols are allowed."""
 
 
 DecodingRequest = PredictRequest | NBestRequest | ScoreRequest | AlignRequest
@@ -82,7 +86,7 @@ class ServiceError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     status: int
     """HTTP status; of a row, the status of a request with this row alone."""
     code: str
-    """Name of the kind of error."""
+    """Error code, such as "invalid_request"."""
     message: str
     request_id: str = ""
 
@@ -124,7 +128,9 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     """Log-probability of a given target."""
 
     score: float
+    """Log-probability of the whole target."""
     symbols: list[str]
+    """Target symbols, with the end symbol."""
     log_probabilities: list[float]
     """Log-probability of each symbol; -1e9 stands for −∞."""
     unknown_target: list[int]
@@ -139,6 +145,7 @@ class AlignmentResult(msgspec.Struct, frozen=True, kw_only=True):
     chunks: list[tuple[int, int, int, int]] | None
     """Source start and stop, target start and stop of each chunk, from 0."""
     score: float | None
+    """Score of the alignment (alignment/attention_path.py); null without one."""
 
 
 class TagResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +162,7 @@ class ClassResult(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     probability: float
     top: list[tuple[str, float]]
+    """Most probable classes with their probabilities, in descending order."""
 
 
 class Operation(msgspec.Struct, frozen=True):

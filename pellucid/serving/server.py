@@ -227,11 +227,11 @@ class ServiceServer(uvicorn.Server):
 
 
 class FileIdentity(NamedTuple):
-    """Identity of the file at a path. A later file may have the number of a removed one, but not its time."""
+    """Identity of the file at a path. A later file may have the inode of a removed one, but not its time of change."""
 
     device: int
     inode: int
-    created_ns: int
+    modified_ns: int
 
     @classmethod
     def of(cls, path: Path) -> "FileIdentity":

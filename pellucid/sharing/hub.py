@@ -66,7 +66,7 @@ def require_hub(operation: str) -> None:
     """Raise `MissingDependencyError` if huggingface_hub is not installed.
 
     Args:
-        operation: What needs it, for the message.
+        operation: Operation that needs it, for the message.
     """
     require_package("huggingface_hub", "hub", operation)
 

@@ -26,7 +26,7 @@ from pellucid.version import __version__
 LIBRARY = "pellucid"
 TAGS = (LIBRARY, "recurrent-neural-network", "attention", "encoder-decoder")
 GREEDY = "greedy search, network alone"
-"""How the outputs of the validations during training are found."""
+"""Decoding method of the validations during training."""
 VALIDATION_SET = "validation set of the training"
 
 
@@ -152,7 +152,7 @@ def _summary(contents: CardContents) -> str:
 
 
 def _use(contents: CardContents) -> list[str]:
-    """Return what to install, three lines of Python, and the command lines."""
+    """Return the packages to install, three lines of Python, and the commands."""
     name = replace_controls(contents.name)
     shell_name = shlex.quote(f"./{name}" if name.startswith("-") else name)
     revision = ', revision="COMMIT"' if "/" in name else ""
@@ -272,14 +272,14 @@ def _scores(contents: CardContents) -> list[str]:
         for score in scores
     ]
     head = ("score", "outputs", "pairs", "value", "95 % interval")
-    is_measured = best is not None or _method(contents) == GREEDY
-    note = [] if is_measured else ["", f"Not measured: {_method(contents)}, with which this model predicts."]
+    is_measured = best is not None or _decoding_method(contents) == GREEDY
+    note = [] if is_measured else ["", f"Not measured: {_decoding_method(contents)}, with which this model predicts."]
     return ["## Scores on the validation set", "", *_table(head, rows), *note]
 
 
 def _score_method(contents: CardContents, score: ScoreFact) -> str:
-    """Return how the outputs of a score were found."""
-    return _method(contents) if score == _search_score(contents) else GREEDY
+    """Return the decoding method of the outputs of a score."""
+    return _decoding_method(contents) if score == _search_score(contents) else GREEDY
 
 
 def _scored_pairs(contents: CardContents, score: ScoreFact) -> str:
@@ -295,8 +295,8 @@ def _bounds(score: ScoreFact) -> str:
     return "" if score.low is None or score.high is None else f"{score.low:.2f} to {score.high:.2f}"
 
 
-def _method(contents: CardContents) -> str:
-    """Return how `predict` finds outputs."""
+def _decoding_method(contents: CardContents) -> str:
+    """Return the decoding method of `predict`."""
     model = contents.model
     if not model.autoregressive:
         return "all networks" if model.is_ensemble else "the network"

@@ -119,7 +119,7 @@ def missing_revision_error(repo_id: str, flag: str, token: str | None = None) ->
 
     Args:
         repo_id: Repository.
-        flag: How a revision is given, for the message.
+        flag: Argument that gives a revision, for the message: "revision=" or a flag.
         token: Access token; None for that of the environment or of the login.
     """
     message = f"{quote(repo_id)} is not a folder here; for a repository of the hub, give {flag}"

@@ -65,14 +65,14 @@ def _scores(best: Mapping[str, Any], num_examples: int | None, config: Config) -
             value = best[metric.key]
             if metric.key == "exact_match" and num_examples:
                 num_correct = round(value * num_examples / 100)
-                facts.append(share_fact(metric.key, metric.name, num_correct, num_examples))
+                facts.append(accuracy_fact(metric.key, metric.name, num_correct, num_examples))
             else:
                 facts.append(ScoreFact(metric.key, metric.name, round(value, 4)))
     return tuple(facts)
 
 
-def share_fact(key: str, name: str, num_correct: int, total: int) -> ScoreFact:
-    """Return a share of correct outputs, in percent, with its Wilson interval.
+def accuracy_fact(key: str, name: str, num_correct: int, total: int) -> ScoreFact:
+    """Return the percentage of correct outputs with its Wilson interval.
 
     Args:
         key: Key of the score.
@@ -94,4 +94,4 @@ def accuracy_of_confidence(model: ConfidenceModel, config: Config) -> ScoreFact:
         config: Configuration of the run.
     """
     name = get_task(config.task).metrics.exact_match_name
-    return share_fact("exact_match", name, model.num_examples - len(model.wrong_confidences), model.num_examples)
+    return accuracy_fact("exact_match", name, model.num_examples - len(model.wrong_confidences), model.num_examples)

@@ -52,7 +52,7 @@ class StudyCreated(_Entry, frozen=True, kw_only=True, tag=0):
 
 
 class StudyDescription(msgspec.Struct, frozen=True):
-    """Description of what all trials of a study share."""
+    """Properties that all trials of a study share."""
 
     data: str
     """Hash of the data files."""

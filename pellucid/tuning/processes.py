@@ -107,8 +107,8 @@ class ProcessRegistry:
             )
         return True if time.monotonic() - seen_at > TOUCH_LIMIT else None
 
-    def is_decided(self) -> bool:
-        """Return whether it is known of each process that has a file whether it has ended; remove files of ended ones.
+    def remove_ended(self) -> bool:
+        """Remove the files of ended processes; return whether it is known of all others that they still run.
 
         Raises:
             RunError: As in `has_ended`, or a file cannot be removed.
@@ -124,7 +124,7 @@ class ProcessRegistry:
     def close(self) -> None:
         """Remove the file of this process, whose trials have ended or are released, and the folder of the last one."""
         with suppress(RunError):
-            self.is_decided()
+            self.remove_ended()
         if self._own_path is not None:
             with suppress(OSError):
                 self._own_path.unlink()

@@ -89,7 +89,7 @@ UNREACHABLE_SECONDS = 600.0
 """Seconds for which a search tries to reach the storage of its study again, while its trials train."""
 RETRY_SECONDS = 1.0
 """Pause between two of these attempts."""
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class StudyRequest(NamedTuple):
@@ -120,9 +120,9 @@ class StudyOpened(NamedTuple):
 
     space: list[str]
     """Search space, one line per setting."""
-    ended: int
+    num_ended: int
     """Number of ended trials of earlier calls, without those that are repeated."""
-    unfinished: int
+    num_unfinished: int
     """Number of interrupted trials, which are resumed."""
     num_retried: int
     """Number of failed trials that are tried again."""
@@ -171,7 +171,7 @@ class StudyFinished(NamedTuple):
     """The search ends: by the number of trials, by the time limit, or because its first trials have all failed."""
 
     results: StudyResults
-    unfinished: int
+    num_unfinished: int
     """Number of trials that were interrupted at the end and that no process runs; the next call resumes them."""
     num_elsewhere: int
     """Number of trials that other processes run."""
@@ -225,7 +225,7 @@ def tune(request: StudyRequest) -> Generator[TuneEvent | None]:
             cannot be written; or a file that the trials read would be replaced.
         InputError: A trial's training fails for another reason than divergence, settings that contradict each other,
             lack of memory or a killed process.
-        WorkerError: A worker process met a bug.
+        WorkerError: A worker process raised an unexpected error.
     """
     refuse_inputs(request.out, STUDY_FILES, input_paths(request.files, request.config))
     _check_folder(request.out, request.storage is not None)
@@ -273,7 +273,7 @@ def _run_search(search: "HyperparameterSearch") -> Iterator[TuneEvent | None]:
         except BaseException:
             shutdown(search.pool)
             with suppress(RunError):
-                search.study.release_trials(list(search.study.open))
+                search.study.release_trials(list(search.study.own_trials))
             raise
     yield search.finish()
 
@@ -306,7 +306,7 @@ class HyperparameterSearch:
         self.lost: set[int] = set()
         """Trials that other processes have taken, and whose trainings are stopping here."""
         self.deadline = time.monotonic() + request.seconds if request.seconds else float("inf")
-        self.failing = False
+        self.has_failed = False
         """True after `MAX_INITIAL_FAILURES` failures without success."""
         self.num_awaited = 0
         """Number of running trials of others when no trial was left to start."""
@@ -330,7 +330,7 @@ class HyperparameterSearch:
     @property
     def can_continue(self) -> bool:
         """True until the time limit, unless the first `MAX_INITIAL_FAILURES` trials have all failed."""
-        return not self.failing and time.monotonic() < self.deadline
+        return not self.has_failed and time.monotonic() < self.deadline
 
     def events(self) -> Iterator[TuneEvent | None]:
         """Run the trials; yield their events until all have ended, or have stopped at the time limit.
@@ -374,7 +374,7 @@ class HyperparameterSearch:
         """Return a trial to start here, which is then this process's; None if there is none now."""
         suggested = self.study.claim_trial(self.request.trials, self.is_busy)
         if suggested is None:
-            self.num_awaited = self.study.num_running - len(self.study.open)
+            self.num_awaited = self.study.num_running - len(self.study.own_trials)
             self.next_claim = time.monotonic() + SYNC_SECONDS
         return suggested
 
@@ -386,7 +386,7 @@ class HyperparameterSearch:
         """
         return number in self.pool.busy or in_use(self.folder(number))
 
-    def _retry_while_unreachable(self, operation: Callable[[], Answer]) -> Generator[TuneEvent | None, None, Answer]:
+    def _retry_while_unreachable(self, operation: Callable[[], Result]) -> Generator[TuneEvent | None, None, Result]:
         """Return the result of an operation on the study, which is repeated while the storage does not answer."""
         give_up_at = time.monotonic() + UNREACHABLE_SECONDS
         is_reported = False
@@ -438,7 +438,7 @@ class HyperparameterSearch:
 
         Raises:
             InputError: The training failed for another reason than divergence, lack of memory or a killed process.
-            WorkerError: The worker process met a bug.
+            WorkerError: The worker process raised an unexpected error.
         """
         number = job_event.job
         if number in self.lost:
@@ -517,7 +517,7 @@ class HyperparameterSearch:
             RunError: A file cannot be written or removed.
         """
         with self.study.storage.locked():
-            self.study.release_trials(list(self.study.open))
+            self.study.release_trials(list(self.study.own_trials))
             self.update_results()
             self.remove_temporaries()
             num_elsewhere = len(self.study.running_elsewhere())
@@ -660,7 +660,7 @@ class HyperparameterSearch:
     def check_failures(self) -> None:
         """Stop the search if at least `MAX_INITIAL_FAILURES` trials have ended and all of them have failed."""
         ended = self.study.ended_trials()
-        self.failing = len(ended) >= MAX_INITIAL_FAILURES and all(trial.state == "failed" for trial in ended)
+        self.has_failed = len(ended) >= MAX_INITIAL_FAILURES and all(trial.state == "failed" for trial in ended)
 
 
 def _study_description(request: StudyRequest, known_digests: Mapping[str, FileDigest]) -> dict[str, Any]:

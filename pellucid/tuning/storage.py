@@ -1,4 +1,4 @@
-"""Storages of a study: what Optuna stores the trials in, the lock of all writers, and which processes live.
+"""Storages of a study: the storage of Optuna, the lock of all writers, and the processes that run.
 
 One process alone, or several that share a folder, store a study in the journal of the folder (`FolderStorage`).
 """
@@ -56,9 +56,9 @@ class StudyStorage(ABC):
     description: str
     """The study and its place, for messages about a damaged one."""
     advice: str
-    """What to do about a damaged study, for messages."""
+    """Advice about a damaged study, for messages."""
     new_study: str
-    """How to begin another study, for messages."""
+    """Advice on beginning another study, for messages."""
     process = ""
     """Identifier of this process; empty if no other process can work on the study."""
     study_id = ""
@@ -149,7 +149,7 @@ class StudyStorage(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the storage holds for this process."""
+        """Release the locks, files and connections of this process."""
 
 
 class JournalLock:
@@ -276,7 +276,7 @@ class FolderStorage(StudyStorage):
         self.processes = ProcessRegistry(folder) if shared else None
         while self.processes is not None and not self.process:
             with self.transaction():
-                if self.processes.is_decided():
+                if self.processes.remove_ended():
                     self.process = self.processes.register()
                     return
             time.sleep(1.0)

@@ -112,7 +112,7 @@ class StudySettings(NamedTuple):
     seed: int
     """Seed of the sampler."""
     pruning: Pruning
-    validations: int
+    num_validations: int
     """Approximate number of validations of a trial."""
 
 
@@ -173,7 +173,7 @@ class TuningStudy:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.settings = settings
         self.storage = storage
-        self.open: dict[int, Trial] = {}
+        self.own_trials: dict[int, Trial] = {}
         """Running trials of this process, by number."""
         higher = metric_sign(settings.metric) > 0
         self.direction = StudyDirection.MAXIMIZE if higher else StudyDirection.MINIMIZE
@@ -300,7 +300,9 @@ class TuningStudy:
     def _foreign_trials(self) -> list[FrozenTrial]:
         """Return the running trials that this process does not run."""
         return [
-            trial for trial in self._all_trials() if trial.state == TrialState.RUNNING and trial.number not in self.open
+            trial
+            for trial in self._all_trials()
+            if trial.state == TrialState.RUNNING and trial.number not in self.own_trials
         ]
 
     def _abandoned_trials(self) -> list[FrozenTrial]:
@@ -360,7 +362,7 @@ class TuningStudy:
         except BaseException:
             self.storage.stop_heartbeat(trial._trial_id)
             raise
-        self.open[trial.number] = trial
+        self.own_trials[trial.number] = trial
         return suggested
 
     def _own_trial(self, number: int) -> FrozenTrial:
@@ -376,7 +378,7 @@ class TuningStudy:
         Args:
             number: Number of the trial.
         """
-        trial = self.open.pop(number, None)
+        trial = self.own_trials.pop(number, None)
         if trial is not None:
             self.storage.stop_heartbeat(trial._trial_id)
 
@@ -387,9 +389,9 @@ class TuningStudy:
             numbers: Numbers of the trials.
         """
         with self.storage.transaction():
-            for number in sorted(self.open.keys() & set(numbers)):
+            for number in sorted(self.own_trials.keys() & set(numbers)):
                 if self.storage.process and self._is_own(self._all_trials()[number]):
-                    self.open[number].set_user_attr(PROCESS_KEY, "")
+                    self.own_trials[number].set_user_attr(PROCESS_KEY, "")
                 self.drop_trial(number)
 
     def report(self, number: int, validation: int, score: float) -> PruneDecision | None:
@@ -424,8 +426,8 @@ class TuningStudy:
                 median = self.settings.pruning == "median"
                 threshold = "the median of earlier trials" if median else "the best third so far"
                 pruned = PruneDecision(validation, f"worse than {threshold} at validation {validation}")
-                self.open[number].set_user_attr("prune", pruned._asdict())
-            self.open[number].report(score, validation)
+                self.own_trials[number].set_user_attr("prune", pruned._asdict())
+            self.own_trials[number].report(score, validation)
             return pruned
 
     def trial_values(self, number: int) -> dict[str, Value]:
@@ -448,7 +450,7 @@ class TuningStudy:
         states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
         with self.storage.transaction():
             if not self._own_trial(ended.number).state.is_finished():
-                trial = self.open[ended.number]
+                trial = self.own_trials[ended.number]
                 for name, value in (("reason", ended.reason), ("seconds", ended.seconds), ("score", ended.score)):
                     trial.set_user_attr(name, value)
                 score = ended.score if ended.state == "finished" else None
@@ -560,7 +562,7 @@ def _score_at(trial: FrozenTrial, rung: int) -> float | None:
 
 def _build_pruner(settings: StudySettings) -> BasePruner:
     """Return the pruner; it prunes no trial before a quarter of its validations."""
-    warm_up = max(1, settings.validations // 4)
+    warm_up = max(1, settings.num_validations // 4)
     match settings.pruning:
         case "median":
             return MedianPruner(n_startup_trials=MIN_FINISHED_TRIALS, n_warmup_steps=warm_up)

@@ -95,7 +95,7 @@ def attention_statistics(
 
 
 def _has_tags(trace: Trace) -> bool:
-    """Return whether an output has tags, which have no attention weights, beside a class or alone."""
+    """Return whether an output consists of tags, or of a class and tags; tags have no attention weights."""
     return trace.per_position or trace.class_first
 
 

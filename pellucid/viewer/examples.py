@@ -9,7 +9,6 @@ import numpy as np
 
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import digit_spans, spell_digits
-from pellucid.data.tokenizers import Tokenizer
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_alignment import align_trace
@@ -19,8 +18,7 @@ from pellucid.evaluation.confusion import align_symbols
 from pellucid.inspection.attribution import Attribution
 from pellucid.inspection.distributions import entropy, step_distributions
 from pellucid.shapes import Float
-from pellucid.viewer import schema as contents
-from pellucid.viewer.schema import EditOperation, PageExample, PageTrace
+from pellucid.viewer.schema import AttributionArrays, EditOperation, PageExample, PageTrace
 
 UNKNOWN_ORIGIN = (0, 0)
 """Positions of a symbol without a known origin, such as the end symbol."""
@@ -32,10 +30,8 @@ def are_spelled_digits(examples: Sequence[Example]) -> bool:
     Args:
         examples: Examples of a file; False for none.
     """
-    digits = [example.target for example in examples]
-    return bool(digits) and all(
-        target.isascii() and target.isdigit() and example.source == spell_digits(target)
-        for example, target in zip(examples, digits, strict=True)
+    return bool(examples) and all(
+        target.isascii() and target.isdigit() and source == spell_digits(target) for source, target, *_ in examples
     )
 
 
@@ -142,13 +138,13 @@ def _top_probabilities(trace: Trace) -> Float[np.ndarray, "T k"]:
     return np.concatenate([probabilities, remainder], axis=1)
 
 
-def attribution_arrays(attribution: Attribution) -> contents.AttributionArrays:
+def attribution_arrays(attribution: Attribution) -> AttributionArrays:
     """Return attribution scores in the page's schema, with encoded arrays.
 
     Args:
         attribution: Attribution scores.
     """
-    return contents.AttributionArrays(
+    return AttributionArrays(
         occlusion=encode_array(attribution.occlusion),
         input_x_gradient=encode_array(attribution.input_x_gradient),
         occlusion_correlation=attribution.occlusion_correlation,
@@ -160,7 +156,7 @@ EditKind = Literal["same", "substitution", "insertion", "deletion"]
 
 
 class SourceMetadata(NamedTuple):
-    """References and place of a source in its file."""
+    """References of a source, and its line in its file."""
 
     references: tuple[str, ...] = ()
     """Correct outputs; empty if unknown."""
@@ -242,20 +238,20 @@ def edit_operations(output: Sequence[str], reference: Sequence[str]) -> list[Edi
     return operations
 
 
-def positional_edits(trace: Trace, reference: Sequence[str], tokenizer: Tokenizer) -> list[EditOperation]:
+def positional_edits(trace: Trace, reference: Sequence[str], ignored_tag: str) -> list[EditOperation]:
     """Return the comparison of tags with their reference, position by position: "same" or "substitution".
 
     Args:
         trace: Output of a tagger.
-        reference: Tags of the reference; the tag that is not scored counts as correct.
-        tokenizer: Tokenizer of the targets, for the tag that is not scored.
+        reference: Tags of the reference.
+        ignored_tag: Tag of positions that are not scored and count as correct; "" if there is none.
 
     Returns:
         One operation per tag, in source order.
     """
     operations = list[EditOperation]()
     for step, (expected, predicted) in enumerate(zip(reference, trace.target, strict=False)):
-        is_correct = predicted == expected or expected == tokenizer.ignored_tag
+        is_correct = predicted == expected or expected == ignored_tag
         operations.append(
             EditOperation(
                 kind="same" if is_correct else "substitution", step=step, expected=predicted if is_correct else expected
@@ -268,9 +264,8 @@ def _with_errors(item: PageExample, best: Trace, metadata: SourceMetadata, predi
     """Return an example with the errors of its first output, and its gold alignment if it is known."""
     (scored,) = score_traces([best], [tuple(item.references)], predictor.tokenizers)
     if scored.positional:
-        edits = positional_edits(
-            best, predictor.tokenizers.target.split(item.references[0]), predictor.tokenizers.target
-        )
+        tokenizer = predictor.tokenizers.target
+        edits = positional_edits(best, tokenizer.split(item.references[0]), tokenizer.ignored_tag)
     else:
         edits = edit_operations(scored.output, scored.reference)
     gold = gold_alignment(best, scored.output, scored.reference) if metadata.is_spelled else None

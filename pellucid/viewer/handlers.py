@@ -221,13 +221,13 @@ def find_neighbors(page_data: PageData, corpus_states: CorpusStates, request: Ne
 
 
 def _state_neighbor(page_data: PageData, side: str, candidate: tuple[int, int, float]) -> StateNeighbor:
-    """Return a neighbor from the index of its example, its position and its similarity."""
-    number, position, similarity = candidate
-    trace = page_data.traces[number]
+    """Return a neighbor from the index of its example in the file, its position and its similarity."""
+    file_index, position, similarity = candidate
+    trace = page_data.traces[file_index]
     symbols = trace.source if side == "encoder" else trace.target
     next_symbol = symbols[position + 1] if position + 1 < len(symbols) else ""
     separator = symbol_separator(page_data.runs[0].loaded_predictor, side)
-    point = state_point(symbols, position, page_data.page_indices.get(number, -1), separator)
+    point = state_point(symbols, position, page_data.page_indices.get(file_index, -1), separator)
     return StateNeighbor(point=point, similarity=similarity, next_symbol=next_symbol)
 
 
@@ -272,10 +272,10 @@ def _decode_outputs(predictor: Predictor, request: DecodeRequest) -> list[Trace]
     return outputs
 
 
-def _check_length(name: str, symbols: Sequence[str], longest: int) -> None:
+def _check_length(name: str, symbols: Sequence[str], max_length: int) -> None:
     """Raise `InputError` for more symbols than the model may write: long requests block all others."""
-    if len(symbols) > longest:
-        raise InputError(f"{name}: expected at most {longest} symbols, got {len(symbols)}")
+    if len(symbols) > max_length:
+        raise InputError(f"{name}: expected at most {max_length} symbols, got {len(symbols)}")
 
 
 def _check_forced_attention(model: Predictor, request: DecodeRequest, steps: int) -> None:

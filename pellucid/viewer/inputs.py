@@ -70,10 +70,8 @@ def select_examples(
         index for index, example in enumerate(scored) if any(other[index].exact != example.exact for other in others)
     ]
     reserved = min(max_examples // 5, len(scored) - len(differing_indices))
-    selected_differing, excluded = (
-        _select_differing(scored, differing_indices, max_examples - reserved),
-        set(differing_indices),
-    )
+    selected_differing = _select_differing(scored, differing_indices, max_examples - reserved)
+    excluded = set(differing_indices)
     remaining = max_examples - len(selected_differing)
     wrong = [index for index in worst_examples(scored, len(scored)) if index not in excluded]
     right = [index for index, example in enumerate(scored) if example.exact and index not in excluded]
@@ -286,7 +284,7 @@ def run_names(folders: Sequence[Path]) -> list[str]:
     return [f"{name} ({count + 1})" if count else name for name, count in zip(names, repetitions, strict=True)]
 
 
-MAX_SHOWN_PATH = 1000
+MAX_PATH_LENGTH = 1000
 """Maximum length of a path of a log in a message, in characters."""
 
 
@@ -341,7 +339,7 @@ def find_validation_file(run: Path, data: DataConfig, log: RunLog | None = None)
 def _check_recorded_file(run: Path, record: dict[str, Any], key: str, prefix: str) -> None:
     """Raise `ValidationFileError` unless a file of a log record has the recorded size and checksum."""
     name, size, checksum = (
-        quote(record[key], MAX_SHOWN_PATH),
+        quote(record[key], MAX_PATH_LENGTH),
         record.get(f"{prefix}size"),
         record.get(f"{prefix}sha256"),
     )
@@ -536,14 +534,13 @@ def read_example_file(path: Path, data: DataConfig, target: Path | None = None) 
     numbered_examples = zip(reading.examples, reading.line_numbers, strict=True)
     is_spelled = are_spelled_digits(reading.examples)
     ids = read_row_ids(path, data) if target is None else {}
-    metadata = [SourceMetadata((file.target,), line, is_spelled, ids.get(line, "")) for file, line in numbered_examples]
+    metadata = [
+        SourceMetadata((example.target,), line, is_spelled, ids.get(line, "")) for example, line in numbered_examples
+    ]
     columns = describe_used_columns(path, data) if target is None else ""
     header = header_note(reading.examples) if is_header_unknown(path, data, target) else ""
-    note = "; ".join(
-        file
-        for file in (header, columns, bad_line_note(reading.bad_lines), blank_line_note(reading.num_blank_lines))
-        if file
-    )
+    notes = (header, columns, bad_line_note(reading.bad_lines), blank_line_note(reading.num_blank_lines))
+    note = "; ".join(filter(None, notes))
     return ViewedFile(path.name, reading.examples, metadata, has_targets=True, is_spelled=is_spelled, note=note)
 
 
@@ -574,7 +571,7 @@ def sources_without_targets(name: str, lines: Iterable[Example | BadLine], data:
             num_blank += 1
     if not examples:
         raise DataError(f"{name} holds no source" + (f": {bad_line_note(bad)}" if bad else ""))
-    note = "; ".join(line for line in (bad_line_note(bad), blank_line_note(num_blank)) if line)
+    note = "; ".join(filter(None, (bad_line_note(bad), blank_line_note(num_blank))))
     return ViewedFile(name, examples, metadata, has_targets=False, note=note)
 
 

@@ -39,7 +39,7 @@ MIN_WEIGHT = 0.005
 LOW_MAXIMUM, MAX_UNSCALED_POSITIONS = 0.35, 200
 """A smaller maximum weight, or more positions, scale each row by its maximum."""
 MAX_UNSHIFTED_POSITIONS = 60
-"""With more positions, rows scaled by their maximum show only weight above a uniform share."""
+"""With more positions, rows scaled by their maximum show only weight above the uniform weight."""
 
 
 UNKNOWN_NOTE = r"\underline{underlined}: not in the vocabulary"
@@ -118,11 +118,11 @@ def _draw_labels(trace: Trace) -> Iterator[str]:
             yield rf"\node[anchor=east] at (-0.1,{index + 0.5:g}) {{{label}}};"
 
 
-def _label_interval(count: int, label: int) -> int:
-    """Return the interval between labels of a width in millimeters."""
+def _label_interval(count: int, label_mm: int) -> int:
+    """Return the interval between labels that are `label_mm` millimeters wide: 1, 5, 10, 20, 50, ..."""
     cell = _cell_size(count)
     steps = (step * 10**power for power in range(1, 9) for step in (0.5, 1, 2))
-    return 1 if cell >= MIN_LABELED_CELL_MM else next(round(step) for step in steps if cell * step >= label)
+    return 1 if cell >= MIN_LABELED_CELL_MM else next(round(step) for step in steps if cell * step >= label_mm)
 
 
 def _source_labels(trace: Trace) -> list[str]:

@@ -105,8 +105,9 @@ class PageData(NamedTuple):
 class _Selection(NamedTuple):
     """Selected examples, with a description and the statistics of the whole file."""
 
-    numbers: list[int]
-    words: str
+    file_indices: list[int]
+    """Indices of the selected examples in the file."""
+    description: str
     assessments: list[Assessment | None]
     """Assessment of each run on the whole file; None if the file has no targets."""
     corpus: CorpusStatistics | None
@@ -165,26 +166,26 @@ def _with_examples(empty: PageData, predictor: Predictor, sources: ViewedFile, m
     first, *others = empty.runs
     traces = predictor.predict_examples(sources.examples)
     selection = _select_and_score(empty.runs, sources, traces, max_examples)
-    page_indices = {file_index: page_index for page_index, file_index in enumerate(selection.numbers)}
+    page_indices = {file_index: page_index for page_index, file_index in enumerate(selection.file_indices)}
     projected = project_states(predictor, traces, page_indices) if first.supports_states else None
     projections = projected[1] if projected else None
-    examples = _examples_with_traces(predictor, sources, selection.numbers)
+    examples = _examples_with_traces(predictor, sources, selection.file_indices)
     contents = msgspec.structs.replace(
         empty.contents,
         title=visible_text(f"{first.name} on {sources.name}"),
         examples=add_states(first, examples, projections, exported=not empty.contents.served),
         num_examples=len(sources.examples),
-        selection_note="; ".join(part for part in (selection.words, sources.note) if part),
+        selection_note="; ".join(part for part in (selection.description, sources.note) if part),
         corpus=selection.corpus,
         state_space=projected[0] if projected else None,
         compared_runs=[
             compared_run(
-                part,
-                _decode_examples(part.loaded_predictor, sources, selection.numbers),
+                other,
+                _decode_examples(other.loaded_predictor, sources, selection.file_indices),
                 assessment,
                 selection.assessments[0],
             )
-            for part, assessment in zip(others, selection.assessments[1:], strict=True)
+            for other, assessment in zip(others, selection.assessments[1:], strict=True)
         ],
     )
     return PageData(contents, empty.runs, traces, page_indices, projections)
@@ -199,14 +200,16 @@ def _select_and_score(
     if sources.has_targets:
         outputs = (other.loaded_predictor.predict_examples(sources.examples) for other in others)
         assessments = [assess_run(model, sources, traces), *map(assess_run, others, repeat(sources), outputs)]
-    numbers, description = _select(assessments, traces, max_examples)
-    num_weights = sum(_num_weights(traces[number]) for number in numbers)
+    file_indices, description = _select(assessments, traces, max_examples)
+    num_weights = sum(_num_weights(traces[index]) for index in file_indices)
     if num_weights > MAX_WEIGHTS:
-        numbers, description = _select(assessments, traces, max(1, int(len(numbers) * MAX_WEIGHTS / num_weights)))
+        file_indices, description = _select(
+            assessments, traces, max(1, int(len(file_indices) * MAX_WEIGHTS / num_weights))
+        )
         description += "; more would make the page too large"
     if not assessments:
-        return _Selection(numbers, description, [None] * len(models), None)
-    page_indices = {number: page_index for page_index, number in enumerate(numbers)}
+        return _Selection(file_indices, description, [None] * len(models), None)
+    page_indices = {file_index: page_index for page_index, file_index in enumerate(file_indices)}
     gold_alignments = [
         _gold_alignment(sources, trace, other) for trace, other in zip(traces, assessments[0].scored, strict=True)
     ]
@@ -215,7 +218,7 @@ def _select_and_score(
         page_indices,
         attention_statistics(model.loaded_predictor, traces, gold_alignments, model.supports_states),
     )
-    return _Selection(numbers, description, [*assessments], corpus)
+    return _Selection(file_indices, description, [*assessments], corpus)
 
 
 def _num_weights(trace: Trace) -> int:
@@ -233,25 +236,25 @@ def _select(assessments: Sequence[Assessment], traces: Sequence[Trace], max_exam
     if assessments:
         first, *others = [assessment.scored for assessment in assessments]
         return select_examples(first, max_examples, others)
-    numbers = sample_with_ends(range(len(traces)), max_examples)
-    if len(numbers) < len(traces):
-        return numbers, f"{len(numbers):,} of {len(traces):,} sources, sampled evenly from the file"
-    return numbers, f"all {len(traces):,} sources" if len(traces) != 1 else "one source"
+    file_indices = sample_with_ends(range(len(traces)), max_examples)
+    if len(file_indices) < len(traces):
+        return file_indices, f"{len(file_indices):,} of {len(traces):,} sources, sampled evenly from the file"
+    return file_indices, f"all {len(traces):,} sources" if len(traces) != 1 else "one source"
 
 
 def _examples_with_traces(
-    predictor: Predictor, sources: ViewedFile, numbers: Sequence[int]
+    predictor: Predictor, sources: ViewedFile, file_indices: Sequence[int]
 ) -> list[tuple[PageExample, Trace]]:
     """Decode some examples; return each with its first output."""
-    examples = [sources.examples[number] for number in numbers]
+    examples = [sources.examples[index] for index in file_indices]
     outputs = _decode_outputs(predictor, examples)
-    page_items = page_examples(predictor, [sources.metadata[number] for number in numbers], outputs)
+    page_items = page_examples(predictor, [sources.metadata[index] for index in file_indices], outputs)
     return [(item, traces[0]) for item, traces in zip(page_items, outputs, strict=True)]
 
 
-def _decode_examples(predictor: Predictor, sources: ViewedFile, numbers: Sequence[int]) -> list[PageExample]:
+def _decode_examples(predictor: Predictor, sources: ViewedFile, file_indices: Sequence[int]) -> list[PageExample]:
     """Decode some examples."""
-    return [example for example, _ in _examples_with_traces(predictor, sources, numbers)]
+    return [example for example, _ in _examples_with_traces(predictor, sources, file_indices)]
 
 
 def _decode_outputs(predictor: Predictor, examples: Sequence[Example]) -> list[list[Trace]]:

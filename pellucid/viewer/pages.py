@@ -42,19 +42,19 @@ def built_page() -> str:
     return resources.files("pellucid.viewer").joinpath("page/index.html").read_text(encoding="utf-8")
 
 
-def security_policy(page: str, connect: str) -> str:
+def security_policy(page: str, connect_source: str) -> str:
     """Return the Content-Security-Policy of a page, which allows only the scripts in the page itself, by their hashes.
 
     Args:
         page: HTML of the page.
-        connect: Value of connect-src: "'self'" for a served page, "'none'" for a saved one.
+        connect_source: Value of connect-src: "'self'" for a served page, "'none'" for a saved one.
     """
     executed = [*SCRIPT.findall(page), *map(decompress_script, COMPRESSED_SCRIPT.findall(page))]
     digests = [hashlib.sha256(script.encode("utf-8")).digest() for script in executed]
     script_sources = " ".join(f"'sha256-{base64.b64encode(digest).decode('ascii')}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {script_sources or chr(39) + 'none' + chr(39)}; style-src 'unsafe-inline'; "
-        f"img-src data: blob:; font-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
+        f"img-src data: blob:; font-src data:; connect-src {connect_source}; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -79,7 +79,7 @@ def export_page(contents: PageStruct) -> str:
         contents: `PageContents` or `ReportDocument`.
     """
     page = built_page()
-    policy = escape(security_policy(page, chr(39) + "none" + chr(39)))
+    policy = escape(security_policy(page, "'none'"))
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     return embed_json(page.replace("<head>", f"<head>\n{meta}", 1), CONTENTS_ELEMENT, contents)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
@@ -17,7 +17,7 @@ from pellucid.evaluation.metrics import GroupAccuracy, ScoredExample, Validation
 from pellucid.reporting.display_text import grapheme_clusters
 from pellucid.reporting.figures import accuracy_axis_limits, logged_values, round_up
 from pellucid.reporting.terminal import NO_ATTENTION, attention_caption
-from pellucid.viewer.examples import edit_operations, page_trace_without_model
+from pellucid.viewer.examples import edit_operations, page_trace_without_model, positional_edits
 from pellucid.viewer.report_schema import (
     ChartLine,
     ChartPoint,
@@ -59,7 +59,7 @@ def training_curves(
     Returns:
         A list of one group of charts; empty if the log has no values.
     """
-    training = _averaged(logged_values(log, "stepped", "loss"))
+    training = _limit_points(logged_values(log, "stepped", "loss"))
     validation = logged_values(log, "validated", "loss")
     loss = [_learning_line("training", training, ".3g"), _learning_line("validation", validation, ".3g")]
     chart_lines = [("Loss", "loss", loss)]
@@ -131,17 +131,22 @@ def calibration_charts(runs: Sequence[Assessment]) -> list[ReportCharts]:
     shown = _shown_calibrations(runs)
     if not shown.calibrations:
         return []
-    unit, number = shown.unit, shown.number
-    name = {"confidence": "confidence"}.get(
-        number, "probability exp(score)" if unit == "outputs" else "own probability"
-    )
+    unit, name = shown.unit, shown.quantity
+    if name == "probability":
+        name = "probability exp(score)" if unit == "outputs" else "own probability"
     caption = (
         f"Reliability: {unit} grouped by their {name} in ten bins; the calibration error is the mean "
-        f"distance from the diagonal. The other charts order {unit} by {number}."
+        f"distance from the diagonal. The other charts order {unit} by {shown.quantity}."
     )
     if missing := [run.name for run in runs if run.name not in shown.calibrations]:
         caption += f" Without a validation of the network, so that they have no line: {', '.join(missing)}."
-    return [ReportCharts("Calibration", caption, [_reliability(shown), _most_confident(shown), _review(shown)])]
+    return [
+        ReportCharts(
+            "Calibration",
+            caption,
+            [_reliability_chart(shown), _selective_accuracy_chart(shown), _error_recall_chart(shown)],
+        )
+    ]
 
 
 class _ShownCalibrations(NamedTuple):
@@ -151,8 +156,8 @@ class _ShownCalibrations(NamedTuple):
     """By the name of the run."""
     unit: str
     """Unit that is right or wrong: outputs or tags."""
-    number: str
-    """Number that is compared with the accuracy: confidence or probability."""
+    quantity: str
+    """Quantity that is compared with the accuracy: confidence or probability."""
 
 
 def _shown_calibrations(runs: Sequence[Assessment]) -> _ShownCalibrations:
@@ -165,7 +170,7 @@ def _shown_calibrations(runs: Sequence[Assessment]) -> _ShownCalibrations:
     return _ShownCalibrations(shown, runs[0].unit, "probability")
 
 
-def _averaged(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _limit_points(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return at most `MAX_POINTS` means over intervals of equal length, to limit the size of the page."""
     size = math.ceil(len(points) / MAX_POINTS) or 1
     intervals = [points[start : start + size] for start in range(0, len(points), size)]
@@ -230,27 +235,27 @@ def _percent(value: float) -> str:
     return f"{value:.1f}" if math.isfinite(value) else "–"
 
 
-def _reliability(shown: _ShownCalibrations) -> ReportChart:
+def _reliability_chart(shown: _ShownCalibrations) -> ReportChart:
     """Return the share correct over the mean probability or confidence, bin by bin."""
     is_single = len(shown.calibrations) == 1
     lines = [
-        ChartLine(name, [_bin_point(bin, is_single, shown.number) for bin in calibration.bins if bin.total])
+        ChartLine(name, [_bin_point(bin, is_single, shown.quantity) for bin in calibration.bins if bin.total])
         for name, calibration in shown.calibrations.items()
     ]
     ends = [ChartPoint(0.0, 0.0, "0 %"), ChartPoint(100.0, 100.0, "100 %")]
     diagonal = ChartLine("perfect calibration", ends, reference=True)
-    numbers = _bin_table(next(iter(shown.calibrations.values())).bins, shown.number) if is_single else None
-    return ReportChart("Reliability", f"mean {shown.number}, %", "% correct", [*lines, diagonal], 0.0, 100.0, numbers)
+    numbers = _bin_table(next(iter(shown.calibrations.values())).bins, shown.quantity) if is_single else None
+    return ReportChart("Reliability", f"mean {shown.quantity}, %", "% correct", [*lines, diagonal], 0.0, 100.0, numbers)
 
 
-def _bin_point(bin: CalibrationBin, interval: bool, number: str) -> ChartPoint:
+def _bin_point(bin: CalibrationBin, interval: bool, quantity: str) -> ChartPoint:
     """Return a bin's share correct."""
     low, high = bin.ci95.percent if interval else (None, None)
-    label = f"mean {number} {bin.mean_probability:.2f}, {100 * bin.accuracy:.1f} % correct of {bin.total:,}"
+    label = f"mean {quantity} {bin.mean_probability:.2f}, {100 * bin.accuracy:.1f} % correct of {bin.total:,}"
     return ChartPoint(100 * bin.mean_probability, 100 * bin.accuracy, label, low, high)
 
 
-def _bin_table(bins: Sequence[CalibrationBin], number: str) -> ReportTable:
+def _bin_table(bins: Sequence[CalibrationBin], quantity: str) -> ReportTable:
     """Return the numbers of the reliability chart."""
     rows = [
         (
@@ -262,10 +267,10 @@ def _bin_table(bins: Sequence[CalibrationBin], number: str) -> ReportTable:
         )
         for bin in bins
     ]
-    return ReportTable("", "", (number, "correct", "of", "% correct", "mean, %"), rows)
+    return ReportTable("", "", (quantity, "correct", "of", "% correct", "mean, %"), rows)
 
 
-def _most_confident(shown: _ShownCalibrations) -> ReportChart:
+def _selective_accuracy_chart(shown: _ShownCalibrations) -> ReportChart:
     """Return the share correct among the most confident."""
     lines = [
         ChartLine(
@@ -275,7 +280,7 @@ def _most_confident(shown: _ShownCalibrations) -> ReportChart:
                     100 * point.coverage,
                     100 * point.accuracy,
                     f"{100 * point.accuracy:.1f} % of the most confident {100 * point.coverage:.0f} % are correct "
-                    f"({'p' if shown.number == 'probability' else shown.number} ≥ {point.threshold:.3f})",
+                    f"({'p' if shown.quantity == 'probability' else shown.quantity} ≥ {point.threshold:.3f})",
                 )
                 for point in calibration.coverage_points
             ],
@@ -288,7 +293,7 @@ def _most_confident(shown: _ShownCalibrations) -> ReportChart:
     return ReportChart("Selective accuracy", x_title, "% correct", lines, low, 100.0)
 
 
-def _review(shown: _ShownCalibrations) -> ReportChart:
+def _error_recall_chart(shown: _ShownCalibrations) -> ReportChart:
     """Return the share of all errors that a review of the least confident finds."""
     lines = [
         ChartLine(
@@ -349,7 +354,7 @@ def example_parts(title: str, outputs: Sequence[ExampleOutput]) -> list[ReportEx
         return []
     attending = [output.trace for output in outputs if output.trace.attention.any()]
     caption = attention_caption(attending[0]) if attending else NO_ATTENTION
-    return [ReportExamples(title, caption, [_example(output) for output in outputs], listed=False)]
+    return [ReportExamples(title, caption, [_report_example(output) for output in outputs], listed=False)]
 
 
 def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[ReportExamples | ReportTable]:
@@ -370,7 +375,7 @@ def error_parts(outputs: Sequence[ExampleOutput], omitted: int = 0) -> list[Repo
     if not all(output.trace.has_trained_network for output in outputs):
         rows = [(output.trace.text, output.trace.output, " | ".join(output.references)) for output in outputs]
         return [ReportTable("Errors", f"{NO_NETWORK} {caption}".strip(), ("source", "output", "expected"), rows)]
-    return [ReportExamples("Errors", caption, [_example(output) for output in outputs], listed=True)]
+    return [ReportExamples("Errors", caption, [_report_example(output) for output in outputs], listed=True)]
 
 
 def disagreement_parts(
@@ -399,10 +404,10 @@ def disagreement_parts(
         return [ReportTable(title, f"{NO_NETWORK} {caption}".strip(), ("source", correct.name, wrong.name), rows)]
     examples = []
     for first, second_output in pairs:
-        second = _example(second_output)
+        second = _report_example(second_output)
         examples.append(
             ReportExample(
-                outputs=[_item(first), *second.outputs],
+                outputs=[_page_example(first), *second.outputs],
                 output=second.output,
                 expected=[(first.trace.output, False)],
                 edits=second.edits,
@@ -451,8 +456,12 @@ def compare_texts(output: ExampleOutput) -> tuple[MarkedText, MarkedText, int | 
     nearest = min(references, key=lambda reference: Levenshtein.distance(text, reference))
     steps = [step for step in Levenshtein.opcodes(text, nearest) if step.tag != "equal"]
     distance = Levenshtein.distance(text, nearest) if output.scored is None else output.scored.errors
-    marked_output = _marked(text, [(step.src_start, step.src_end) for step in steps], separator)
-    return marked_output, _marked(nearest, [(step.dest_start, step.dest_end) for step in steps], separator), distance
+    marked_output = _mark_spans(text, [(step.src_start, step.src_end) for step in steps], separator)
+    return (
+        marked_output,
+        _mark_spans(nearest, [(step.dest_start, step.dest_end) for step in steps], separator),
+        distance,
+    )
 
 
 def split_tags(text: str, trace: Trace) -> list[str]:
@@ -470,12 +479,12 @@ def split_tags(text: str, trace: Trace) -> list[str]:
     return text.split(separator if separator.strip() else None) if separator else list(text)
 
 
-def _example(output: ExampleOutput) -> ReportExample:
+def _report_example(output: ExampleOutput) -> ReportExample:
     """Return an output in the schema of reports."""
     text, reference, distance = compare_texts(output)
     pairs: Iterable[SymbolPair] = pair_symbols(output.scored) if output.scored is not None else ()
     return ReportExample(
-        outputs=[_item(output)],
+        outputs=[_page_example(output)],
         output=text,
         expected=reference,
         edits=distance,
@@ -484,7 +493,7 @@ def _example(output: ExampleOutput) -> ReportExample:
     )
 
 
-def _item(output: ExampleOutput) -> PageExample:
+def _page_example(output: ExampleOutput) -> PageExample:
     """Return an output, and further ones of the same source, in the schema of the page."""
     trace, scored = output.trace, output.scored
     return PageExample(
@@ -504,20 +513,10 @@ def _edits(output: ExampleOutput) -> list[EditOperation]:
     if not output.references:
         return []
     if trace.per_position or trace.class_first:
-        return _tag_edits(trace, split_tags(output.references[0], trace), output.ignored_tag)
+        return positional_edits(trace, split_tags(output.references[0], trace), output.ignored_tag)
     if scored is None or scored.output != trace.symbols:
         return []
     return edit_operations(scored.output, scored.reference)
-
-
-def _tag_edits(trace: Trace, expected: Sequence[str], unscored: str) -> list[EditOperation]:
-    """Return the alignment of tags, position by position; an unscored tag counts as correct."""
-    operations = list[EditOperation]()
-    for step, (tag, predicted) in enumerate(zip(expected, trace.target, strict=False)):
-        correct = tag in (predicted, unscored)
-        kind: Literal["same", "substitution"] = "same" if correct else "substitution"
-        operations.append(EditOperation(kind=kind, step=step, expected=predicted if correct else tag))
-    return operations
 
 
 def _writes_words(output: ExampleOutput) -> bool:
@@ -533,7 +532,7 @@ def _split_text(text: str, separator: str) -> list[str]:
     return text.split(separator) if separator and text else list(grapheme_clusters(text))
 
 
-def _marked(pieces: Sequence[str], spans: Sequence[tuple[int, int]], separator: str) -> MarkedText:
+def _mark_spans(pieces: Sequence[str], spans: Sequence[tuple[int, int]], separator: str) -> MarkedText:
     """Return the pieces of a text, each with whether it is within a span."""
     marked_indices = {index for start, stop in spans for index in range(start, stop)}
     marked = list[tuple[str, bool]]()

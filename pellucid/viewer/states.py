@@ -7,14 +7,12 @@ import msgspec
 import numpy as np
 
 from pellucid.config.settings import reads_features
-from pellucid.decoding import trace as search
 from pellucid.decoding.predictor import Predictor
 from pellucid.decoding.trace import Trace
 from pellucid.decoding.trace_schema import encode_array
-from pellucid.inspection import states as inspected
 from pellucid.inspection.attribution import attribute
 from pellucid.inspection.state_space import PrincipalPlane, pca
-from pellucid.inspection.states import trace_states
+from pellucid.inspection.states import DecodingStates, trace_states
 from pellucid.shapes import Float
 from pellucid.viewer.examples import attribution_arrays
 from pellucid.viewer.inputs import ViewedRun, sample_with_ends
@@ -56,9 +54,9 @@ class FittedProjections(NamedTuple):
 
 
 class SymbolPosition(NamedTuple):
-    """Place of a symbol."""
+    """Position of a symbol in the source or the output of an example."""
 
-    number: int
+    example_index: int
     """Index of its example."""
     position: int
     """Position in the source or in the output, from 0."""
@@ -73,7 +71,7 @@ def project_states(
     at most `MAX_POINTS` of them become points.
 
     Args:
-        predictor: Model of the outputs, whose states can be inspected.
+        predictor: Model of the outputs, whose states can be
         traces: Best output of each example; lexicon entries and empty outputs are left out.
         page_indices: Indices of the shown examples on the page, by their index in the file; these are preferred.
 
@@ -202,7 +200,7 @@ MAX_OCCLUSION_WEIGHTS = 4_000
 
 def add_states(
     model: ViewedRun,
-    examples: Sequence[tuple[PageExample, search.Trace]],
+    examples: Sequence[tuple[PageExample, Trace]],
     projections: FittedProjections | None,
     exported: bool,
 ) -> list[PageExample]:
@@ -222,11 +220,11 @@ def add_states(
     """
     if projections is None:
         return [example for example, _ in examples]
-    searched = [trace for _, trace in examples if is_searched(trace)]
-    states = iter(inspected.trace_states(model.loaded_predictor, searched))
+    traces_with_states = [trace for _, trace in examples if has_states(trace)]
+    states = iter(trace_states(model.loaded_predictor, traces_with_states))
     results = []
     for page_index, (example, trace) in enumerate(examples):
-        if not is_searched(trace):
+        if not has_states(trace):
             results.append(example)
             continue
         trace_state, is_small = next(states), trace.attention.size <= MAX_OCCLUSION_WEIGHTS
@@ -243,8 +241,8 @@ def add_states(
     return results
 
 
-def is_searched(trace: search.Trace) -> bool:
-    """Return whether an output has states: False for lexicon entries and for empty outputs.
+def has_states(trace: Trace) -> bool:
+    """Return whether the network has states for an output: it has none for lexicon entries and empty outputs.
 
     Args:
         trace: Output.
@@ -254,7 +252,7 @@ def is_searched(trace: search.Trace) -> bool:
 
 def add_requested_details(
     page_trace: PageTrace,
-    trace: search.Trace,
+    trace: Trace,
     predictor: Predictor,
     projections: FittedProjections | None,
     request: DecodeRequest,
@@ -271,18 +269,18 @@ def add_requested_details(
     Returns:
         Output with details; unchanged for a lexicon entry and an empty output.
     """
-    if not is_searched(trace):
+    if not has_states(trace):
         return page_trace
     if request.attribution:
         page_trace = msgspec.structs.replace(page_trace, attribution=attribution_arrays(attribute(predictor, trace)))
     if request.states or request.gates:
-        (states,) = inspected.trace_states(predictor, [trace], gates=request.gates)
+        (states,) = trace_states(predictor, [trace], gates=request.gates)
         page_trace = msgspec.structs.replace(page_trace, states=hidden_states(states, projections, include_states=True))
     return page_trace
 
 
 def hidden_states(
-    states: inspected.DecodingStates,
+    states: DecodingStates,
     projections: FittedProjections | None,
     include_states: bool,
     page_index: int | None = None,

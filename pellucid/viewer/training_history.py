@@ -24,7 +24,8 @@ from pellucid.viewer.examples import page_trace
 from pellucid.viewer.inputs import ViewedRun, model_card
 from pellucid.viewer.schema import TrainingFrame, TrainingHistory
 
-METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss")
+FRAME_METRICS = ("exact_match", "symbol_error_rate", "symbol_accuracy", "loss")
+"""Keys of the validation metrics in the log that a frame shows."""
 
 
 def training_history(model: ViewedRun) -> TrainingHistory | None:
@@ -90,7 +91,7 @@ def unfinished_best_update(history: TrainingHistory | None) -> int | None:
 
 
 def training_frames(
-    snapshots: Sequence[TrainingSnapshot], log: Sequence[dict[str, Any]], base: int | None = None
+    snapshots: Sequence[TrainingSnapshot], log: Sequence[dict[str, Any]], base_update: int | None = None
 ) -> list[TrainingFrame]:
     """Return a frame of each snapshot, with embeddings projected on the principal components of the last one.
 
@@ -99,13 +100,14 @@ def training_frames(
     Args:
         snapshots: Snapshots of a run in order.
         log: Records of its training log, for metrics and samples.
-        base: The principal components are those of the last snapshot up to this update; None for the last of all.
+        base_update: Update up to which the last snapshot determines the principal components; None for the last of all.
 
     Returns:
         One frame per snapshot, in order; without projections if there are fewer than two symbols or columns.
     """
     base_index = max(
-        (index for index, snapshot in enumerate(snapshots) if base is None or snapshot.update <= base), default=-1
+        (index for index, snapshot in enumerate(snapshots) if base_update is None or snapshot.update <= base_update),
+        default=-1,
     )
     validated = {record["update"]: record for record in log if record["event"] == "validated"}
     source = _project_tables([snapshot.source for snapshot in snapshots], base_index)
@@ -114,7 +116,7 @@ def training_frames(
     frames = []
     for index, snapshot in enumerate(snapshots):
         record = validated.get(snapshot.update, {})
-        metrics = {name: float(record[name]) for name in METRICS if name in record}
+        metrics = {name: float(record[name]) for name in FRAME_METRICS if name in record}
         if snapshot.update in training_losses:
             metrics["training_loss"] = training_losses[snapshot.update]
         probes = [page_trace(trace, bits) for trace, bits in zip(snapshot.traces, snapshot.entropies, strict=True)]
@@ -182,13 +184,13 @@ class LogCursor:
     line: int
     """Number of records of the log that are already sent, with their frames."""
     has_stopped: bool = False
-    """Whether the line that ends the training was read; that of its confidence follows."""
+    """Whether the record of the end of the training was read; that of its confidence may follow."""
     last_stat: tuple[int, int] = (-1, -1)
     """Size and modification time of the log at the last poll."""
     base_update: int | None = None
     """Update whose principal components the frames of the page use; None until a frame is sent."""
     ended: bool = False
-    """Whether the line that ends the training was read and its process has ended, so that no line can follow."""
+    """Whether the record of the end of the training was read and its process has ended: no record can follow."""
     running: bool | None = None
     """Whether a process was training at the last poll; None before the first."""
 

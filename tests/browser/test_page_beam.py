@@ -61,5 +61,5 @@ def test_nodes_have_the_total_of_their_hypothesis(open_page: OpenPage, server_ur
     ):
         numbers = [f"{value:.2f}".replace("-", "−") for value in (total, log_probability)]
         shown = tree.locator(f"g[data-node='{node}']")
-        assert [shown.locator(name).text_content() for name in (".total", ".likely")] == numbers
+        assert [shown.locator(name).text_content() for name in (".total", ".log-probability")] == numbers
     expect(tree.locator(".caption")).to_contain_text("by which hypotheses are sorted and pruned")

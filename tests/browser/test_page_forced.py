@@ -36,7 +36,7 @@ def test_forced_output_is_compared_along_itself_and_saved(open_page: OpenPage, s
     expect(page.locator(SENTENCE)).to_contain_text(f"outputs “{symbol}” (p = ")
     probabilities = find_panel(page, "Probabilities before and after")
     expect(probabilities.locator("tbody tr")).to_have_count(max(len(before), len(after)))
-    expect(probabilities.locator(".caption")).to_contain_text("after along the output after")
+    expect(probabilities.locator(".caption")).to_contain_text("conditional on the previous symbols of its own output")
     # Both symbols of the first step have their probabilities before and after the change.
     first_row = probabilities.locator("tbody tr").first
     for written in (before[0], after[0]):
@@ -48,9 +48,9 @@ def test_forced_output_is_compared_along_itself_and_saved(open_page: OpenPage, s
         "before",
         "after",
         "p(symbol before), before the change",
-        "p(symbol before), after the change, along the output after",
+        "p(symbol before), after the change, given the output after",
         "p(symbol after), before the change",
-        "p(symbol after), after the change, along the output after",
+        "p(symbol after), after the change, given the output after",
         "KL in bits",
         "forced after",
     ]
@@ -70,7 +70,7 @@ def test_forced_output_is_compared_along_itself_and_saved(open_page: OpenPage, s
     assert forced_column[1] == "symbol and attention"
     values = json.loads(download_panel(page, "Probabilities before and after", "JSON", tmp_path))
     first_example = digits_page_data(beam_size=3).contents.examples[0]
-    assert values["difference"]["before"]["text"] == values["request"]["text"] == first_example.text
+    assert values["response"]["before"]["text"] == values["request"]["text"] == first_example.text
     assert values["request"]["prefix"] == after[:1] and values["request"]["forced_attention"][0]["step"] == 0
     assert values["request"]["masked_positions"] == [len(first_example.traces[0].source) - 1]
 

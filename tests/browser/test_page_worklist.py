@@ -111,7 +111,7 @@ def test_keys_act_on_shown_rows_only_and_undo_the_last_decision(open_page: OpenP
     expect(page.get_by_role("status")).to_contain_text("0 of 20 rows decided")
     expect(page.locator("tbody tr").first).to_be_focused()
     page.keyboard.press("u")
-    expect(page.get_by_role("status")).to_contain_text("No decision of this visit is left to undo")
+    expect(page.get_by_role("status")).to_contain_text("This page has no decision left to undo")
 
 
 def test_texts_are_shown_as_they_are_and_run_no_code(open_page: OpenPage, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_errors_of_the_source_are_corrected_there(open_page: OpenPage, tmp_path:
     assert first.locator(".sign").evaluate("node => getComputedStyle(node, '::before').content") == '"␣"'
     assert first.get_by_role("button").all_text_contents()[:4] == ["Correct", "Keep", "Remove", "Accept output"]
     page.keyboard.press("a")
-    expect(page.get_by_role("status")).to_contain_text("correct it by c; 0 of 3 rows decided")
+    expect(page.get_by_role("status")).to_contain_text("press c to correct it; 0 of 3 rows decided")
     for key in ("c", "Enter"):  # the field of the source is selected, without the leading space
         page.keyboard.press(key)
     expect(page.locator("tbody tr").nth(1)).to_be_focused()

@@ -127,7 +127,7 @@ describe("explanation of the first error", () => {
     expect(reading([0.19, 0.15, 0.15, 0.16, 0.17, 0.14, ...rest])).toBe(
       "Attention at several positions: position 1, “a” (19 %); position 5, “a” (17 %); position 4, “b” (16 %); position 2, “b” (15 %); position 3, “a” (15 %); position 6, “b” (14 %).",
     );
-    expect(reading([0.15, ...Array.from({ length: 99 }, () => 0.85 / 99)])).toBe("Diffuse attention: maximum 15 % at position 1, “a”, 15 times a uniform share.");
+    expect(reading([0.15, ...Array.from({ length: 99 }, () => 0.85 / 99)])).toBe("Diffuse attention: maximum 15 % at position 1, “a”, 15 times the uniform weight.");
   });
   it.each(rows)("%s", (_, output, reference, of, description, reason) => {
     expect(describeErrors(output, reference, of)).toEqual([`Wrong: ${description}.`, reason]);

@@ -127,7 +127,7 @@ test("a what-if table marks forced symbols and attention, and names the output t
   const change = (step: number, newSymbol = "x") => ({ step, oldSymbol: "x", newSymbol, isShared: true, symbols: changesOf("x", newSymbol), probabilityChange: -0.25, divergence: 1 });
   const now = { ...trace("xyzx", "ab"), forced: [0, 1], forced_attention: [1, 2] };
   const table = changeTable(now, [change(0), change(1, "y"), change(2), change(3)]);
-  expect(table[0]).toEqual(["step", "before", "after", "p(symbol before), before the change", "p(symbol before), after the change, along the output after", "p(symbol after), before the change", "p(symbol after), after the change, along the output after", "KL in bits", "forced after"]);
+  expect(table[0]).toEqual(["step", "before", "after", "p(symbol before), before the change", "p(symbol before), after the change, given the output after", "p(symbol after), before the change", "p(symbol after), after the change, given the output after", "KL in bits", "forced after"]);
   expect(table.slice(1, 3).map((line) => line.slice(3, 7))).toEqual([[0.9, 0.25, "", ""], [0.9, 0.25, "< 0.01", 0.7]]);
   expect(table.slice(1).map((line) => line[8])).toEqual(["symbol", "symbol and attention", "attention", ""]);
   // Tags do not depend on each other.

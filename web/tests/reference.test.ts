@@ -3,12 +3,12 @@ import { followReference, describeReference } from "../src/beam/reference";
 import { beam } from "./fixtures";
 
 test("the reference is followed along the beam to its last node", () => {
-  expect(followReference(beam, ["b"])).toEqual({ path: [1, 3], lacks: null });
-  expect(followReference(beam, ["a", "d"])).toEqual({ path: [0, 4], lacks: "⟨end⟩" });
-  expect(followReference(beam, ["b", "c"])).toEqual({ path: [1], lacks: "c" });
-  expect(followReference(beam, ["x"])).toEqual({ path: [], lacks: "x" });
-  expect(followReference({ ...beam, statuses: ["ended", "kept", "kept", "ended", "pruned"] }, ["a"])).toEqual({ path: [0], lacks: null });
-  expect(followReference(beam, [])).toEqual({ path: [], lacks: "⟨end⟩" });
+  expect(followReference(beam, ["b"])).toEqual({ path: [1, 3], missingSymbol: null });
+  expect(followReference(beam, ["a", "d"])).toEqual({ path: [0, 4], missingSymbol: "⟨end⟩" });
+  expect(followReference(beam, ["b", "c"])).toEqual({ path: [1], missingSymbol: "c" });
+  expect(followReference(beam, ["x"])).toEqual({ path: [], missingSymbol: "x" });
+  expect(followReference({ ...beam, statuses: ["ended", "kept", "kept", "ended", "pruned"] }, ["a"])).toEqual({ path: [0], missingSymbol: null });
+  expect(followReference(beam, [])).toEqual({ path: [], missingSymbol: "⟨end⟩" });
 });
 
 test("the outcome of the reference is described", () => {

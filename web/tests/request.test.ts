@@ -40,16 +40,16 @@ describe("editing a source", () => {
     expect(forceSymbol(EMPTY_REQUEST, ["a", "b", "c"], 1, "x").prefix).toEqual(["a", "x"]);
   });
   it("discards undone requests when a new request is pushed", () => {
-    let history = { past: [EMPTY_REQUEST], now: 0 };
+    let history = { requests: [EMPTY_REQUEST], index: 0 };
     history = pushRequest(history, toggleMask(EMPTY_REQUEST, 1));
     history = pushRequest(history, toggleMask(EMPTY_REQUEST, 1));
-    expect(history.past).toHaveLength(2);
+    expect(history.requests).toHaveLength(2);
     // While a bar is dragged, its intermediate weights are not part of the history.
     const dragged = pushRequest(pushRequest(history, toggleMask(EMPTY_REQUEST, 2)), toggleMask(EMPTY_REQUEST, 3), true);
-    expect(dragged.past.map(({ masked_positions }) => masked_positions)).toEqual([[], [1], [3]]);
+    expect(dragged.requests.map(({ masked_positions }) => masked_positions)).toEqual([[], [1], [3]]);
     history = moveInHistory(history, -1);
-    expect(moveInHistory(history, -5).now).toBe(0);
-    expect(pushRequest(history, toggleMask(EMPTY_REQUEST, 2)).past.map(({ masked_positions }) => masked_positions)).toEqual([[], [2]]);
+    expect(moveInHistory(history, -5).index).toBe(0);
+    expect(pushRequest(history, toggleMask(EMPTY_REQUEST, 2)).requests.map(({ masked_positions }) => masked_positions)).toEqual([[], [2]]);
   });
 });
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.cases import DECODING_BATCH, DIGITS
+from benchmarks.peers.cases import DECODING_BATCH_SIZE, NUM_DIGITS
 from benchmarks.peers.data import append_suffix, write_sources
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, corpus_settings, write_yaml
@@ -49,7 +49,7 @@ class Eole(System):
         """
         shutil.rmtree(job.folder / "model", ignore_errors=True)
         settings = _data(job) | {"model": _model(job), "training": _training(job, updates)}
-        settings |= {"report_every": job.case.block, "seed": 1}
+        settings |= {"report_every": job.case.updates_per_block, "seed": 1}
         path = write_yaml(job.folder / "train.yaml", settings)
         return Command([str(job.python.parent / "eole"), "train", "--config", str(path)], job.folder)
 
@@ -70,10 +70,10 @@ class Eole(System):
             "src": str(append_suffix(write_sources(job.data, count).symbols, "src")),
             "output": str(output),
             "beam_size": beam,
-            "batch_size": DECODING_BATCH,
+            "batch_size": DECODING_BATCH_SIZE,
             "batch_type": "sents",
-            "min_length": DIGITS,
-            "max_length": DIGITS,
+            "min_length": NUM_DIGITS,
+            "max_length": NUM_DIGITS,
             "max_length_ratio": 0,
             "gpu_ranks": [],
             "world_size": 1,
@@ -89,21 +89,21 @@ def _data(job: Job) -> dict[str, Any]:
 
 def _model(job: Job) -> dict[str, Any]:
     """Return the network settings; the architecture is "custom", since "rnn" has a unidirectional encoder."""
-    kind = {"rnn_type": job.cell.upper(), "layers": 1, "hidden_size": job.case.hidden}
+    kind = {"rnn_type": job.cell.upper(), "layers": 1, "hidden_size": job.case.hidden_size}
     decoder = {"decoder_type": "rnn", "global_attention": "mlp", "bidirectional_encoder": True}
     return {
         "architecture": "custom",
-        "hidden_size": job.case.hidden,
+        "hidden_size": job.case.hidden_size,
         "layers": 1,
         "input_feed": 1,
         "embeddings": {
-            "word_vec_size": job.case.embedding,
-            "src_word_vec_size": job.case.embedding,
-            "tgt_word_vec_size": job.case.embedding,
+            "word_vec_size": job.case.embedding_size,
+            "src_word_vec_size": job.case.embedding_size,
+            "tgt_word_vec_size": job.case.embedding_size,
             "position_encoding_type": None,
         },
-        "encoder": {"encoder_type": "brnn", "src_word_vec_size": job.case.embedding, **kind},
-        "decoder": {"tgt_word_vec_size": job.case.embedding, **decoder, **kind},
+        "encoder": {"encoder_type": "brnn", "src_word_vec_size": job.case.embedding_size, **kind},
+        "decoder": {"tgt_word_vec_size": job.case.embedding_size, **decoder, **kind},
     }
 
 
@@ -118,9 +118,9 @@ def _training(job: Job, updates: int) -> dict[str, Any]:
         "optim": "adam",
         "learning_rate": LEARNING_RATE,
         "max_grad_norm": CLIP_NORM,
-        "batch_size": job.case.batch,
+        "batch_size": job.case.batch_size,
         "batch_type": "sents",
-        "bucket_size": job.case.block * job.case.batch,
+        "bucket_size": job.case.updates_per_block * job.case.batch_size,
         "num_workers": 0,
         "dropout": [0.0],
         "attention_dropout": [0.0],

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.cases import DECODING_BATCH, DIGITS
+from benchmarks.peers.cases import DECODING_BATCH_SIZE, NUM_DIGITS
 from benchmarks.peers.data import append_suffix, write_sources
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, Network, System, write_yaml
@@ -60,8 +60,8 @@ class JoeyNMT(System):
         Returns:
             The command of decoding.
         """
-        lengths = {"min_output_length": DIGITS, "max_output_length": DIGITS}
-        testing = lengths | {"beam_size": beam, "batch_size": DECODING_BATCH, "batch_type": "sentence"}
+        lengths = {"min_output_length": NUM_DIGITS, "max_output_length": NUM_DIGITS}
+        testing = lengths | {"beam_size": beam, "batch_size": DECODING_BATCH_SIZE, "batch_type": "sentence"}
         testing |= {"load_model": str(job.folder / "model" / "latest.ckpt")}
         settings = _settings(job, job.folder / "model") | {"training": _training(job, 1), "testing": testing}
         path = write_yaml(job.folder / f"decode-{beam}.yaml", settings)
@@ -112,10 +112,10 @@ def network_settings(network: Network) -> dict[str, Any]:
     Args:
         network: Sizes and dropout.
     """
-    embeddings = {"embedding_dim": network.embedding, "scale": False, "dropout": 0.0}
+    embeddings = {"embedding_dim": network.embedding_size, "scale": False, "dropout": 0.0}
     shared: Mapping[str, Any] = {"rnn_type": network.cell, "embeddings": embeddings, "dropout": network.dropout}
-    encoder = {"type": "recurrent", "hidden_size": network.hidden // 2, "bidirectional": True}
-    decoder = {"type": "recurrent", "hidden_size": network.hidden, "attention": "bahdanau", "num_layers": 1}
+    encoder = {"type": "recurrent", "hidden_size": network.hidden_size // 2, "bidirectional": True}
+    decoder = {"type": "recurrent", "hidden_size": network.hidden_size, "attention": "bahdanau", "num_layers": 1}
     decoder |= {"input_feeding": True, "init_hidden": "bridge", "hidden_dropout": network.dropout}
     return {"encoder": {**encoder, "num_layers": network.encoder_layers, **shared}, "decoder": {**decoder, **shared}}
 
@@ -129,14 +129,14 @@ def _training(job: Job, updates: int) -> dict[str, Any]:
         "scheduling": "exponential",
         "decrease_factor": 1.0,
         "clip_grad_norm": CLIP_NORM,
-        "batch_size": job.case.batch,
+        "batch_size": job.case.batch_size,
         "batch_type": "sentence",
         "normalization": "batch",
         "label_smoothing": 0.0,
         "epochs": 1_000_000,
         "updates": updates,
-        "logging_freq": job.case.block,
-        "validation_freq": job.case.block * 1_000_000,
+        "logging_freq": job.case.updates_per_block,
+        "validation_freq": job.case.updates_per_block * 1_000_000,
         "early_stopping_metric": "loss",
         "shuffle": True,
         "overwrite": True,

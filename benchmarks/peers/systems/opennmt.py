@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.cases import DECODING_BATCH, DIGITS
+from benchmarks.peers.cases import DECODING_BATCH_SIZE, NUM_DIGITS
 from benchmarks.peers.data import append_suffix, write_sources
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System, corpus_settings, write_yaml
@@ -75,8 +75,8 @@ class OpenNMT(System):
         source_file = append_suffix(write_sources(job.data, count).symbols, "src")
         (model,) = (job.folder / "model").glob("m_step_*.pt")
         files = ["-model", str(model), "-src", str(source_file), "-output", str(output), "-gpu", "-1"]
-        lengths = ["-min_length", str(DIGITS), "-max_length", str(DIGITS)]
-        search = ["-beam_size", str(beam), "-batch_size", str(DECODING_BATCH), "-batch_type", "sents"]
+        lengths = ["-min_length", str(NUM_DIGITS), "-max_length", str(NUM_DIGITS)]
+        search = ["-beam_size", str(beam), "-batch_size", str(DECODING_BATCH_SIZE), "-batch_type", "sents"]
         arguments = [str(job.python.parent / "onmt_translate"), *files, *lengths, *search]
         return Command(arguments, job.folder, PICKLE_ENVIRONMENT)
 
@@ -88,8 +88,8 @@ def _model(job: Job) -> dict[str, Any]:
         "decoder_type": "rnn",
         "rnn_type": job.cell.upper(),
         "layers": 1,
-        "hidden_size": job.case.hidden,
-        "word_vec_size": job.case.embedding,
+        "hidden_size": job.case.hidden_size,
+        "word_vec_size": job.case.embedding_size,
         "global_attention": "mlp",
         "input_feed": 1,
         "dropout": [0.0],
@@ -104,13 +104,13 @@ def _training(job: Job, updates: int) -> dict[str, Any]:
         "save_checkpoint_steps": updates,
         "train_steps": updates,
         "valid_steps": 100_000_000,
-        "report_every": job.case.block,
+        "report_every": job.case.updates_per_block,
         "optim": "adam",
         "learning_rate": LEARNING_RATE,
         "max_grad_norm": CLIP_NORM,
-        "batch_size": job.case.batch,
+        "batch_size": job.case.batch_size,
         "batch_type": "sents",
-        "bucket_size": job.case.block * job.case.batch,
+        "bucket_size": job.case.updates_per_block * job.case.batch_size,
         "num_workers": 0,
         "label_smoothing": 0.0,
         "world_size": 1,

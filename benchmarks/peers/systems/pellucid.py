@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import tomli_w
 
-from benchmarks.peers.cases import DECODING_BATCH, DIGITS, Task
+from benchmarks.peers.cases import DECODING_BATCH_SIZE, NUM_DIGITS, Task
 from benchmarks.peers.data import TRAIN_PAIRS, write_sources
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, System
@@ -80,16 +80,16 @@ class Pellucid(System):
 
 def _settings(job: Job, updates: int) -> dict[str, Any]:
     """Return the settings: all sizes and search settings, so that the preset has no effect."""
-    shared = {"cell": job.cell, "embedding_size": job.case.embedding, "dropout": 0.0, "num_layers": 1}
+    shared = {"cell": job.cell, "embedding_size": job.case.embedding_size, "dropout": 0.0, "num_layers": 1}
     return {
         "threads": 1,
-        "encoder": {"hidden_size": job.case.hidden // 2, "bidirectional": True, **shared},
-        "attention": {"type": "additive", "size": job.case.units},
-        "decoder": {"hidden_size": job.case.hidden, **shared},
+        "encoder": {"hidden_size": job.case.hidden_size // 2, "bidirectional": True, **shared},
+        "attention": {"type": "additive", "size": job.case.attention_size},
+        "decoder": {"hidden_size": job.case.hidden_size, **shared},
         "training": {
-            "epochs": updates / ceil(TRAIN_PAIRS / job.case.batch),
+            "epochs": updates / ceil(TRAIN_PAIRS / job.case.batch_size),
             "eval_interval": 1_000_000.0,
-            "batch_size": job.case.batch,
+            "batch_size": job.case.batch_size,
             "learning_rate": LEARNING_RATE,
             "lr_schedule": "constant",
             "warmup_ratio": 0.0,
@@ -97,8 +97,8 @@ def _settings(job: Job, updates: int) -> dict[str, Any]:
             "label_smoothing": 0.0,
         },
         "search": {
-            "min_length": DIGITS,
-            "max_length": DIGITS,
-            "batch_size": DECODING_BATCH,
+            "min_length": NUM_DIGITS,
+            "max_length": NUM_DIGITS,
+            "batch_size": DECODING_BATCH_SIZE,
         },
     }

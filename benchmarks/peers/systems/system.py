@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from benchmarks.peers.cases import DECODING_BATCH, Case, Cell, Task
+from benchmarks.peers.cases import DECODING_BATCH_SIZE, Case, Cell, Task
 from benchmarks.peers.data import BenchmarkData, append_suffix
 from benchmarks.peers.measure import Command
 
@@ -20,9 +20,9 @@ class Network(NamedTuple):
     """Sizes and dropout of a network in the settings of a peer."""
 
     cell: Cell
-    hidden: int
+    hidden_size: int
     """Units of the decoder, and of both encoder directions together."""
-    embedding: int
+    embedding_size: int
     encoder_layers: int = 1
     dropout: float = 0.0
     label_smoothing: float = 0.0
@@ -41,7 +41,7 @@ class Job(NamedTuple):
     @property
     def network(self) -> Network:
         """Return the sizes of the network; it has no dropout."""
-        return Network(self.cell, self.case.hidden, self.case.embedding)
+        return Network(self.cell, self.case.hidden_size, self.case.embedding_size)
 
 
 class System(ABC):
@@ -57,7 +57,7 @@ class System(ABC):
     """Regular expression for the number of parameters in the log of a training."""
     updates_pattern: ClassVar[str]
     """Regular expression for the number of updates in the log of a training; the last match counts."""
-    short_file: ClassVar[int] = DECODING_BATCH
+    short_file: ClassVar[int] = DECODING_BATCH_SIZE
     """Sentences of the short file, enough for all work of a start (loading, compiling)."""
     notes: ClassVar[str] = ""
     """Note of the table on differences of the system."""

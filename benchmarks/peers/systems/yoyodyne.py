@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.peers.cases import DECODING_BATCH, DIGITS, Task
+from benchmarks.peers.cases import DECODING_BATCH_SIZE, NUM_DIGITS, Task
 from benchmarks.peers.data import write_sources
 from benchmarks.peers.measure import Command
 from benchmarks.peers.systems.system import CLIP_NORM, LEARNING_RATE, Job, Network, System, write_yaml
@@ -56,7 +56,7 @@ class Yoyodyne(System):
         }
         trainer |= {"gradient_clip_val": CLIP_NORM, "logger": logger_settings(job.folder / "model"), **QUIET}
         checkpoint = {"dirpath": str(job.folder / "model"), "filename": "last", "every_n_train_steps": updates}
-        data = _data(job) | {"train": str(job.data.train.tsv), "batch_size": job.case.batch}
+        data = _data(job) | {"train": str(job.data.train.tsv), "batch_size": job.case.batch_size}
         settings = {"trainer": trainer, "checkpoint": checkpoint, "model": network_settings(job.network), "data": data}
         path = write_yaml(job.folder / "train.yaml", {"seed_everything": 1, **settings})
         return Command([str(job.python.parent / "yoyodyne"), "fit", "--config", str(path)], job.folder)
@@ -76,7 +76,7 @@ class Yoyodyne(System):
         trainer = {"logger": logger_settings(job.folder / "model"), **QUIET}
         predict: dict[str, Any] = {
             "predict": str(write_sources(job.data, count).tsv),
-            "batch_size": DECODING_BATCH,
+            "batch_size": DECODING_BATCH_SIZE,
             "target_col": 0,
         }
         settings: dict[str, Any] = {
@@ -109,7 +109,7 @@ def logger_settings(folder: Path) -> dict[str, Any]:
 
 def _data(job: Job) -> dict[str, Any]:
     """Return the data settings of training and decoding; each vocabulary has its own part of the embedding table."""
-    lengths = {"max_source_length": 128, "max_target_length": DIGITS}
+    lengths = {"max_source_length": 128, "max_target_length": NUM_DIGITS}
     return {"model_dir": str(job.folder / "model"), "tie_embeddings": False, **lengths}
 
 
@@ -121,14 +121,14 @@ def network_settings(network: Network, beam: int = 1) -> dict[str, Any]:
         beam: Beam size.
     """
     kind = "GRU" if network.cell == "gru" else "LSTM"
-    encoder: dict[str, Any] = {"embedding_size": network.embedding, "hidden_size": network.hidden // 2}
+    encoder: dict[str, Any] = {"embedding_size": network.embedding_size, "hidden_size": network.hidden_size // 2}
     encoder |= {"layers": network.encoder_layers, "bidirectional": True, "dropout": network.dropout}
     return {
         "class_path": f"yoyodyne.models.SoftAttention{kind}Model",
         "init_args": {
             "source_encoder": {"class_path": f"yoyodyne.models.modules.{kind}Encoder", "init_args": encoder},
-            "embedding_size": network.embedding,
-            "decoder_hidden_size": network.hidden,
+            "embedding_size": network.embedding_size,
+            "decoder_hidden_size": network.hidden_size,
             "decoder_layers": 1,
             "decoder_dropout": network.dropout,
             "label_smoothing": network.label_smoothing,

@@ -274,7 +274,7 @@ ADDITIONS: Mapping[str, tuple[DigitsArchitecture, DigitsTrainingPlan]] = {
     "2016": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN),
     "2016, padding masked": (NOTEBOOK_ARCHITECTURE._replace(attends_padding=False), SHORT_PLAN),
     "2016, bidirectional encoder": (NOTEBOOK_ARCHITECTURE._replace(bidirectional=True, merge="sum"), SHORT_PLAN),
-    "2016, scaled initialization": (NOTEBOOK_ARCHITECTURE._replace(initial="scaled"), SHORT_PLAN),
+    "2016, scaled initialization": (NOTEBOOK_ARCHITECTURE._replace(initialization="scaled"), SHORT_PLAN),
     "2016, batch size 10": (NOTEBOOK_ARCHITECTURE, SHORT_PLAN._replace(batch_size=10)),
     "2016, learning rate 0.02 with cosine decay": (
         NOTEBOOK_ARCHITECTURE,

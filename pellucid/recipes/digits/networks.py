@@ -40,7 +40,7 @@ class DigitsArchitecture(NamedTuple):
     """Learned embeddings start as one-hot vectors: the notebook freezes them there."""
     attends_padding: bool = True
     """Attention includes the positions after an input's end, as in the 2016 notebook."""
-    initial: Literal["narrow", "scaled"] = "narrow"
+    initialization: Literal["narrow", "scaled"] = "narrow"
     """Weights from N(0, 0.1), or uniform scaled by size (Glorot & Bengio 2010) with orthogonal recurrent weights."""
 
 
@@ -77,7 +77,7 @@ class SpelledDigitsNetwork(nn.Module):
         for module in self.modules():
             if isinstance(module, RecurrentCell):
                 _freeze_hidden_bias(module)
-        if architecture.initial == "narrow":
+        if architecture.initialization == "narrow":
             for name, parameter in self.named_parameters():
                 (nn.init.zeros_ if "bias" in name else _init_normal)(parameter.data)
         elif isinstance(self.decoder, ContextDecoder):
@@ -134,7 +134,7 @@ class ContextDecoder(nn.Module):
         self.context_weight = nn.Parameter(torch.empty(4 * units, memory_size))
         self.hidden_weight = nn.Parameter(torch.empty(4 * units, units))
         self.bias = nn.Parameter(torch.zeros(4 * units))
-        self.enter_peephole, self.forget_peephole, self.leave_peephole = (
+        self.input_peephole, self.forget_peephole, self.output_peephole = (
             nn.Parameter(torch.empty(units)) for _ in range(3)
         )
 
@@ -151,7 +151,7 @@ class ContextDecoder(nn.Module):
         cache = self.attention.build_cache(memory)
         zero = memory.states.new_zeros(len(memory.states), self.units)
         state = PeepholeState(zero, zero)
-        peepholes = Peepholes(self.enter_peephole, self.forget_peephole, self.leave_peephole)
+        peepholes = Peepholes(self.input_peephole, self.forget_peephole, self.output_peephole)
         contexts: list[Tensor] = []
         weights: list[Tensor] = []
         for _ in range(steps):
@@ -170,7 +170,7 @@ class ContextDecoder(nn.Module):
             rows = slice(gate * self.units, (gate + 1) * self.units)
             nn.init.xavier_uniform_(self.context_weight.data[rows])
             nn.init.orthogonal_(self.hidden_weight.data[rows])
-        for peephole in (self.enter_peephole, self.forget_peephole, self.leave_peephole):
+        for peephole in (self.input_peephole, self.forget_peephole, self.output_peephole):
             nn.init.zeros_(peephole)
 
 

@@ -36,7 +36,7 @@ MIN_SHARED_FRACTION = 0.02
 MIN_SHARED_KMERS = 2
 """Minimum number of k-mers that near-copies share."""
 START_LENGTH = 30
-"""Proteins whose first residues, this many, are equal are near-copies, too."""
+"""Number of first residues that make two proteins near-copies if they are equal."""
 MAX_KMER_PROTEINS = 200
 """Maximum number of proteins with a k-mer; more frequent k-mers are repeats, no evidence of a family, and ignored."""
 

@@ -127,7 +127,11 @@ def _format_range(values: Sequence[int]) -> str:
 def _result_line(result: SpanishResult) -> str:
     """Return the line of a run."""
     last, best = result.curve[-1], result.curve[result.best_epoch - 1]
-    padding = "" if result.padding is None else f"; {100 * result.padding:.1f} % of the attention on padding"
+    padding = (
+        ""
+        if result.attention_on_padding is None
+        else f"; {100 * result.attention_on_padding:.1f} % of the attention on padding"
+    )
     return (
         f"{result.name}, seed {result.seed}: loss {last.training:.2f} in training, {last.validation:.1f} in "
         f"validation (lowest {best.validation:.1f} after epoch {result.best_epoch}); sentence accuracy "
@@ -220,7 +224,7 @@ def _result_row(run: SpanishResult) -> list[str]:
             for accuracies in (run.training, run.validation)
             for accuracy in (accuracies.teacher_forcing, accuracies.free_running)
         ),
-        "–" if run.padding is None else f"{100 * run.padding:.1f} %",
+        "–" if run.attention_on_padding is None else f"{100 * run.attention_on_padding:.1f} %",
         f"{run.seconds:.0f}",
     ]
 
@@ -273,7 +277,7 @@ def _result_json(run: SpanishResult) -> dict[str, Any]:
         "best_epoch": run.best_epoch,
         "training": _accuracy_json(run.training),
         "validation": _accuracy_json(run.validation),
-        "attention_on_padding": run.padding,
+        "attention_on_padding": run.attention_on_padding,
         "translations": {trace.text: trace.output for trace in run.traces},
     }
 

@@ -142,7 +142,7 @@ AttentionNormalization = Callable[[Float[Tensor, "B S"], Int[Tensor, " B"]], Flo
 """Function from scores and lengths to attention weights."""
 
 
-def attend_all(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
+def softmax_with_padding(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
     """Return the softmax over all positions, including padding, as in 2016 (the encoder outputs there are zero).
 
     Args:
@@ -152,7 +152,7 @@ def attend_all(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Floa
     return scores.softmax(dim=1)
 
 
-def attend_words(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
+def masked_softmax(scores: Float[Tensor, "B S"], lengths: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
     """Return the softmax over the words only, zero on padding, which the post recommends and leaves out.
 
     Args:
@@ -320,7 +320,7 @@ class SpanishNetwork(nn.Module):
         self.encoder, self.cell = build_cell(architecture.cell, E, H), build_cell(architecture.cell, E, H)
         self.attention: TensorFlowAttention | None = None
         if architecture.decoder == "attention":
-            normalize = attend_all if architecture.padding == "attended" else attend_words
+            normalize = softmax_with_padding if architecture.padding == "attended" else masked_softmax
             self.attention = TensorFlowAttention(self.cell.state_size, H, architecture.heads, normalize)
             self.merge = unit_scaled_linear(E + architecture.heads * H, E)
             self.project = unit_scaled_linear(H + architecture.heads * H, H)

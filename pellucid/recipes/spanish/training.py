@@ -88,7 +88,7 @@ class SpanishResult(NamedTuple):
     """Accuracy on the training sentences after the last epoch."""
     validation: SpanishAccuracy
     """Accuracy on the validation sentences after the last epoch."""
-    padding: float | None
+    attention_on_padding: float | None
     """Fraction of the attention that is on padding, over the training sentences; None without attention."""
     traces: list[Trace]
     """Translations of `TRANSLATED_SENTENCES`."""
@@ -158,7 +158,7 @@ def train_network(experiment: SpanishExperiment) -> tuple[SpanishNetwork, Spanis
         curve=curve,
         training=measure_accuracy(network, training),
         validation=measure_accuracy(network, validation),
-        padding=attention_on_padding(network, training) if network.attention is not None else None,
+        attention_on_padding=attention_on_padding(network, training) if network.attention is not None else None,
         traces=[translate(network, corpus, sentence) for sentence in TRANSLATED_SENTENCES],
     )
 

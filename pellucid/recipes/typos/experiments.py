@@ -25,8 +25,8 @@ from pellucid.recipes.typos.pointer import PointerExperiment, PointerSizes, Poin
 from pellucid.recipes.typos.report import (
     TypoRun,
     collect_runs,
+    embedding_animation_svg,
     embedding_figure,
-    film_svg,
     report_json,
     report_parts,
     run_lines,
@@ -99,15 +99,15 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
         run_experiment, [(f"seed {experiment.seed}", experiment) for experiment in experiments], request
     ):
         results.append(result)
-        yield from run_lines("three layers of LSTM", collect_runs([_without_film(result)], words))
-    runs = collect_runs([_without_film(result) for result in results], words)
+        yield from run_lines("three layers of LSTM", collect_runs([_without_embeddings(result)], words))
+    runs = collect_runs([_without_embeddings(result) for result in results], words)
     letter = most_frequent_letter(words)
     claims = [_measure_claims(result, letter) for result in results]
     yield from map(_claims_line, claims)
-    films = [film_svg(result.film, f"letters, seed {result.seed}") for result in results]
-    for result, film in zip(results, films, strict=True):
-        write_text(request.out / f"film-seed-{result.seed}.svg", film)
-    parts = [*report_parts(runs), *_embedding_parts(results, claims, films)]
+    animations = [embedding_animation_svg(result.embeddings, f"letters, seed {result.seed}") for result in results]
+    for result, animation in zip(results, animations, strict=True):
+        write_text(request.out / f"film-seed-{result.seed}.svg", animation)
+    parts = [*report_parts(runs), *_embedding_parts(results, claims, animations)]
     introduction = FAITHFUL_INTRODUCTION.format(**FAITHFUL_SIZES._asdict(), **plan._asdict())
     report = Report(title=FAITHFUL_TITLE, introduction=introduction, summary=summary_entries(runs), parts=parts)
     write_report(request.out / "report.html", report)
@@ -117,7 +117,7 @@ def run_faithful(request: RecipeRequest) -> Iterator[str]:
         "sizes": FAITHFUL_SIZES._asdict(),
         "plan": plan._asdict(),
     }
-    vectors = {f"seed {result.seed}": np.round(result.film[-1], 4).tolist() for result in results}
+    vectors = {f"seed {result.seed}": np.round(result.embeddings[-1], 4).tolist() for result in results}
     write_json(request.out / "report.json", {**numbers, **report_json(runs), "embedding": claims, "vectors": vectors})
     yield f"report: {request.out / 'report.html'}"
 
@@ -144,7 +144,7 @@ def vowel_separation(vectors: Float[np.ndarray, "V 2"]) -> Separation:
 def _measure_claims(result: TypoFaithfulResult, frequent_letter: str) -> dict[str, Any]:
     """Return the measurements of the claims of the post, before and after training."""
     claims: dict[str, Any] = {"seed": result.seed, "most_frequent_letter": frequent_letter}
-    for when, vectors in (("before", result.film[0]), ("after", result.film[-1])):
+    for when, vectors in (("before", result.embeddings[0]), ("after", result.embeddings[-1])):
         vowels = vowel_separation(vectors)
         distances, ranks = isolation(vectors[: len(ALPHABET)])
         index = ALPHABET.index(frequent_letter)
@@ -168,7 +168,7 @@ def _claims_line(claims: dict[str, Any]) -> str:
 
 
 def _embedding_parts(
-    results: Sequence[TypoFaithfulResult], claims: Sequence[dict[str, Any]], films: Sequence[str]
+    results: Sequence[TypoFaithfulResult], claims: Sequence[dict[str, Any]], animations: Sequence[str]
 ) -> list[ReportPart]:
     """Return pictures of the letter embedding and the table of the claims."""
     title = "Letter embedding"
@@ -182,20 +182,20 @@ def _embedding_parts(
         for claim in claims
         for when in ("before", "after")
     ]
-    final_vectors = [(f"seed {result.seed}", result.film[-1]) for result in results[:3]]
+    final_vectors = [(f"seed {result.seed}", result.embeddings[-1]) for result in results[:3]]
     return [
         ReportFigure(
             title, "After training; vowels are red, pad is the padding.", to_svg(embedding_figure(final_vectors))
         ),
         ReportFigure(
-            title, "From the first update to the last, seed 1; the bar at the bottom shows the time.", films[0]
+            title, "From the first update to the last, seed 1; the bar at the bottom shows the time.", animations[0]
         ),
         ReportTable(title, " ".join(CLAIMS_CAPTION.split()), heads, rows),
     ]
 
 
-def _without_film(result: TypoFaithfulResult) -> TypoRun:
-    """Return the result without its film."""
+def _without_embeddings(result: TypoFaithfulResult) -> TypoRun:
+    """Return the result without its embeddings."""
     return TypoRun(*(getattr(result, name) for name in TypoRun._fields))
 
 

@@ -200,7 +200,7 @@ POST_BLUES: dict[str, dict[int, int]] = {
 The values were read from the pixels. In boolcase one of the two letters o has 77, too; its position was not recorded.
 """
 RED, YELLOW = "#c81e1e", "#ffe100"
-FILM_SIZE, FILM_MARGIN, FRAME_SECONDS = 560, 40, 0.08
+ANIMATION_SIZE, ANIMATION_MARGIN, FRAME_SECONDS = 560, 40, 0.08
 
 
 class HighlightedWord(NamedTuple):
@@ -303,21 +303,21 @@ def validation_figure(runs: Sequence[tuple[str, Sequence[tuple[int, float]]]], c
     return freeze_layout(figure)
 
 
-def film_svg(film: Float[np.ndarray, "frames V 2"], title: str) -> str:
-    """Return the text of an SVG animation of the embedding over the training, without scripts; it repeats.
+def embedding_animation_svg(embeddings: Float[np.ndarray, "frames V 2"], title: str) -> str:
+    """Return the text of an SVG animation of the symbol embeddings during training, without scripts; it repeats.
 
     All frames have the same scale. The last frame is shown for an eighth of the time.
 
     Args:
-        film: Embeddings of the symbols in each frame.
+        embeddings: Embeddings of the symbols in each frame.
         title: Title of the picture.
     """
-    count, size = len(film), FILM_SIZE
+    count, size = len(embeddings), ANIMATION_SIZE
     seconds = count * FRAME_SECONDS * 8 / 7
     times = ";".join(f"{7 / 8 * frame / max(count - 1, 1):.4f}" for frame in range(count)) + ";1"
-    max_coordinate = max(float(np.abs(film).max()), 1e-6)
+    max_coordinate = max(float(np.abs(embeddings).max()), 1e-6)
     middle = size / 2
-    points = middle + film * np.array([1, -1]) * ((middle - FILM_MARGIN) / max_coordinate)
+    points = middle + embeddings * np.array([1, -1]) * ((middle - ANIMATION_MARGIN) / max_coordinate)
     timing = f'dur="{seconds:.2f}s" repeatCount="indefinite" keyTimes="{times}"'
     letters = [_animated_symbol(symbol, points[:, index], timing) for index, symbol in enumerate(_symbol_labels())]
     return (

@@ -102,8 +102,8 @@ POST_WORDS = ("bapk", "downwtairs", "tably", "wtnts", "wresch", "boolcase", "par
 """Misspelled words of the blog post's figure."""
 DEV_WORDS, TEST_WORDS, TYPOS_PER_WORD = 2_000, 8_000, 8
 """Number of validation words and of test words, with one typo each; number of typos of each training word."""
-FILM_FRAMES = 180
-"""Frames of the film of the embedding; the post's film has the same number."""
+NUM_FRAMES = 180
+"""Frames of the animation of the symbol embeddings; the post's animation has the same number."""
 EVALUATION_BATCH = 1_000
 """Typos per evaluation batch."""
 PositionModel = Callable[[Sequence[str]], Float[np.ndarray, "N S"]]
@@ -191,8 +191,8 @@ class TypoFaithfulResult(NamedTuple):
     """Predictions for the test typos."""
     post_probabilities: list[list[float]]
     """Probability that each letter of the blog post's words (`POST_WORDS`) is the wrong one."""
-    film: Float[np.ndarray, "frames V 2"]
-    """Two-dimensional symbol embeddings before training and at even intervals to the last update (`FILM_FRAMES`)."""
+    embeddings: Float[np.ndarray, "frames V 2"]
+    """Two-dimensional symbol embeddings before training and at even intervals to the last update (`NUM_FRAMES`)."""
 
 
 def make_typo_data(words: WordList, seed: int) -> TypoData:
@@ -241,8 +241,8 @@ def run_experiment(experiment: TypoExperiment, on_progress: ProgressCallback) ->
     data = make_typo_data(read_words(experiment.words, max_length=experiment.sizes.max_length), experiment.seed)
     torch.manual_seed(experiment.seed)
     network = WrongLetterNetwork(experiment.sizes)
-    film, model, plan = [embedding_vectors(network)], partial(position_probabilities, network), experiment.plan
-    steps = record_film(training_steps(network, experiment, data.train), network, film)
+    embeddings, model, plan = [embedding_vectors(network)], partial(position_probabilities, network), experiment.plan
+    steps = record_embeddings(training_steps(network, experiment, data.train), network, embeddings)
     curve, seconds = train_with_validation(
         steps, plan.batch_size, plan.num_validations, lambda: predict_positions(model, data.dev), on_progress
     )
@@ -254,7 +254,7 @@ def run_experiment(experiment: TypoExperiment, on_progress: ProgressCallback) ->
         test=data.test,
         predictions=predict_positions(model, data.test),
         post_probabilities=predict_post_words(model),
-        film=np.stack(film),
+        embeddings=np.stack(embeddings),
     )
 
 
@@ -290,19 +290,19 @@ def train_with_validation(
     return curve, seconds
 
 
-def record_film(
-    updates: Iterable[TypoUpdate], network: WrongLetterNetwork, film: list[Float[np.ndarray, "V 2"]]
+def record_embeddings(
+    updates: Iterable[TypoUpdate], network: WrongLetterNetwork, embeddings: list[Float[np.ndarray, "V 2"]]
 ) -> Iterator[TypoUpdate]:
-    """Yield the updates, and append the embeddings to the film after some of them, at even intervals.
+    """Yield the updates, and append the symbol embeddings after some of them, at even intervals.
 
     Args:
         updates: Updates of the training.
         network: The network.
-        film: Embeddings so far; `FILM_FRAMES` − 1 are appended, if there are as many updates.
+        embeddings: Embeddings so far; `NUM_FRAMES` − 1 are appended, if there are as many updates.
     """
     for update in updates:
-        if _is_due(update, FILM_FRAMES - 1):
-            film.append(embedding_vectors(network))
+        if _is_due(update, NUM_FRAMES - 1):
+            embeddings.append(embedding_vectors(network))
         yield update
 
 

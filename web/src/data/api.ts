@@ -44,7 +44,7 @@ export async function fetchContents(): Promise<PageContents> {
   identity = contents.page_id;
   return contents;
 }
-/** Requests that the server loads the newest checkpoint. */
+/** Asks the server to load the newest checkpoint. */
 export const requestReload = (): Promise<ReloadResponse> => post("reload", {});
 export const requestExport = (): Promise<ExportResponse> => post("export", {});
 export const requestDecode = async (request: DecodeRequest, signal?: AbortSignal): Promise<PageExample> => localModel?.decode(request) ?? post("decode", request, signal);
@@ -63,7 +63,7 @@ export function errorMessage(error: unknown): string {
 }
 
 /** Sends a request after a pause in milliseconds, which a model in the page does not need; returns a function that cancels it. */
-export function debounceRequest<T>(pause: number, send: (signal: AbortSignal) => Promise<T>, done: (response: T) => void, failed: (why: string) => void): () => void {
+export function debounceRequest<T>(pause: number, send: (signal: AbortSignal) => Promise<T>, done: (response: T) => void, failed: (message: string) => void): () => void {
   const control = new AbortController();
   const wait = setTimeout(() => {
     send(control.signal).then(done, (error: unknown) => isAborted(error) || failed(errorMessage(error)));

@@ -3,11 +3,11 @@ import { maxMagnitude, row, type Grid } from "../data/arrays";
 import { rangeSize, type IndexRange } from "./layout";
 import type { Colormap, ColorScale } from "./scales";
 
-/** Weights above a uniform share, scaled to a maximum of 1; uniform weights become 0. */
+/** Weights above the uniform weight, scaled to a maximum of 1; uniform weights become 0. */
 export function aboveUniform(weights: Float32Array): Float32Array {
-  const even = weights.reduce((sum, each) => sum + each, 0) / Math.max(1, weights.length);
-  const maximum = Math.max(weights.reduce((top, each) => Math.max(top, each), 0) - even, 2 * even, 1e-9);
-  return weights.map((each) => Math.max(0, each - even) / maximum);
+  const uniform = weights.reduce((sum, each) => sum + each, 0) / Math.max(1, weights.length);
+  const maximum = Math.max(weights.reduce((top, each) => Math.max(top, each), 0) - uniform, 2 * uniform, 1e-9);
+  return weights.map((each) => Math.max(0, each - uniform) / maximum);
 }
 
 /** Maximum weight, at least of the first rows. */
@@ -18,10 +18,10 @@ const MAX_UNSCALED_COLUMNS = 200;
 /** Color scale that makes weights visible: 0 to 1, or scaled by row if all weights are small or all grids are wide. */
 export const chooseScale = (...grids: Grid[]): ColorScale => (grids.every((grid) => grid.columns > MAX_UNSCALED_COLUMNS || maxWeight(grid) < 0.35) ? "row" : "unit");
 
-/** With more positions, only weight above a uniform share is shown if rows are scaled. */
+/** With more positions, only weight above the uniform weight is shown if rows are scaled. */
 export const MAX_UNSHIFTED_POSITIONS = 60;
 
-/** Tints of one step: weights above a uniform share, or values scaled by their maximum. */
+/** Tints of one step: weights above the uniform weight, or values scaled by their maximum. */
 export function stepTints(grid: Grid, colormap: Colormap, step: number): Float32Array {
   const values = row(grid, step);
   return colormap === "weight" ? aboveUniform(values) : scaleByMaximum({ rows: 1, columns: values.length, values: values }).values;
@@ -29,11 +29,11 @@ export function stepTints(grid: Grid, colormap: Colormap, step: number): Float32
 
 /** Whether vectors are gates (between 0 and 1) instead of states, and the maximum of their color scale. */
 export function stateRange({ values }: Grid): [boolean, number] {
-  const gate = values.every((value) => value >= 0);
-  return [gate, gate ? 1 : values.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 1e-6)];
+  const isGate = values.every((value) => value >= 0);
+  return [isGate, isGate ? 1 : values.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 1e-6)];
 }
 
-/** Scales each row by its maximum magnitude; if `above`, only weight above a uniform share. */
+/** Scales each row by its maximum magnitude; if `above`, only weight above the uniform weight. */
 export function scaleByRow(grid: Grid, above = false): Grid {
   const values = new Float32Array(grid.values.length);
   for (let step = 0; step < grid.rows; step++) {

@@ -38,11 +38,11 @@ export function scoredAttention(projectQueries: (queries: Float32Array, numRows:
 }
 
 /** Attention to a source by a function from a query to its weights. */
-function attendWith(memory: Memory, projectQueries: (queries: Float32Array, numRows: number) => Float32Array, weigh: Scores): SourceAttention {
+function attendWith(memory: Memory, projectQueries: (queries: Float32Array, numRows: number) => Float32Array, computeWeights: Scores): SourceAttention {
   return {
     attend(queries, numRows, previous) {
       const projected = projectQueries(queries, numRows);
-      const rows = splitRows(projected, numRows).map((query, row) => weigh(query, previous && rowOf(previous, row, memory.numPositions)));
+      const rows = splitRows(projected, numRows).map((query, row) => computeWeights(query, previous && rowOf(previous, row, memory.numPositions)));
       return { contexts: concatenate(rows.map((weights) => weightedSum(weights, memory.states))), weights: concatenate(rows) };
     },
     force: (weights, numRows) => repeatOutput(weights, weightedSum(weights, memory.states), numRows),
@@ -102,10 +102,10 @@ export function multiHeadAttention(kernel: Kernel, parts: { query: Linear; key: 
     prepare(memory) {
       const keys = splitRows(key.apply(memory.states, memory.numPositions), memory.numPositions);
       const headKeys = Array.from({ length: numHeads }, (_, head) => concatenate(keys.map((each) => headOf(each, head))));
-      const weigh = (projected: Float32Array, head: number): Float32Array => softmax(maskPositions(kernel.additiveScores(headOf(projected, head), headKeys[head]!, headOf(energy, head)), memory));
+      const computeWeights = (projected: Float32Array, head: number): Float32Array => softmax(maskPositions(kernel.additiveScores(headOf(projected, head), headKeys[head]!, headOf(energy, head)), memory));
       return {
         attend(queries, numRows) {
-          const heads = splitRows(query.apply(queries, numRows), numRows).map((projected) => headKeys.map((_, head) => weigh(projected, head)));
+          const heads = splitRows(query.apply(queries, numRows), numRows).map((projected) => headKeys.map((_, head) => computeWeights(projected, head)));
           const contexts = concatenate(heads.map((rows) => concatenate(rows.map((weights) => weightedSum(weights, memory.states)))));
           return { contexts: context.apply(contexts, numRows), weights: concatenate(heads.map(meanRow)) };
         },

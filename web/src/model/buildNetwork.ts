@@ -101,7 +101,7 @@ function recurrentCell(parameters: Parameters, name: string, { cell: kind, hidde
 function cellNormalization(parameters: Parameters, name: string): CellNormalization | null {
   if (!parameters.has(`${name}.input_gain`)) return null;
   const [inputGain, inputBias, hiddenGain, hiddenBias] = ["input_gain", "input_bias", "hidden_gain", "hidden_bias"].map((each) => parameters.values(`${name}.${each}`));
-  return { inputGain: inputGain!, inputBias: inputBias!, hiddenGain: hiddenGain!, hiddenBias: hiddenBias!, leaving: parameters.layerNorm(`${name}.leaving`) };
+  return { inputGain: inputGain!, inputBias: inputBias!, hiddenGain: hiddenGain!, hiddenBias: hiddenBias!, cellState: parameters.layerNorm(`${name}.leaving`) };
 }
 
 /** Convolutions of all widths. */

@@ -17,7 +17,7 @@ export interface CellNormalization {
   readonly hiddenGain: Float32Array;
   readonly hiddenBias: Float32Array;
   /** Normalization of the cell state of an LSTM. */
-  readonly leaving: LayerNorm | null;
+  readonly cellState: LayerNorm | null;
 }
 
 export interface RecurrentCell {
@@ -81,7 +81,7 @@ function stepLstm(kernel: Kernel, { size, normalization }: RecurrentCell, inputs
     const [input, forget, at] = [row * 4 * size, (row * 4 + 1) * size, row * size];
     for (let unit = 0; unit < size; unit++) cell[at + unit] = gates[forget + unit]! * state.cell[at + unit]! + gates[input + unit]! * cell[at + unit]!;
   }
-  const hidden = normalization?.leaving?.apply(cell) ?? cell.slice();
+  const hidden = normalization?.cellState?.apply(cell) ?? cell.slice();
   kernel.tanh(hidden);
   for (let row = 0; row < numRows; row++) {
     for (let unit = 0; unit < size; unit++) hidden[row * size + unit]! *= gates[(row * 4 + 3) * size + unit]!;

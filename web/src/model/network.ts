@@ -183,9 +183,9 @@ export class Network {
 
   private projectSymbols(symbols: readonly number[]): Float32Array {
     const rows = symbols.map((symbol) => {
-      const known = this.projections.get(symbol) ?? this.parts.decoderLayers[0]!.cells[0]!.input.apply(lookUp(this.parts.targetTable, [symbol]), 1);
-      this.projections.set(symbol, known);
-      return known;
+      const projection = this.projections.get(symbol) ?? this.parts.decoderLayers[0]!.cells[0]!.input.apply(lookUp(this.parts.targetTable, [symbol]), 1);
+      this.projections.set(symbol, projection);
+      return projection;
     });
     const projected = new Float32Array(rows.length * rows[0]!.length);
     rows.forEach((row, index) => projected.set(row, index * row.length));

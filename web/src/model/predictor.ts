@@ -175,12 +175,12 @@ function entropy(logProbabilities: Float32Array): number {
   return Math.max(0, sum / Math.LN2);
 }
 
-/** Probability of each output among these. */
+/** Traces with the probability of each output, normalized over these outputs. */
 function withProbabilities(traces: Trace[]): Trace[] {
   const scores = traces.map(({ search_score: ranked, score }) => ranked ?? score);
-  const shares = scores.map((score) => Math.exp(score - Math.max(...scores)));
-  const total = shares.reduce((sum, share) => sum + share, 0);
-  return traces.map((trace, index) => ({ ...trace, nbest_probability: shares[index]! / total }));
+  const weights = scores.map((score) => Math.exp(score - Math.max(...scores)));
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  return traces.map((trace, index) => ({ ...trace, nbest_probability: weights[index]! / total }));
 }
 
 /** Weights without masked positions, which sum to one. Throws if all are zero. */

@@ -29,7 +29,7 @@ export interface SearchOptions {
 
 /** Distribution of one hypothesis at one step. */
 export interface StepDistribution {
-  /** Log-probability of every symbol; −∞ for symbols that are never written. */
+  /** Log-probability of every symbol; −∞ for symbols that are never predicted. */
   readonly logProbabilities: Float32Array;
   /** Most probable symbols. */
   readonly top: readonly (readonly [id: number, logProbability: number])[];
@@ -144,12 +144,12 @@ function extendBeam(beam: readonly BeamHypothesis[], output: StepOutput, options
   return { distributions, extensions: best };
 }
 
-/** Distributions of all hypotheses. `written` is the symbol of a given target, which may be UNK. */
-export function stepDistributions({ logits, weights }: StepOutput, numRows: number, written = EOS): StepDistribution[] {
+/** Distributions of all hypotheses. `givenSymbol` is the symbol of a given target, which may be UNK. */
+export function stepDistributions({ logits, weights }: StepOutput, numRows: number, givenSymbol = EOS): StepDistribution[] {
   const [size, numPositions] = [logits.length / numRows, weights.length / numRows];
   return Array.from({ length: numRows }, (_, row) => {
     const rowLogits = logits.slice(row * size, (row + 1) * size);
-    for (const id of [PAD, BOS, UNK]) if (id !== UNK || written !== UNK) rowLogits[id] = -Infinity;
+    for (const id of [PAD, BOS, UNK]) if (id !== UNK || givenSymbol !== UNK) rowLogits[id] = -Infinity;
     const logProbabilities = logSoftmax(rowLogits);
     return { logProbabilities, top: topSymbols(logProbabilities), weights: weights.slice(row * numPositions, (row + 1) * numPositions) };
   });
@@ -227,7 +227,7 @@ function backtrace(steps: readonly BeamStep[], { step, extension }: HypothesisEn
   return symbols.reverse();
 }
 
-/** All extensions as nodes of a tree, and the node of an extension. */
+/** All extensions as nodes of a tree, and a function that returns the node of an extension (−1: it is not in the tree). */
 function searchTree(steps: readonly BeamStep[]): { nodes: TreeNode[]; nodeOf: (step: number, extension: number) => number } {
   const starts: number[] = [];
   const nodes: TreeNode[] = [];
@@ -237,7 +237,7 @@ function searchTree(steps: readonly BeamStep[]): { nodes: TreeNode[]; nodeOf: (s
       nodes.push({ id, parent: step > 0 ? starts[step - 1]! + origin : -1, logProbability, cumulative, status: ended ? "ended" : kept ? "kept" : "pruned", distribution: distributions[parent]! });
     }
   });
-  return { nodes, nodeOf: (step, extension) => (starts[step] ?? -1 - extension) + extension };
+  return { nodes, nodeOf: (step, extension) => (starts[step] === undefined ? -1 : starts[step] + extension) };
 }
 
 /** Symbols of a given target, EOS included, as if they had been decoded. */

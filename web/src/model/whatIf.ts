@@ -48,6 +48,6 @@ function withForcedScores(example: PageExample, scored: Trace): PageExample {
 function checkForcedAttention(predictor: ModelPredictor, request: DecodeRequest, numSteps: number): void {
   const first = Math.min(...request.forced_attention.map(({ step }) => step));
   if (request.forced_attention.length === 0 || first < numSteps) return;
-  const free = predictor.decode({ ...request, forced_attention: [], num_outputs: 1, search_tree: false }).traces[0]!.target.length;
-  if (first >= Math.max(free, numSteps)) throw new Error(`The attention of step ${first + 1} is set, but the output has ${Math.max(free, numSteps)} steps.`);
+  const numUnforcedSteps = predictor.decode({ ...request, forced_attention: [], num_outputs: 1, search_tree: false }).traces[0]!.target.length;
+  if (first >= Math.max(numUnforcedSteps, numSteps)) throw new Error(`The attention of step ${first + 1} is set, but the output has ${Math.max(numUnforcedSteps, numSteps)} steps.`);
 }

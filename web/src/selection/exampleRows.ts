@@ -261,11 +261,11 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   const named = view.texts ? visibleText : visibleSymbol;
   const sentences = [`${subject} ${quote(named(symbol))} with p = ${p(decodeArray(trace.log_probabilities)[step] ?? 0)}.`];
   // At an insertion, the next symbol or the end was expected.
-  const right = expectedSymbol(example.edits, index);
-  const rank = (trace.top[step] ?? []).findIndex(([candidate]) => candidate === right);
-  if (right !== END || view.autoregressive) {
-    const expected = `The expected symbol ${quote(named(right))}`;
-    sentences.push(rank < 0 ? `${expected} is not among the ${trace.top[step]?.length ?? 0} most probable.` : `${expected} has p = ${p(trace.top[step]![rank]![1])}, rank ${rank + 1}.`);
+  const expected = expectedSymbol(example.edits, index);
+  const rank = (trace.top[step] ?? []).findIndex(([candidate]) => candidate === expected);
+  if (expected !== END || view.autoregressive) {
+    const expectedText = `The expected symbol ${quote(named(expected))}`;
+    sentences.push(rank < 0 ? `${expectedText} is not among the ${trace.top[step]?.length ?? 0} most probable.` : `${expectedText} has p = ${p(trace.top[step]![rank]![1])}, rank ${rank + 1}.`);
   }
   const peak = weights.indexOf(Math.max(...weights));
   // The weights of a position task are its prediction; tags have none.
@@ -280,7 +280,7 @@ export function explainError(example: PageExample, trace: Trace): string[] {
   return sentences;
 }
 
-/** Describes where a step attended; weights near a uniform share are called diffuse. */
+/** Describes where a step attended; weights near the uniform weight are called diffuse. */
 function describeAttention(trace: Trace, weights: Float32Array, at: number): string {
   const weight = weights[at]!;
   const times = weight * trace.source.length;
@@ -291,5 +291,5 @@ function describeAttention(trace: Trace, weights: Float32Array, at: number): str
   if (times >= 10 && several.reduce((sum, { value }) => sum + value, 0) > 0.5)
     return `Attention at several positions: ${several.map(({ index, value }) => `position ${index + 1}, ${quoteSymbol(trace.source[index]!)} (${formatPercent(value)})`).join("; ")}.`;
   const much = times < 2 ? "hardly more than" : `${times.toFixed(times < 10 ? 1 : 0)} times`;
-  return `Diffuse attention: maximum ${formatPercent(weight)} at ${positionText}, ${much} a uniform share.`;
+  return `Diffuse attention: maximum ${formatPercent(weight)} at ${positionText}, ${much} the uniform weight.`;
 }

@@ -165,19 +165,21 @@ export function decodeChange(before: DecodeRequest, edit: string): DecodeRequest
   }
 }
 
-/** History of requests with a current index, for undo and redo. */
+/** Requests of the tab with the current one, for undo and redo. */
 export interface RequestHistory {
-  past: DecodeRequest[];
-  now: number;
+  /** All requests in order; those after the current one can be redone. */
+  requests: DecodeRequest[];
+  /** Index of the current request. */
+  index: number;
 }
 
 /** Appends a request; `replace` replaces the current one, as while dragging. */
 export function pushRequest(history: RequestHistory, request: DecodeRequest, replace = false): RequestHistory {
-  if (sameRequest(history.past[history.now]!, request)) return history;
-  const past = [...history.past.slice(0, history.now + (replace ? 0 : 1)), request].slice(-200);
-  return { past, now: past.length - 1 };
+  if (sameRequest(history.requests[history.index]!, request)) return history;
+  const requests = [...history.requests.slice(0, history.index + (replace ? 0 : 1)), request].slice(-200);
+  return { requests, index: requests.length - 1 };
 }
 
 export function moveInHistory(history: RequestHistory, by: number): RequestHistory {
-  return { ...history, now: clamp(history.now + by, history.past.length - 1) };
+  return { ...history, index: clamp(history.index + by, history.requests.length - 1) };
 }

@@ -26,7 +26,7 @@ class Selection extends Pointer {
   /** Time of the last selected example. */
   private lastSelectionTime = -Infinity;
   /** Default example: the first wrong one. */
-  first = 0;
+  defaultExample = 0;
   /** Index in `PageContents.examples`. */
   example = $state.raw(0);
   /** Index of the output of the example. */
@@ -88,7 +88,7 @@ class Selection extends Pointer {
     const pinned = this.pinned;
     return formatHash([
       ["tab", this.tab === "examples" ? null : this.tab],
-      ["example", this.example === this.first ? null : this.example],
+      ["example", this.example === this.defaultExample ? null : this.example],
       ["output", this.output || null],
       ["node", this.node],
       ["step", pinned?.step],
@@ -103,13 +103,13 @@ class Selection extends Pointer {
     ]);
   }
 
-  /** Restores the selection of a hash; `examples` and `tabs` are the valid values, `first` is the default example. */
-  restore(hash: string, examples: number, tabs: readonly [string, ...string[]], first = 0): void {
+  /** Restores the selection of a hash; `examples` and `tabs` are the valid values, `defaultExample` is used without a valid example. */
+  restore(hash: string, examples: number, tabs: readonly [string, ...string[]], defaultExample = 0): void {
     const values = parseHash(hash);
-    this.first = first;
-    const example = hashInteger(values, "example", first);
+    this.defaultExample = defaultExample;
+    const example = hashInteger(values, "example", defaultExample);
     this.tab = hashChoice(values, "tab", tabs);
-    this.example = example < examples ? example : first;
+    this.example = example < examples ? example : defaultExample;
     this.lastAddressKey = this.addressKey;
     this.edit = values.get("edit") ?? "";
     this.output = hashInteger(values, "output", 0);

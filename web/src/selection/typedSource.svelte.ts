@@ -33,7 +33,7 @@ class TypedSource {
           if (this.restoredText !== typed) selection.choose(selection.example, 0);
           this.restoredText = this.errorText = "";
         },
-        (why) => (this.errorText = why),
+        (message) => (this.errorText = message),
       );
     });
     // Selecting another example clears the input.

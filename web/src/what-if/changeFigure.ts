@@ -9,7 +9,7 @@ import { formatCandidate, hasProbability, type CandidateProbability, type StepCh
 const MARKED: FigureCell = { fill: "var(--accent)", fillOpacity: 0.16, color: "var(--accent)" };
 
 /** Probability of the symbol of one output, before or after the change; null without a symbol, and for an equal symbol of the second output. */
-function pick({ symbols, oldSymbol, newSymbol }: StepChange, output: "before" | "after", time: "before" | "after"): CandidateProbability | null {
+function symbolProbability({ symbols, oldSymbol, newSymbol }: StepChange, output: "before" | "after", time: "before" | "after"): CandidateProbability | null {
   if (output === "after" && oldSymbol === newSymbol) return null;
   return symbols.find(({ symbol }) => symbol === (output === "before" ? oldSymbol : newSymbol))?.[time] ?? null;
 }
@@ -22,8 +22,8 @@ export function changeTable(newTrace: Trace, all: readonly StepChange[]): (strin
   const cellOf = (value: CandidateProbability | null): string | number => (value === null ? "" : value.isBound ? formatCandidate(value) : value.probability);
   const { autoregressive } = taskViewOf(newTrace);
   return [
-    ["step", "before", "after", ...COLUMNS.map(([output, time]) => `p(symbol ${output}), ${time} the change${autoregressive && time === "after" ? ", along the output after" : ""}`), "KL in bits", "forced after"],
-    ...all.map((each) => [each.step + 1, each.oldSymbol ?? "", each.newSymbol ?? "", ...COLUMNS.map((column) => cellOf(pick(each, ...column))), each.divergence ?? "", forcedKinds(each)]),
+    ["step", "before", "after", ...COLUMNS.map(([output, time]) => `p(symbol ${output}), ${time} the change${autoregressive && time === "after" ? ", given the output after" : ""}`), "KL in bits", "forced after"],
+    ...all.map((each) => [each.step + 1, each.oldSymbol ?? "", each.newSymbol ?? "", ...COLUMNS.map((column) => cellOf(symbolProbability(each, ...column))), each.divergence ?? "", forcedKinds(each)]),
   ];
 }
 
@@ -41,7 +41,7 @@ export function changeFigure(title: string, oldTrace: Trace, newTrace: Trace, al
       ["after", all.map((each) => symbolCell(newTrace, each.step, each.newSymbol, each.oldSymbol))],
       ...(all.some(hasProbability)
         ? [
-            ...COLUMNS.map(([output, time]) => [`p(${output}), ${time} the change`, all.map((each) => probabilityBar(pick(each, output, time)))] as const),
+            ...COLUMNS.map(([output, time]) => [`p(${output}), ${time} the change`, all.map((each) => probabilityBar(symbolProbability(each, output, time)))] as const),
             ["KL divergence, bits", all.map(({ divergence }) => (divergence === null ? {} : { text: divergence.toFixed(2) }))] as const,
           ]
         : []),

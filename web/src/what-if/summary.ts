@@ -49,8 +49,8 @@ export function stepChanges({ before, after, rescored, kl_divergence: divergence
     const [oldSymbol, newSymbol] = [oldTrace.target[step], newTrace.target[step]];
     /** Output whose scores under the change have a symbol; those of forced decoding are equal digit by digit if nothing has changed. */
     const changed = (symbol: string): Trace => (comparedOutput === "after" || (symbol === oldSymbol && isShared) ? rescored : newTrace);
-    const written = isComparable ? [...new Set([oldSymbol, newSymbol])].filter((symbol) => symbol !== undefined) : [];
-    const symbols = written.map((symbol) => ({ symbol, before: oldSymbol === undefined ? null : symbolProbability(oldTrace, step, symbol), after: symbolProbability(changed(symbol), step, symbol) }));
+    const comparedSymbols = isComparable ? [...new Set([oldSymbol, newSymbol])].filter((symbol) => symbol !== undefined) : [];
+    const symbols = comparedSymbols.map((symbol) => ({ symbol, before: oldSymbol === undefined ? null : symbolProbability(oldTrace, step, symbol), after: symbolProbability(changed(symbol), step, symbol) }));
     const original = oldSymbol === undefined ? undefined : symbols[0];
     const probabilityChange = original && !original.after.isBound ? original.after.probability - original.before!.probability : null;
     const change = { step, oldSymbol, newSymbol, isShared, symbols, probabilityChange, divergence: original ? (bits[step] ?? 0) : null };
@@ -121,8 +121,8 @@ function describeForcedRow({ step, weights }: ForcedAttentionRow, name: (positio
   const total = weights.reduce((sum, weight) => sum + weight, 0) || 1;
   const top = weights.indexOf(Math.max(...weights));
   if (weights[top]! / total > 0.999) return `forcing step ${step + 1} to attend to ${name(top)}`;
-  const even = weights.every((weight) => Math.abs(weight / total - 1 / weights.length) < 1e-4);
-  return even ? `forcing step ${step + 1} to attend uniformly` : `setting the attention of step ${step + 1}`;
+  const isUniform = weights.every((weight) => Math.abs(weight / total - 1 / weights.length) < 1e-4);
+  return isUniform ? `forcing step ${step + 1} to attend uniformly` : `setting the attention of step ${step + 1}`;
 }
 
 function joinWords(parts: string[]): string {
