@@ -96,7 +96,7 @@ RUNS = {
         saves_every_update=True,
     ),
     "held out": RunKind((*TRAIN, "--epochs", "2"), 1),
-    "fine-tuning": RunKind((*TRAIN, *VALID, "--from", "DATA/initial", "--epochs", "2"), 1),
+    "fine-tuning": RunKind((*TRAIN, *VALID, "--init-from", "DATA/initial", "--epochs", "2"), 1),
     "ensemble": RunKind((*TRAIN, *VALID, "--epochs", "2", "--ensemble", "2", "--jobs", "1"), 1, is_single=False),
     "tune": RunKind(
         (

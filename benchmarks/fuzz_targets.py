@@ -164,7 +164,7 @@ TABLE_VARIANTS: tuple[DataConfig, ...] = tuple(
         {"source_column": "source", "target_column": "target"},
         {"header": False, "source_column": "2", "target_column": "1", "source_symbols": "words"},
         {"header": False, "target_symbols": "position"},
-        {"header": False, "source_symbols": "words", "target_symbols": "words", "aligned": True},
+        {"header": False, "source_symbols": "words", "target_symbols": "words", "equal_length": True},
         {"header": False, "max_sequence_length": 5, "source_normalization": "nfd"},
     )
 )

@@ -46,7 +46,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "general": {"attention": {"type": "general"}},
     "location": {"attention": {"type": "location"}},
     "monotonic": {"attention": {"type": "monotonic"}},
-    "no attention": {"attention": {"type": "none"}, "decoder": {"output": "state"}},
+    "no attention": {"attention": {"type": "none"}, "decoder": {"output_layer_inputs": "state"}},
     "step then attend": {"decoder": {"order": "step-then-attend"}, "attention": {"type": "general"}},
     "step then attend, input feeding": LUONG,
     "LSTM of two layers, residual": {
@@ -60,8 +60,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "pair n-gram model": {"training": {"pair_ngram": True}},
     "pointer-generator": {"decoder": {"pointer_generator": True}},
     "pointer-generator, step then attend": {"decoder": {**LUONG["decoder"], "pointer_generator": True}},
-    "features as a prefix": {"encoder": {"features": "prefix"}},
-    "features as a sum": {"encoder": {"features": "sum"}},
+    "features as a prefix": {"encoder": {"feature_merge": "prefix"}},
+    "features as a sum": {"encoder": {"feature_merge": "sum"}},
 }
 """Settings of the trainings of each kind, in addition to size, seed and length."""
 SEARCHES: dict[str, dict[str, Any]] = {

@@ -155,7 +155,7 @@ def train(  # noqa: PLR0913 (data, folder, settings and receivers of events)
             `close` are closed when the training ends, in whatever way.
         init_from: Run folder from whose parameters and symbols the training begins (fine-tuning), or folder of an
             ensemble with as many members. Its task, tokenization and network are the defaults of the settings. None,
-            the default, is `training.initial_run` of the settings, or else a new network.
+            the default, is `training.init_from` of the settings, or else a new network.
 
     Returns:
         The predictor of the model, or of the ensemble, on the device of the training.
@@ -267,12 +267,12 @@ def _over_initial_run(
     if isinstance(given, Config):
         if initial is None:
             return given
-        return override_settings(given, {"training": {"initial_run": str(initial)}})
+        return override_settings(given, {"training": {"init_from": str(initial)}})
     try:
-        nested = overlay_settings(given, {} if initial is None else {"training": {"initial_run": str(initial)}})
+        nested = overlay_settings(given, {} if initial is None else {"training": {"init_from": str(initial)}})
     except ConfigError:  # reported with its origin when the configuration is built
         return given
-    named = nested.get("training", {}).get("initial_run", "")
+    named = nested.get("training", {}).get("init_from", "")
     if not (issubclass(type(named), str | Path) and str(named)):
         return nested
     settings = settings_over_initial_run(nested, named, folder)

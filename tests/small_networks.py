@@ -56,7 +56,7 @@ DECODER_SETTINGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "init_hidden": st.sampled_from(["zero", "final", "mean"]),
         "embedding": st.sampled_from(["learned", "frozen", "one-hot", "none"]),
         "embedding_size": SIZES,
-        "output": st.sampled_from(["state", "context", "state-and-context"]),
+        "output_layer_inputs": st.sampled_from(["state", "context", "state-and-context"]),
     }
 )
 TEXTS = st.text(

@@ -205,7 +205,7 @@ def test_added_features_end_to_end(tmp_path: Path) -> None:
     tagged = [Example(e.source, e.target.upper(), "UP;NOUN") for e in TRAIN]
     tagged += [Example(e.source, e.target, "LOW;NOUN") for e in TRAIN]
     train, dev = write_pairs(tmp_path / "t.tsv", tagged), write_pairs(tmp_path / "d.tsv", tagged[35:45])
-    settings = {"data": {"features_column": "3"}, "encoder": {"features": "sum"}, "training": COPY_TRAINING}
+    settings = {"data": {"features_column": "3"}, "encoder": {"feature_merge": "sum"}, "training": COPY_TRAINING}
     pellucid.train(train, dev, tmp_path / "run", {"size": "tiny", **settings})
     transducer = pellucid.load(tmp_path / "run")
     assert proportion_correct(transducer, tagged) > 0.8

@@ -69,7 +69,7 @@ def test_occlusion_zeroes_the_embedding_of_one_position(kind: str, monkeypatch: 
 def test_summed_features_are_not_occluded(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression test: the last summed feature was occluded in the scores of the whole source."""
     data = {"features_column": "3", "features_symbols": "characters"}
-    config = make_config({"data": data, "encoder": {"features": "sum"}, "search": {"max_length": 6}})
+    config = make_config({"data": data, "encoder": {"feature_merge": "sum"}, "search": {"max_length": 6}})
     vocabularies = make_vocabularies("abc", features="VN")
     network = build_network(config, vocabularies).double().eval()
     randomize_parameters(network, 3)

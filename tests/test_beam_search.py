@@ -42,7 +42,7 @@ from pellucid.model.network import EncoderDecoder
 LIMIT = 5
 LIMITS = LengthLimits(0, LIMIT)
 BEAM_SIZES = st.integers(1, 6)
-NETWORKS = configs().filter(lambda config: config.decoder.output != "context")
+NETWORKS = configs().filter(lambda config: config.decoder.output_layer_inputs != "context")
 """Networks whose hypotheses have different scores. A readout of the context alone may ignore the order of symbols."""
 
 

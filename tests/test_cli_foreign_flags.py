@@ -118,10 +118,10 @@ def test_flags_of_another_meaning_are_not_suggested(flag: str) -> None:
     assert "did you mean" not in unknown_flag_message("train", flag)
 
 
-def test_lr_is_learning_rate_and_valid_does_not_suggest_aligned() -> None:
+def test_lr_is_learning_rate_and_valid_has_no_suggestion() -> None:
     message = usage_error_message(run_pellucid("train", "a", "--lr", "1"))
     assert message == "--lr is --learning-rate here (pellucid train --help)"
-    assert "--aligned" not in usage_error_message(run_pellucid("predict", "run", "--valid", "b"))
+    assert "did you mean" not in usage_error_message(run_pellucid("predict", "run", "--valid", "b"))
 
 
 def test_one_edit_is_detected() -> None:

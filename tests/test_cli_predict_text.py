@@ -240,7 +240,7 @@ def test_contexts_in_evaluation_scoring_fine_tuning_and_prepared_data(context_ru
     assert evaluation.code == 0 and "exact match" in evaluation.out
     score = run_pellucid("score", context_run, path)
     assert score.code == 0 and len(score.out.splitlines()) == len(path.read_text().splitlines())
-    tuned = run_pellucid("train", path, "--run", tmp_path / "tuned", "--from", context_run, "--epochs", "1")
+    tuned = run_pellucid("train", path, "--run", tmp_path / "tuned", "--init-from", context_run, "--epochs", "1")
     assert tuned.code == 0 and load(tmp_path / "tuned").config.data.context_words == 2
     flags = ("--context-words", "2", "--size", "tiny")
     held_out = run_pellucid("prepare", path, "--out", tmp_path / "prepared", *flags[:2])

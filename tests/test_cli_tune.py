@@ -516,13 +516,22 @@ def test_search_of_prepared_data_continues_and_refuses_others(tmp_path: Path) ->
 @pytest.mark.slow
 def test_trials_of_a_fine_tuning_have_the_network_of_the_initial_run(tmp_path: Path) -> None:
     base = copy_task_run()
-    command = ["tune", base.files.train, "--valid", base.files.valid, "--run", tmp_path / "out", "--from", base.run]
+    command = [
+        "tune",
+        base.files.train,
+        "--valid",
+        base.files.valid,
+        "--run",
+        tmp_path / "out",
+        "--init-from",
+        base.run,
+    ]
     flags = ["--trials", 2, "--epochs", 1, "--batch-size", 8, "--no-pair-ngram", "--jobs", 1]
     result = run_pellucid(*command, *flags)
     assert result.code == 0, result.err
     best = load_config(tmp_path / "out" / "best.toml")
     assert best.encoder.hidden_size == base.config.encoder.hidden_size
-    assert best.training.initial_run == str(base.run)
+    assert best.training.init_from == str(base.run)
     searched = (tmp_path / "out" / "space.txt").read_text("utf-8")
     assert "training.learning_rate" in searched and "hidden_size" not in searched
     space = tmp_path / "space.toml"

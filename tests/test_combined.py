@@ -38,7 +38,7 @@ def combined_config() -> Config:
     return make_config(
         {
             "data": {"features_column": "3", "min_count": 5},
-            "encoder": {**sizes, "features": "sum"},
+            "encoder": {**sizes, "feature_merge": "sum"},
             "decoder": {"pointer_generator": True, "hidden_size": 32, "embedding_size": 16},
             "training": {**training, "augmentation_ratio": 0.3},
         }

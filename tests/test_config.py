@@ -75,7 +75,7 @@ def field_strategy(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
     """
     if field.name in ("source_column", "target_column", "features_column", "class_column", "group_column"):
         return st.text(min_size=1, max_size=5).filter(lambda text: not text.isdecimal()) | st.sampled_from(["1", "20"])
-    if field.name == "initial_digest":
+    if field.name == "init_from_digest":
         return st.text("0123456789abcdef", min_size=64, max_size=64) | st.just("")
     return st.sampled_from(["", "90s", "1.5h"]) if field.name == "time_limit" else settings_strategy(field.type)
 
@@ -128,11 +128,11 @@ def consistent_characters(config: Config) -> Config:
 
 def consistent_fine_tuning(config: Config) -> Config:
     """Return the configuration with paths without NUL, and without settings that need an initial run if it has none."""
-    for name in ("initial_run", "mix_in"):
+    for name in ("init_from", "mix_in"):
         config = with_value(config, f"training.{name}", getattr(config.training, name).replace("\0", ""))
-    if config.training.initial_run:
+    if config.training.init_from:
         return config
-    return with_value(with_value(config, "training.freeze", ()), "training.initial_digest", "")
+    return with_value(with_value(config, "training.freeze", ()), "training.init_from_digest", "")
 
 
 def config_of_task(config: Config) -> Config:
@@ -141,7 +141,7 @@ def config_of_task(config: Config) -> Config:
         config = with_value(config, "data.target_symbols", "characters")
         config = with_value(with_value(config, "data.class_first", False), "data.class_column", "")
         if config.data.context_words:
-            config = with_value(config, "encoder.features", "prefix")
+            config = with_value(config, "encoder.feature_merge", "prefix")
         return with_value(config, "data.ignored_tag", "")
     config = with_value(config, "data.context_words", 0)
     for name in ("decoder.pointer_generator", "decoder.tie_embeddings", "cuda_graphs"):
@@ -150,16 +150,16 @@ def config_of_task(config: Config) -> Config:
         config = with_value(config, name, "none")
     config = with_value(config, "training.sampled_softmax", 0)
     config = with_value(with_value(config, "decoder.pretrained", ""), "training.coverage_loss", 0.0)
-    config = with_value(with_value(config, "search", SearchConfig()), "encoder.features", "sum")
+    config = with_value(with_value(config, "search", SearchConfig()), "encoder.feature_merge", "sum")
     config = with_value(
         config, "data.target_symbols", {"classify": "whole", "point": "position"}.get(config.task, "words")
     )
     if config.task == "tag-and-classify":
-        config = with_value(with_value(config, "data.aligned", True), "data.class_first", True)
+        config = with_value(with_value(config, "data.equal_length", True), "data.class_first", True)
         return with_value(config, "attention.type", "additive")
     config = with_value(with_value(config, "data.class_first", False), "data.class_column", "")
     if config.task == "tag":
-        return with_value(config, "data.aligned", True)
+        return with_value(config, "data.equal_length", True)
     config = with_value(config, "data.ignored_tag", "")
     return with_value(config, "attention.type", "additive") if config.task == "point" else config
 

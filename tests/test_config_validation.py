@@ -26,7 +26,7 @@ WORDS: dict[str, Any] = {"source_symbols": "words"}
 GRU: dict[str, Any] = {"characters": "gru"}
 UNUSED_SETTINGS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"data": {"features_symbols": "+"}}, "data.features_column", {"data": {"features_column": "3"}}),
-    ({"encoder": {"features": "sum"}}, "data.features_column", {"data": {"features_column": "3"}}),
+    ({"encoder": {"feature_merge": "sum"}}, "data.features_column", {"data": {"features_column": "3"}}),
     ({"encoder": {"merge": "sum", "bidirectional": False}}, "encoder.bidirectional = true", {}),
     ({"encoder": {"residual": True}}, "encoder.num_layers of 2 or more", {"encoder": {"num_layers": 2}}),
     ({"decoder": {"residual": True}}, "decoder.num_layers of 2 or more", {"decoder": {"num_layers": 2}}),

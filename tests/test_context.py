@@ -276,7 +276,7 @@ def test_a_file_with_contexts_has_the_lines_of_one_without(words: list[str]) -> 
     [
         ({"task": "tag"}, "data.context_words = 1 needs task = 'transduce'"),
         ({"task": "classify"}, "data.context_words = 1 needs task = 'transduce'"),
-        ({"encoder": {"features": "sum"}}, "data.context_words = 1 needs encoder.features = 'prefix'"),
+        ({"encoder": {"feature_merge": "sum"}}, "data.context_words = 1 needs encoder.feature_merge = 'prefix'"),
     ],
 )
 def test_settings_that_contexts_exclude_are_named(settings: dict[str, Any], message: str) -> None:

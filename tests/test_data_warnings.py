@@ -87,7 +87,7 @@ def test_ipa_that_is_split_into_characters_is_reported(targets: list[str], advic
     words = ["abc"] * len(targets)
     assert list(symbol_kind_warnings(words, targets, DataConfig())) == expected
     assert list(symbol_kind_warnings(words, targets, DataConfig(target_symbols="ipa"))) == []
-    assert list(symbol_kind_warnings(words, targets, DataConfig(aligned=True))) == []
+    assert list(symbol_kind_warnings(words, targets, DataConfig(equal_length=True))) == []
     expected = [warning.replace("target", "source") for warning in expected]
     assert list(symbol_kind_warnings(targets, words, DataConfig())) == expected
 
@@ -128,14 +128,12 @@ def test_a_sampled_softmax_of_a_small_vocabulary_is_reported(num_sampled: int, w
 
 
 @pytest.mark.parametrize(
-    ("initial_run", "mix_in", "num_examples", "warns"),
+    ("init_from", "mix_in", "num_examples", "warns"),
     [("old", "", 5, True), ("old", "", 100, False), ("old", "old.tsv", 5, False), ("", "", 5, False)],
 )
-def test_a_fine_tuning_that_may_forget_is_reported(
-    initial_run: str, mix_in: str, num_examples: int, warns: bool
-) -> None:
+def test_a_fine_tuning_that_may_forget_is_reported(init_from: str, mix_in: str, num_examples: int, warns: bool) -> None:
     """Regression test: 50 new words without --mix-in and --valid made a model worse, without a warning."""
-    config, train = make_small_config({"initial_run": initial_run, "mix_in": mix_in}), [Example("ab", "b")] * 5
+    config, train = make_small_config({"init_from": init_from, "mix_in": mix_in}), [Example("ab", "b")] * 5
     vocabularies = learn_vocabularies(train, learn_tokenizers(train, config.data), 1)
     predictor = get_task("transduce").build_predictor(config, vocabularies, build_network(config, vocabularies), "")
     warnings = list(data_warnings(predictor, train * (num_examples // 5), range(num_examples)))

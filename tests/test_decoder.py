@@ -80,7 +80,7 @@ def expected_step(
         "state-and-context": [inputs, attention_output.context],
     }
     head = output_projection(decoder)
-    logits = torch.cat(parts[decoder.config.output], dim=1) @ head.weight.T + head.bias
+    logits = torch.cat(parts[decoder.config.output_layer_inputs], dim=1) @ head.weight.T + head.bias
     cells = [cell for _, cell in layers if cell is not None]
     hidden = torch.stack([hidden for hidden, _ in layers], 1)
     return logits, DecoderState(
@@ -199,9 +199,9 @@ def test_location_attention_uses_forced_weights_at_the_next_step(dtype: torch.dt
 
 
 TINY_SETTINGS: list[dict[str, Any]] = [
-    {"cell": "gru", "init_hidden": "mean", "output": "state"},
-    {"cell": "lstm", "init_hidden": "final", "output": "state-and-context", "num_layers": 2},
-    {"cell": "gru", "init_hidden": "zero", "output": "context", "num_layers": 2},
+    {"cell": "gru", "init_hidden": "mean", "output_layer_inputs": "state"},
+    {"cell": "lstm", "init_hidden": "final", "output_layer_inputs": "state-and-context", "num_layers": 2},
+    {"cell": "gru", "init_hidden": "zero", "output_layer_inputs": "context", "num_layers": 2},
 ]
 
 

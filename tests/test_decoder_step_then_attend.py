@@ -50,7 +50,9 @@ def expected_step(
         hidden, _ = expected_layer_step(decoder, inputs, layer, state)
         inputs = hidden + inputs if layer and decoder.config.residual else hidden
     context = decoder.attention(inputs, cache, state.attention_state).context
-    parts = {"state": [inputs], "context": [context], "state-and-context": [inputs, context]}[decoder.config.output]
+    parts = {"state": [inputs], "context": [context], "state-and-context": [inputs, context]}[
+        decoder.config.output_layer_inputs
+    ]
     vector = torch.tanh(torch.cat(parts, dim=1) @ decoder.combination.weight.T)
     if decoder.config.tie_embeddings:
         head: Any = decoder.head
@@ -67,7 +69,7 @@ SETTINGS = st.fixed_dictionaries(
         "input_feeding": st.booleans(),
         "residual": st.booleans(),
         "tie_embeddings": st.booleans(),
-        "output": st.sampled_from(["state", "context", "state-and-context"]),
+        "output_layer_inputs": st.sampled_from(["state", "context", "state-and-context"]),
         "hidden_size": st.sampled_from([3, 4]),
         "embedding_size": st.sampled_from([3, 4]),
     }

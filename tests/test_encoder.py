@@ -201,7 +201,7 @@ SOURCES_WITH_FEATURES = torch.tensor([[5, 6, 2, 3, 4], [6, 1, 4, 0, 0], [2, 3, 4
 
 def build_summing_encoder(layers: int = 1) -> Encoder:
     """Return an encoder of 5 symbols and 2 features that sums the vectors of the features."""
-    settings = {"hidden_size": 3, "embedding_size": 2, "features": "sum", "num_layers": layers}
+    settings = {"hidden_size": 3, "embedding_size": 2, "feature_merge": "sum", "num_layers": layers}
     encoder = Encoder(make_config({"encoder": settings}).encoder, 7, 5).double().eval()
     randomize_parameters(encoder, 1)
     return encoder

@@ -255,7 +255,7 @@ def test_incompatible_runs_are_named() -> None:
         message = f"^{names[0]} writes the symbol 'u', which {names[1]} does not: members of an ensemble"
         with pytest.raises(RunError, match=message):
             combine_transducers(pair, ["a", "b"])
-    settings = msgspec.structs.replace(transducer.config.encoder, features="sum")
+    settings = msgspec.structs.replace(transducer.config.encoder, feature_merge="sum")
     summed = Transducer(
         msgspec.structs.replace(transducer.config, encoder=settings), transducer.vocabularies, transducer.network
     )

@@ -38,7 +38,7 @@ FURTHER_SETTINGS: dict[str, dict[str, Any]] = {
     **MODEL_SETTINGS,
     "convolutions": {"encoder": {"convolutions": [3, 4], "filters": 5}},
     "copying after attention": {
-        "decoder": {"pointer_generator": True, "order": "step-then-attend", "output": "context"}
+        "decoder": {"pointer_generator": True, "order": "step-then-attend", "output_layer_inputs": "context"}
     },
     "characters": {"data": {"source_symbols": "words"}, "encoder": {"characters": "convolution", "character_size": 5}},
     "characters and convolutions": {

@@ -22,7 +22,7 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
     "attention.type": {"attention": {"type": "monotonic"}},
     "encoder.layer_normalization": {"encoder": {"layer_normalization": "cells"}},
     "decoder.layer_normalization": {"decoder": {"layer_normalization": "cells"}},
-    "encoder.features": {"encoder": {"features": "sum"}, "data": {"features_column": "3"}},
+    "encoder.feature_merge": {"encoder": {"feature_merge": "sum"}, "data": {"features_column": "3"}},
     "data.source_symbols": {"data": {"source_symbols": "subwords"}},
 }
 

@@ -70,7 +70,7 @@ NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "one-hot and convolutions": {"encoder": {"embedding": "one-hot", "convolutions": [2, 3]}},
     "no feedback, no attention": {"decoder": {"embedding": "none"}, "attention": {"type": "none"}},
     "features as a prefix": {"data": {"features_column": "3"}},
-    "summed features": {"data": {"features_column": "3"}, "encoder": {"features": "sum"}},
+    "summed features": {"data": {"features_column": "3"}, "encoder": {"feature_merge": "sum"}},
     "one-hot with features": {"data": {"features_column": "3"}, "encoder": {"embedding": "one-hot"}},
     "tag": {"task": "tag"},
     "classify": {"task": "classify"},
@@ -197,20 +197,20 @@ def test_each_parameter_belongs_to_one_part_that_can_be_frozen(settings: Mapping
     found = {part_of(name) for name, parameter in network.named_parameters() if parameter.numel()}
     assert found == parts
     for part in parts:
-        frozen = override_settings(config, {"training": {"initial_run": "a", "freeze": [part]}})
+        frozen = override_settings(config, {"training": {"init_from": "a", "freeze": [part]}})
         network = build_network(config, vocabularies)
         freeze_parts(network, frozen)
         assert {part_of(name) for name, p in network.named_parameters() if not p.requires_grad} == {part}
 
 
 def test_parts_that_do_not_exist_and_all_parts_are_refused() -> None:
-    config = make_config({"task": "tag", "training": {"initial_run": "a", "freeze": ["attention"]}})
+    config = make_config({"task": "tag", "training": {"init_from": "a", "freeze": ["attention"]}})
     with pytest.raises(ConfigError, match=r"no part 'attention'.*it has encoder, embeddings, output"):
         freeze_parts(build_network(config, OLD), config)
     config = override_settings(config, {"training": {"freeze": ["encoder", "embeddings", "output"]}})
     with pytest.raises(ConfigError, match="nothing would be trained"):
         freeze_parts(build_network(config, OLD), config)
-    with pytest.raises(ConfigError, match=r"training.freeze = .* needs training.initial_run"):
+    with pytest.raises(ConfigError, match=r"training.freeze = .* needs training.init_from"):
         make_config({"training": {"freeze": ["encoder"]}})
 
 
@@ -228,7 +228,7 @@ def write_new_files(folder: Path, count: int = 12) -> DataFiles:
 
 
 def fine_tuning_config(training: Mapping[str, Any], dropout: float = 0.2) -> Config:
-    return make_small_config({"initial_run": str(copy_task_run().run), "epochs": 2, **training}, dropout)
+    return make_small_config({"init_from": str(copy_task_run().run), "epochs": 2, **training}, dropout)
 
 
 @pytest.mark.parametrize("kernels", [True, False])
@@ -258,7 +258,7 @@ def test_new_symbols_are_counted_in_the_event_and_the_log(tmp_path: Path) -> Non
     assert warning == "training.freeze = output: the parameters of the 2 new symbols there stay random"
     record = comparable_log_records(tmp_path / "run")[0]
     assert record["event"] == "initialized" and record["new_source"] == record["new_target"] == 2
-    assert record["sha256"] == load(tmp_path / "run").config.training.initial_digest
+    assert record["sha256"] == load(tmp_path / "run").config.training.init_from_digest
     base, new = load(copy_task_run().run), load(tmp_path / "run")
     assert new.vocabularies.source.symbols[:4] == base.vocabularies.source.symbols
     assert "Fine-tuned from" in (tmp_path / "run" / "card.md").read_text("utf-8")
@@ -282,7 +282,7 @@ def test_a_fine_tuning_resumes_after_a_kill_between_any_two_changes_without_its_
     monkeypatch.setattr(run_folder_writer, "SAVE_SECONDS", -1.0)
     base = copy_run_folder(copy_task_run().run, tmp_path / "base")
     files, mixing = write_new_files(tmp_path), mixing_settings(copy_task_run().files)
-    config = fine_tuning_config({**mixing, "initial_run": str(base), "epochs": 1, "pair_ngram": True})
+    config = fine_tuning_config({**mixing, "init_from": str(base), "epochs": 1, "pair_ngram": True})
     uninterrupted = tmp_path / "runs" / "uninterrupted"
     with record_states(uninterrupted, tmp_path / "left") as states:
         train_to_end(files, uninterrupted, config)
@@ -399,7 +399,7 @@ def test_the_subword_model_of_the_initial_run_is_kept(tmp_path: Path) -> None:
     files = write_copy_files(tmp_path / "base", 30, 8)
     config = make_small_config({"epochs": 1}, data=data)
     train_to_end(files, tmp_path / "base" / "run", config)
-    config = override_settings(config, {"training": {"initial_run": str(tmp_path / "base" / "run")}})
+    config = override_settings(config, {"training": {"init_from": str(tmp_path / "base" / "run")}})
     train_to_end(write_new_files(tmp_path), tmp_path / "run", config)
     base, new = (load(run).vocabularies for run in (tmp_path / "base" / "run", tmp_path / "run"))
     assert new.pieces == base.pieces and new.source.symbols[: len(base.source.symbols)] == base.source.symbols

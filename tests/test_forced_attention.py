@@ -91,7 +91,7 @@ def test_a_forced_row_appears_unchanged_in_every_decoding(kind: str) -> None:
 @pytest.mark.parametrize("score", ["additive", "location", "monotonic", "none"])
 def test_added_features_have_no_forced_weights(score: str) -> None:
     data = {"features_column": "3", "features_symbols": "characters"}
-    settings = {"data": data, "encoder": {"features": "sum"}, "attention": {"type": score}, "search": SEARCH}
+    settings = {"data": data, "encoder": {"feature_merge": "sum"}, "attention": {"type": score}, "search": SEARCH}
     transducer = transducer_of(settings, features="VN")
     model = transducer.with_options(DecodingOptions(forced_attention=(ONE_HOT,)))
     sources, features = ["abc", "cab", "bca"], ["V", "VN", ""]

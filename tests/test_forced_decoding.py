@@ -56,7 +56,7 @@ def test_features_before_a_source_are_not_copied() -> None:
     """A target symbol outside the vocabulary that equals a feature is unknown; a source symbol can be copied."""
     settings = {"data": {"features_column": "3"}, "decoder": {"pointer_generator": True}, "search": {"max_length": 6}}
     copying = transducer_of(settings, features="VN")
-    assert copying.config.encoder.features == "prefix"
+    assert copying.config.encoder.feature_merge == "prefix"
     assert [
         copying.score_examples([Example("ab", target, "N")])[0].unknown_target for target in ("vN", "vQ", "va")
     ] == [

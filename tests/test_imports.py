@@ -37,7 +37,8 @@ ORDER = (
         "http_requests",
         "cluster",
     ),
-    *("config.settings", "config.presets", "config.extensions", "config.attention_types", "config.cell_types"),
+    *("config.settings", "config.renamed_settings", "config.presets", "config.extensions", "config.attention_types"),
+    "config.cell_types",
     *("config.training_types", "config.task_settings", "config"),
     "config.extension_errors",
     *(

@@ -62,7 +62,7 @@ class FilteredAttention(ScoredAttention):
 
 
 def small_config(run: Path, training: Mapping[str, Any] | None = None) -> Config:
-    return make_small_config({"initial_run": str(run), "epochs": 1, **(training or {})})
+    return make_small_config({"init_from": str(run), "epochs": 1, **(training or {})})
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_network_and_symbols_are_inherited_and_the_training_is_not(tmp_path: Pat
     assert config.encoder.hidden_size == 6 and config.size == "tiny"
     assert config.encoder.dropout == 0.0 and config.training.epochs == 0
     assert config.training.learning_rate == PRESETS["tiny"]["training"]["learning_rate"] * LEARNING_RATE_FACTOR
-    assert config.training.initial_run == str(base.run)
+    assert config.training.init_from == str(base.run)
     for key, inherited in (
         ("encoder.cell", True),
         ("decoder.dropout_mask", False),
@@ -122,7 +122,7 @@ def test_settings_of_the_same_shapes_may_differ() -> None:
 def refuse(files: TrainingFiles, run: Path, config: Config, message: str) -> None:
     with pytest.raises(RunError, match=message):
         train_to_end(files, run, config)
-    assert not (run / "model.safetensors").exists() or run == Path(config.training.initial_run)
+    assert not (run / "model.safetensors").exists() or run == Path(config.training.init_from)
 
 
 def test_initial_runs_that_cannot_be_used_are_named(tmp_path: Path) -> None:
@@ -161,22 +161,22 @@ def test_an_unfinished_run_is_an_initial_run_with_its_best_model(tmp_path: Path)
     (base / "log.jsonl").unlink()
     config = resolve_initial_run(small_config(base), tmp_path / "run")
     digest = digest_file(base / "model.safetensors")
-    assert digest is not None and config.training.initial_digest == digest.sha256
+    assert digest is not None and config.training.init_from_digest == digest.sha256
     assert load_initial_run(config).digest == digest.sha256
 
 
 @pytest.mark.slow
 def test_the_digest_of_the_model_is_recorded_and_compared(tmp_path: Path) -> None:
     files, base = copy_task_run().files, copy_run_folder(copy_task_run().run, tmp_path / "base")
-    config = small_config(base, {"initial_digest": "0" * 64})
+    config = small_config(base, {"init_from_digest": "0" * 64})
     refuse(files, tmp_path / "run", config, "it is another model")
     with pytest.raises(ConfigError, match="64 hexadecimal digits"):
-        small_config(base, {"initial_digest": "0" * 63})
-    with pytest.raises(ConfigError, match=r"needs training\.initial_run"):
-        make_small_config({"initial_digest": "0" * 64})
+        small_config(base, {"init_from_digest": "0" * 63})
+    with pytest.raises(ConfigError, match=r"needs training\.init_from"):
+        make_small_config({"init_from_digest": "0" * 64})
     train_to_end(files, tmp_path / "run", small_config(base))
-    recorded = load_run_config(tmp_path / "run").training.initial_digest
-    train_to_end(files, tmp_path / "again", small_config(base, {"initial_digest": recorded}))
+    recorded = load_run_config(tmp_path / "run").training.init_from_digest
+    train_to_end(files, tmp_path / "again", small_config(base, {"init_from_digest": recorded}))
     resolved = resolve_initial_run(small_config(base), tmp_path / "new")
     (base / "model.safetensors").write_bytes((tmp_path / "run" / "model.safetensors").read_bytes())
     with pytest.raises(RunError, match=r"not of the same run|changed while it was read"):
@@ -206,14 +206,23 @@ def test_another_attention_type_is_named_with_that_of_the_run(tmp_path: Path) ->
             *(files.train, files.valid, tmp_path / "run", {"attention": {"type": "additive"}, **settings}),
             init_from=tmp_path / "base",
         )
-    command = ["train", files.train, "--valid", files.valid, "--from", tmp_path / "base", "--run", tmp_path / "run"]
+    command = [
+        "train",
+        files.train,
+        "--valid",
+        files.valid,
+        "--init-from",
+        tmp_path / "base",
+        "--run",
+        tmp_path / "run",
+    ]
     result = run_pellucid(*command, "--attention", "additive", "--epochs", 1, "--no-pair-ngram")
     assert result.code == 2 and "attention.type: 'location' in the run, 'additive' now" in result.err
 
 
 @pytest.mark.slow
 def test_another_class_inherits_the_settings_of_the_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression test: `init_from` took the defaults of settings that were not given, `--from` those of the run."""
+    """Regression test: `init_from` took the defaults of settings that were not given, the flag those of the run."""
     files = write_copy_files(tmp_path / "data", 16, 6)
     settings: dict[str, Any] = {"training": {"epochs": 1, "pair_ngram": False}}
     for name in ("filters", "filters-wide"):
@@ -246,7 +255,7 @@ def test_members_of_an_ensemble_begin_from_the_members_of_another(tmp_path: Path
     )
     for seed in (1, 2):
         saved = load_run_config(tmp_path / "run" / f"seed-{seed}")
-        assert saved.training.initial_run == str(tmp_path / "base" / f"seed-{seed}") and saved.seed == seed
+        assert saved.training.init_from == str(tmp_path / "base" / f"seed-{seed}") and saved.seed == seed
     config = small_config(tmp_path / "base")
     with pytest.raises(ConfigError, match=r"an ensemble of 2 runs, too few for 3 members.*--ensemble 2 or less"):
         plan_ensemble(files, tmp_path / "more", config, 3)
@@ -254,7 +263,7 @@ def test_members_of_an_ensemble_begin_from_the_members_of_another(tmp_path: Path
         train_to_end(files, tmp_path / "single", config)
     folders = [tmp_path / "new" / "seed-1", tmp_path / "new" / "seed-2"]
     from_one = member_configs(small_config(tmp_path / "base" / "seed-1"), folders)
-    assert [each.training.initial_run for each in from_one] == [str(tmp_path / "base" / "seed-1")] * 2
+    assert [each.training.init_from for each in from_one] == [str(tmp_path / "base" / "seed-1")] * 2
     shutil.rmtree(tmp_path / "base")
     predictor = pellucid.train(
         files.train, files.valid, tmp_path / "run", {"training": training}, ensemble=2, init_from=tmp_path / "base"
@@ -266,7 +275,7 @@ def test_members_of_an_ensemble_begin_from_the_members_of_another(tmp_path: Path
 def test_from_is_a_flag_and_an_argument(tmp_path: Path) -> None:
     base = copy_task_run()
     files = base.files
-    command = ["train", files.train, "--valid", files.valid, "--from", base.run, "--epochs", 1, "--no-pair-ngram"]
+    command = ["train", files.train, "--valid", files.valid, "--init-from", base.run, "--epochs", 1, "--no-pair-ngram"]
     result = run_pellucid(*command, "--run", tmp_path / "flags")
     assert result.code == 0, result.err
     assert f"{base.run}: initial parameters and symbols; no new symbols" in result.err
@@ -275,12 +284,12 @@ def test_from_is_a_flag_and_an_argument(tmp_path: Path) -> None:
     contents = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("flags", "call")]
     assert contents[0] == contents[1]
     (tmp_path / "settings.toml").write_text(
-        f'size = "auto"\n[training]\ninitial_run = "{base.run}"\nepochs = 1\npair_ngram = false\n'
+        f'size = "auto"\n[training]\ninit_from = "{base.run}"\nepochs = 1\npair_ngram = false\n'
     )
     in_file = ["train", files.train, "--valid", files.valid, "--config", tmp_path / "settings.toml"]
     assert run_pellucid(*in_file, "--run", tmp_path / "file").code == 0
     assert (tmp_path / "file" / "model.safetensors").read_bytes() == contents[0]
-    complete = override_settings(load_run_config(tmp_path / "flags"), {"training": {"initial_digest": ""}})
+    complete = override_settings(load_run_config(tmp_path / "flags"), {"training": {"init_from_digest": ""}})
     pellucid.train(files.train, files.valid, tmp_path / "config", complete)
     assert (tmp_path / "config" / "model.safetensors").read_bytes() == contents[0]
 
@@ -297,7 +306,16 @@ def test_from_is_a_flag_and_an_argument(tmp_path: Path) -> None:
 )
 def test_mistakes_on_the_command_line_are_messages(tmp_path: Path, flags: list[object], message: str) -> None:
     files = copy_task_run().files
-    command = ["train", files.train, "--valid", files.valid, "--from", copy_task_run().run, "--run", tmp_path / "run"]
+    command = [
+        "train",
+        files.train,
+        "--valid",
+        files.valid,
+        "--init-from",
+        copy_task_run().run,
+        "--run",
+        tmp_path / "run",
+    ]
     result = run_pellucid(*command, *flags)
     assert result.code == 2 and message in result.err and "Traceback" not in result.err
 
@@ -311,7 +329,7 @@ def test_named_columns_are_those_of_the_initial_run_if_the_new_file_has_them(tmp
     settings = ["--size", "tiny", "--epochs", 1, "--no-pair-ngram"]
     columns = ["--source-column", "old", "--target-column", "new"]
     assert run_pellucid("train", table, *columns, "--run", tmp_path / "base", *settings).code == 0
-    start = ["--from", tmp_path / "base", "--epochs", 1, "--no-pair-ngram"]
+    start = ["--init-from", tmp_path / "base", "--epochs", 1, "--no-pair-ngram"]
     result = run_pellucid("train", table, *start, "--run", tmp_path / "same", "--mix-in", table)
     assert result.code == 0, result.err
     saved = load_run_config(tmp_path / "same").data
@@ -327,7 +345,7 @@ def test_named_columns_are_those_of_the_initial_run_if_the_new_file_has_them(tmp
 
 def test_auto_is_the_size_of_the_initial_run(tmp_path: Path) -> None:
     files = copy_task_run().files
-    command = ["train", files.train, "-v", files.valid, "--from", copy_task_run().run, "--run", tmp_path / "run"]
+    command = ["train", files.train, "-v", files.valid, "--init-from", copy_task_run().run, "--run", tmp_path / "run"]
     result = run_pellucid(*command, "--size", "auto", "--freeze", "encoder", "embeddings", "--epochs", 1)
     assert result.code == 0, result.err
     saved = load_run_config(tmp_path / "run")
@@ -338,12 +356,12 @@ def test_runs_without_these_settings_are_read(tmp_path: Path) -> None:
     """Folders of earlier versions lack the settings of fine-tuning."""
     run = copy_run_folder(copy_task_run().run, tmp_path / "run")
     lines = (run / "config.toml").read_text("utf-8").splitlines(keepends=True)
-    names = ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_fraction")
+    names = ("init_from", "init_from_digest", "freeze", "mix_in", "mix_in_fraction")
     kept = [line for line in lines if not line.startswith(tuple(f"{name} = " for name in names))]
     assert len(lines) - len(kept) == len(names)
     (run / "config.toml").write_text("".join(kept), "utf-8")
     assert load_run_config(run) == load_run_config(copy_task_run().run)
-    assert msgspec.structs.asdict(load_run_config(run).training)["initial_run"] == ""
+    assert msgspec.structs.asdict(load_run_config(run).training)["init_from"] == ""
     assert training_flags(load_run_config(run))
 
 
@@ -352,6 +370,6 @@ def test_an_initial_run_whose_own_initial_run_is_no_path_can_be_used(tmp_path: P
     (tmp_path / "loop").symlink_to("loop")
     base = copy_run_folder(copy_task_run().run, tmp_path / "base")
     for initial in (tmp_path / "loop", Path("a" * 300)):
-        config = override_settings(load_config(base / "config.toml"), {"training": {"initial_run": str(initial)}})
+        config = override_settings(load_config(base / "config.toml"), {"training": {"init_from": str(initial)}})
         (base / "config.toml").write_text(to_toml(config))
-        assert resolve_initial_run(small_config(base), tmp_path / "run").training.initial_digest
+        assert resolve_initial_run(small_config(base), tmp_path / "run").training.init_from_digest

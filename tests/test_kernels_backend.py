@@ -61,7 +61,7 @@ SETTING_VALUES: dict[str, tuple[Hashable, ...]] = {
 EXCLUDED_SETTINGS = {
     *("encoder.hidden_size", "decoder.hidden_size"),  # set together below
     *("encoder.pretrained", "decoder.pretrained"),  # files of vectors, read before the network computes
-    *("encoder.features", "decoder.num_hops"),  # need data with features, or another task
+    *("encoder.feature_merge", "decoder.num_hops"),  # need data with features, or another task
     *("encoder.characters", "encoder.character_size", "encoder.word_dropout"),  # need sources that are cut into words
     "encoder.context_dropout",  # needs words of running text
 }
@@ -201,7 +201,12 @@ def search_rows() -> list[Row]:
     }
     layers = {
         name: factors()[name]
-        for name in ("decoder.num_layers", "decoder.residual", "decoder.layer_normalization", "decoder.output")
+        for name in (
+            "decoder.num_layers",
+            "decoder.residual",
+            "decoder.layer_normalization",
+            "decoder.output_layer_inputs",
+        )
     }
     search: dict[str, Any] = collect_values("search", SearchConfig, SEARCH_VALUES)
     all_values = {**network, **layers, **search, **OPTION_VALUES}

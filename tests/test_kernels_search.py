@@ -82,7 +82,7 @@ def draw_network(data: st.DataObject, cell: Cell, score: Score, seed: int) -> En
     config = make_config(
         {
             "encoder": {"cell": cell, "hidden_size": size // 2 if equal else half},
-            "decoder": {"cell": cell, "hidden_size": size, "output": data.draw(OUTPUTS)},
+            "decoder": {"cell": cell, "hidden_size": size, "output_layer_inputs": data.draw(OUTPUTS)},
             "attention": {"type": score, "size": data.draw(st.integers(1, 20))},
         }
     )

@@ -39,7 +39,7 @@ def quick_config(name: str, overrides: Mapping[str, Any], train: Path | None = N
     attention = msgspec.structs.replace(
         small.attention, type=config.attention.type, num_heads=config.attention.num_heads
     )
-    decoder = msgspec.structs.replace(small.decoder, output=config.decoder.output)
+    decoder = msgspec.structs.replace(small.decoder, output_layer_inputs=config.decoder.output_layer_inputs)
     return msgspec.structs.replace(
         small, task=config.task, seed=config.seed, data=config.data, attention=attention, decoder=decoder
     )

@@ -29,7 +29,7 @@ from pellucid.tasks.registry import build_network
 def make_task_config(config: Config, task: TaskName) -> Config:
     data = replace(
         config.data,
-        aligned=True,
+        equal_length=True,
         class_first=task == "tag-and-classify",
         target_symbols={"classify": "whole", "point": "position"}.get(task, "words"),
     )

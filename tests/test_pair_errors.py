@@ -18,7 +18,7 @@ def find_pair_error(config: DataConfig, source: str, target: str) -> str:
     [
         ("tag", "abc", "VCV", ""),
         ("tag", "abc", "V--", ""),
-        ("tag", "abc", "VC", "the source has 3 symbols and the target has 2: data.aligned needs equal numbers"),
+        ("tag", "abc", "VC", "the source has 3 symbols and the target has 2: data.equal_length needs equal numbers"),
         ("tag", "abc", "---", "no symbol of the target is scored: all equal data.ignored_tag = '-'"),
         ("tag", "", "", "the source is empty"),
         ("tag-and-classify", "abc", "NVCV", ""),

@@ -236,7 +236,7 @@ def test_what_needs_the_network_waits_for_its_first_validation(
         ("align", interrupted, files.valid, "--method", "attention"),
         ("look", interrupted, files.valid, "--terminal"),
         ("share", interrupted, "--to", tmp_path / "shared"),
-        ("train", files.train, "--valid", files.valid, "--from", interrupted, "--run", tmp_path / "run"),
+        ("train", files.train, "--valid", files.valid, "--init-from", interrupted, "--run", tmp_path / "run"),
     ]
     for arguments in commands:
         result = run_pellucid(*arguments)

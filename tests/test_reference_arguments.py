@@ -169,6 +169,7 @@ EXCEPTIONS = {
     "config.toml.size_preset": "converts its argument, which `invalid_arguments.py` calls",
     "config.toml.load_config": "converts its arguments, which `invalid_arguments.py` calls",
     "config.toml.read_settings": "reports wrong overrides as ConfigError; `load_config` converts the other arguments",
+    "config.renamed_settings": "reads keys and settings of any form, and reports two names as ConfigError",
     "config.columns": "reads checked settings, and reports wrong ones as ConfigError",
     "config.settings.reads_features": "reads checked settings, also for each source",
     "config.settings.reads_neighbors": "reads checked settings",

@@ -21,7 +21,7 @@ OTHER_SETTINGS: dict[str, dict[str, Any]] = {
     "tied": {"decoder": {"tie_embeddings": True}},
     "tied without adapter": {
         "encoder": {"hidden_size": 3},
-        "decoder": {"tie_embeddings": True, "hidden_size": 4, "embedding_size": 4, "output": "state"},
+        "decoder": {"tie_embeddings": True, "hidden_size": 4, "embedding_size": 4, "output_layer_inputs": "state"},
     },
     "sum": {"encoder": {"merge": "sum", "num_layers": 2}, "data": {"features_column": "3"}},
     "frozen": {"encoder": {"embedding": "frozen"}, "decoder": {"embedding": "frozen", "cell": "lstm"}},

@@ -34,8 +34,8 @@ OTHER_SETTINGS: dict[str, dict[str, Any]] = {
     "one-hot": {"encoder": {"embedding": "one-hot"}, "decoder": {"embedding": "one-hot"}},
     "no embedding": {"decoder": {"embedding": "none", "init_hidden": "mean"}},
     "tied": {"decoder": {"tie_embeddings": True, "init_hidden": "zero"}},
-    "sum of features": {"encoder": {"merge": "sum", "features": "sum"}, "data": {"features_column": "3"}},
-    "product": {"encoder": {"merge": "product", "num_layers": 2}, "decoder": {"output": "state"}},
+    "sum of features": {"encoder": {"merge": "sum", "feature_merge": "sum"}, "data": {"features_column": "3"}},
+    "product": {"encoder": {"merge": "product", "num_layers": 2}, "decoder": {"output_layer_inputs": "state"}},
     "dot": {"attention": {"type": "dot"}, "encoder": {"hidden_size": 8}, "decoder": {"hidden_size": 16}},
     "scaled": {
         "attention": {"type": "scaled-dot"},
@@ -43,7 +43,12 @@ OTHER_SETTINGS: dict[str, dict[str, Any]] = {
         "decoder": {"hidden_size": 16, "cell": "lstm", "order": "step-then-attend", "num_layers": 2},
     },
     "luong copying": {
-        "decoder": {"order": "step-then-attend", "input_feeding": True, "pointer_generator": True, "output": "state"}
+        "decoder": {
+            "order": "step-then-attend",
+            "input_feeding": True,
+            "pointer_generator": True,
+            "output_layer_inputs": "state",
+        }
     },
 }
 SETTINGS = MODEL_SETTINGS | OTHER_SETTINGS

@@ -210,7 +210,7 @@ DECODERS: list[dict[str, Any]] = [
     {"embedding": "one-hot"},
     {"embedding": "none"},
     {"order": "step-then-attend", "input_feeding": True},
-    {"cell": "lstm", "num_layers": 2, "output": "state"},
+    {"cell": "lstm", "num_layers": 2, "output_layer_inputs": "state"},
 ]
 
 

@@ -227,7 +227,7 @@ def test_a_finished_run_of_another_length_is_refused_with_the_reason() -> None:
         "  training.epochs: 3.0 in the run, 9.0 now",
         "the training of this run has ended, so that nothing is left to resume: a run cannot be made longer or "
         "shorter, because its learning rate depends on the length from the first update on; name another run folder, "
-        f"in which the training begins anew; --from {trained.run} begins it with the parameters of this run",
+        f"in which the training begins anew; --init-from {trained.run} begins it with the parameters of this run",
     ]
 
 

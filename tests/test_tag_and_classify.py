@@ -47,7 +47,7 @@ def labeled_vocabularies() -> Vocabularies:
 def build_labeler(init_hidden: str, seed: int) -> TaggingClassifier:
     """Return a network of the task in double precision, with random parameters."""
     settings = {
-        "data": {"source_symbols": "words", "target_symbols": "words", "aligned": True, "class_first": True},
+        "data": {"source_symbols": "words", "target_symbols": "words", "equal_length": True, "class_first": True},
         "attention": {"type": "general"},
         "decoder": {"init_hidden": init_hidden},
     }
@@ -295,7 +295,7 @@ def test_runs_are_shared_and_fine_tuned(trained_run: Path, tmp_path: Path) -> No
     more = write_requests(tmp_path / "more.csv", [("stop now", "O B-when", "Stop"), ("stop", "O", "Stop")] * 10)
     valid = write_requests(tmp_path / "valid.csv", [("please stop now", "O O B-when", "Stop")])
     tuned = tmp_path / "tuned"
-    result = run_pellucid("train", more, "--valid", valid, "--run", tuned, "--from", run, "--epochs", 20)
+    result = run_pellucid("train", more, "--valid", valid, "--run", tuned, "--init-from", run, "--epochs", 20)
     assert result.code == 0, result.err
     model = load(tuned)
     assert model.vocabularies.classes == ("Play", "Weather", "Stop") and "B-when" in model.vocabularies.tags

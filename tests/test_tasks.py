@@ -252,7 +252,7 @@ def test_the_page_server_answers_requests(task: TaskName) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"task": "tag", "data": {"aligned": False}}, "task = 'tag' needs data.aligned = true"),
+        ({"task": "tag", "data": {"equal_length": False}}, "task = 'tag' needs data.equal_length = true"),
         (
             {"task": "classify", "data": {"target_symbols": "words"}},
             "task = 'classify' needs data.target_symbols = 'whole'",
@@ -269,11 +269,11 @@ def test_the_page_server_answers_requests(task: TaskName) -> None:
         ),
         (
             {"task": "tag", "data": {"features_column": "3"}},
-            "task = 'tag' with features needs encoder.features = 'sum'",
+            "task = 'tag' with features needs encoder.feature_merge = 'sum'",
         ),
         (
             {"task": "tag-and-classify", "data": {"class_first": False}},
-            "task = 'tag-and-classify' needs data.aligned = true, data.class_first = true, and",
+            "task = 'tag-and-classify' needs data.equal_length = true, data.class_first = true, and",
         ),
         (
             {"task": "tag-and-classify", "data": {"target_symbols": "whole"}},

@@ -215,7 +215,7 @@ def test_fine_tuning_adds_characters(tmp_path: Path) -> None:
     first = characters_run("tag")
     pairs = [each._replace(source=each.source.replace("b", "é")) for each in make_examples("tag", 60, 5)]
     files = DataFiles(write_pairs(tmp_path / "train.tsv", pairs), first.files.valid)
-    config = make_config("tag", training={"epochs": 1, "initial_run": str(first.run)})
+    config = make_config("tag", training={"epochs": 1, "init_from": str(first.run)})
     events = train_to_end(files, tmp_path / "run", config)
     (initialized,) = (event.initialized for event in events if isinstance(event, ModelBuilt))
     assert initialized is not None and initialized.new_characters == ("é",)

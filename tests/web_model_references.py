@@ -49,8 +49,11 @@ CASES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "attention": {"num_heads": 2},
         "decoder": {"tie_embeddings": True, "init_hidden": "mean"},
     },
-    "location": {"attention": {"type": "location"}, "decoder": {"output": "context"}},
-    "monotonic": {"attention": {"type": "monotonic"}, "decoder": {"output": "state", "init_hidden": "zero"}},
+    "location": {"attention": {"type": "location"}, "decoder": {"output_layer_inputs": "context"}},
+    "monotonic": {
+        "attention": {"type": "monotonic"},
+        "decoder": {"output_layer_inputs": "state", "init_hidden": "zero"},
+    },
     "dot-sum": {
         "encoder": {"merge": "sum"},
         "attention": {"type": "dot"},
@@ -69,7 +72,7 @@ CASES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "decoder": {"cell": "lstm", "layer_normalization": "cells"},
     },
     "features": {"data": FEATURES},
-    "summed-features": {"data": FEATURES, "encoder": {"features": "sum"}},
+    "summed-features": {"data": FEATURES, "encoder": {"feature_merge": "sum"}},
     "length-and-coverage": {
         "search": {
             **{"length_normalization": "gnmt", "coverage_penalty": 0.2, "min_length": 2},

@@ -68,7 +68,8 @@ print(
     f"encoder: {config.encoder.cell}, {config.encoder.hidden_size} units, bidirectional {config.encoder.bidirectional}"
 )
 print(f"attention: {config.attention.type}, {config.attention.size} units")
-print(f"decoder: {config.decoder.cell}, {config.decoder.hidden_size} units, output from {config.decoder.output}")
+decoder = config.decoder
+print(f"decoder: {decoder.cell}, {decoder.hidden_size} units, output from {decoder.output_layer_inputs}")
 print(f"training: batch size {config.training.batch_size}, learning rate {config.training.learning_rate}")
 
 # %%

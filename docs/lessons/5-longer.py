@@ -144,5 +144,5 @@ Image(to_png(attention_figure(trace), 90), alt="Location-sensitive attention on 
 # ```
 #
 # tests fourteen lengths with 200 pairs each. In the notebook, compute the initial state of the decoder from the
-# encoder's last state (`"decoder": {"init_hidden": "final", "output": "state-and-context"}`), so that the decoder can
-# count in its own state. Up to which length does location-sensitive attention work then?
+# encoder's last state (`"decoder": {"init_hidden": "final", "output_layer_inputs": "state-and-context"}`), so that the
+# decoder can count in its own state. Up to which length does location-sensitive attention work then?

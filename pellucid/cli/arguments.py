@@ -84,8 +84,8 @@ VALUE_TYPES: Mapping[type, tuple[str, str]] = {
 """Metavariable in help, and description in messages, of each type of value."""
 
 
-INITIAL_RUN_FLAG = "--training.initial-run"
-"""Flag of the initial run of a fine-tuning, for which --from stands."""
+INITIAL_RUN_FLAG = "--training.init-from"
+"""Flag of the initial run of a fine-tuning; --init-from stands for it."""
 ATTENTION_TYPE_FLAG = "--attention.type"
 """Flag of the type of the attention, for which --attention stands."""
 NUMBER = re.compile(r"\s*[+-]?([0-9.]+([eE][+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)
@@ -800,7 +800,7 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
         Raises:
             ConfigError: The file of --config is missing or not TOML, or a key is unknown; or the configuration of the
                 initial run is not valid.
-            RunError: The initial run (`--from`) is missing or damaged.
+            RunError: The initial run (`--init-from`) is missing or damaged.
         """
         self.kind = kind
         self.verb = verb
@@ -881,9 +881,9 @@ class TrainingFlagParser(Generic[TrainingFlagsT]):
 
 
 def _initial_run(settings: Mapping[str, Any]) -> str:
-    """Return the setting `training.initial_run` of nested settings; "" if it is not given or no text."""
+    """Return the setting `training.init_from` of nested settings; "" if it is not given or no text."""
     training = settings.get("training")
-    initial = training.get("initial_run", "") if isinstance(training, Mapping) else ""
+    initial = training.get("init_from", "") if isinstance(training, Mapping) else ""
     return initial if isinstance(initial, str) else ""
 
 

@@ -26,7 +26,7 @@ _TRAINING = (
     "epochs time_limit batch_size batch_type optimizer learning_rate weight_decay lr_schedule warmup_ratio clip_value "
     "clip_norm label_smoothing sampled_softmax coverage_loss scheduled_sampling sampling_probability rdrop_alpha "
     "weight_averaging ema_decay averaged_checkpoints augmentation augmentation_ratio eval_interval metric patience "
-    "perfect_patience pair_ngram callbacks snapshots freeze mix_in mix_in_fraction"
+    "perfect_patience pair_ngram callbacks snapshots init_from freeze mix_in mix_in_fraction"
 )
 _SEARCH = (
     "max_length min_length max_length_ratio max_length_offset min_length_ratio min_length_offset beam_size "
@@ -51,7 +51,6 @@ SETTING_FLAGS: dict[str, tuple[str, ...]] = {
     **{_flag(name): (_flag(f"encoder.{name}"), _flag(f"decoder.{name}")) for name in _BOTH.split()},
     **{_flag(name): (_flag(f"encoder.{name}"),) for name in _ENCODER.split()},
     **{_flag(name): (_flag(f"decoder.{name}"),) for name in _DECODER.split()},
-    "--from": ("--training.initial-run",),
     "--time": ("--training.time-limit",),
     "--attention": ("--attention.type",),
     "--attention-size": ("--attention.size",),

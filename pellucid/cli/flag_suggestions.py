@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from pellucid.cli.flag_names import SETTING_FLAGS
 from pellucid.cli.foreign_flags import FOREIGN_FLAGS
+from pellucid.config.renamed_settings import RENAMED_SETTINGS
 from pellucid.errors import InputError, abbreviate, quote
 
 GENERIC_WORDS = frozenset(
@@ -20,6 +21,18 @@ NO_SETTINGS = (
     "attention.filter_radius"
 )
 """Advice about a flag for the value of a class of another package."""
+
+
+def _setting_flag(key: str) -> str:
+    """Return the flag of a setting with its section and without hyphens at its start; settings of data have none."""
+    return key.removeprefix("data.").replace("_", "-")
+
+
+RENAMED_FLAGS: Mapping[str, str] = {
+    "from": "--init-from",
+    **{_setting_flag(former): f"--{_setting_flag(current)}" for former, current in RENAMED_SETTINGS.items()},
+}
+"""Flag of each former flag without its hyphens."""
 
 
 class UnknownFlagError(InputError):
@@ -46,12 +59,16 @@ def unknown_flag_error(flag_text: str, flags: Collection[str], others: Mapping[s
         others: Flags of each other subcommand, by its name.
 
     Returns:
-        The flag here for a flag of another program, a flag that differs by one edit or has more words, the other
-        subcommands with the flag, or only that it does not exist.
+        The present name of a former flag, the flag here for a flag of another program, a flag that differs by one edit
+        or has more words, the other subcommands with the flag, or only that it does not exist.
     """
     text, name = abbreviate(flag_text), re.sub(r"[_-]+", "-", flag_text).strip("-").lower()
     if f"--{name}" in flags and not flag_text.startswith("--"):
         return f"{text} is --{name} here"
+    if renamed := RENAMED_FLAGS.get(name.removeprefix("no-")):
+        place = "" if renamed in flags else _foreign_text((renamed,), flags, others).removeprefix(f" is {renamed}")
+        renamed = f"--no-{renamed[2:]}" if name.startswith("no-") else renamed
+        return f"there is no flag {text}; its name is now {renamed}{place}"
     if name in FOREIGN_FLAGS:
         return f"{text}{_foreign_text(FOREIGN_FLAGS[name], flags, others)}"
     similar = similar_flags(name, flags)

@@ -165,7 +165,7 @@ HELP_PAGES: dict[str, HelpPage] = {
             OptionHelp("--no-pair-ngram", "", "train the network alone, no pair n-gram model"),
             OptionHelp("--hidden-size", "N", "hidden units; --dropout P: probability of dropout"),
             OptionHelp("--seed", "N", "random seed (1 by default)"),
-            OptionHelp("--from", "RUN", "begin from the model of another run (fine-tuning)"),
+            OptionHelp("--init-from", "RUN", "begin from the model of another run (fine-tuning)"),
             OptionHelp("--ensemble", "N", "train N runs, with N seeds from --seed on"),
             OptionHelp("--jobs", "N", "number of these runs trained in parallel"),
             _DEVICE,

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 class TrainArguments(TrainingFlags):
     """Train a model on pairs of sequences, or resume an unfinished training.
 
-    Flags override the TOML file of --config, which overrides the presets of --size and --task. With --from RUN, the
-    training begins from the parameters and symbols of RUN, whose network is the default. If the run folder holds
+    Flags override the TOML file of --config, which overrides the presets of --size and --task. With --init-from RUN,
+    the training begins from the parameters and symbols of RUN, whose network is the default. If the run folder holds
     an unfinished training with the same configuration and data, training resumes and is bit-for-bit reproducible; a
     finished run stays as it is.
     """

@@ -49,7 +49,7 @@ class TuneArguments(TrainingFlags):
 
     Each trial trains with different hyperparameters and is scored on the validation set by --metric. The first trial
     uses the given settings: preset, TOML file and flags, as for train; later ones take the searched settings from the
-    search space. The built-in space leaves out settings that differ from the preset, and with --from those of the
+    search space. The built-in space leaves out settings that differ from the preset, and with --init-from those of the
     network. The same command resumes a search.
     """
 
@@ -265,7 +265,7 @@ def _explicit_settings(config: Config) -> Collection[str]:
     """Return the settings that differ from the preset, which the user chose, and those that an initial run fixes."""
     usual = flatten_config(size_preset(config.size))
     fixed = set[str]()
-    if config.training.initial_run:
+    if config.training.init_from:
         from pellucid.run_folder.initial_run import LEARNING_RATE_FACTOR, is_inherited
 
         usual["training.learning_rate"] *= LEARNING_RATE_FACTOR
@@ -275,13 +275,13 @@ def _explicit_settings(config: Config) -> Collection[str]:
 
 def _check_space(space: "SearchSpace", config: Config) -> None:
     """Raise `ConfigError` if a search space varies settings that an initial run fixes."""
-    if not config.training.initial_run:
+    if not config.training.init_from:
         return
     from pellucid.run_folder.initial_run import is_inherited
 
     varied = [dimension.key for dimension in (*space.searched, *space.linked) if is_inherited(dimension.key)]
     if varied:
         raise ConfigError(
-            f"--space: {', '.join(varied)}: the network and symbols of {config.training.initial_run} (--from) do not "
-            "change; leave these settings out of the space"
+            f"--space: {', '.join(varied)}: the network and symbols of {config.training.init_from} (--init-from) do "
+            "not change; leave these settings out of the space"
         )

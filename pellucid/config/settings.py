@@ -137,7 +137,7 @@ class DataConfig(Settings, frozen=True, kw_only=True):
     max_sequence_length: SequenceLength = 1000
     """Maximum number of symbols of a source, of a target, and of features, in training and in later inputs. A longer
     line is a bad line. At most 32,768."""
-    aligned: bool = False
+    equal_length: bool = False
     """Require that each target has as many symbols as its source; other pairs are bad lines. task = "tag" sets it."""
     class_first: bool = False
     """Each target begins with the class of its source, before the tags. task = "tag-and-classify" sets it."""
@@ -186,9 +186,9 @@ class EncoderConfig(Settings, frozen=True, kw_only=True):
     pretrained: str = ""
     """Text file of pretrained source embeddings, one "symbol number number ..." per line with embedding_size numbers;
     other symbols start at random. An empty string: no pretrained embeddings."""
-    features: Literal["prefix", "sum"] = "prefix"
-    """Input of features: prefix (as symbols before the source), or sum (their embeddings are added to that of each
-    source symbol)."""
+    feature_merge: Literal["prefix", "sum"] = "prefix"
+    """How features are merged with the source: prefix (as symbols before it), or sum (their embeddings are added to
+    that of each source symbol)."""
     convolutions: tuple[SmallCount, ...] = ()
     """Kernel widths, in symbols, of parallel convolutions between the embeddings and the first layer ("3 5 9"); at most
     32 widths; empty for no convolutions."""
@@ -229,7 +229,7 @@ class AttentionConfig(Settings, frozen=True, kw_only=True):
 
 class DecoderConfig(Settings, frozen=True, kw_only=True):
     """The recurrent decoder. task = "tag" has none; task = "point" uses hidden_size and init_hidden only, and task =
-    "tag-and-classify" also output."""
+    "tag-and-classify" also output_layer_inputs."""
 
     order: Literal["attend-then-step", "step-then-attend"] = "attend-then-step"
     """Order of a decoder step: attend-then-step attends with the previous state, then updates it (Bahdanau);
@@ -251,7 +251,7 @@ class DecoderConfig(Settings, frozen=True, kw_only=True):
     none (it is not an input). Only task = "transduce" has previous target symbols."""
     embedding_size: PositiveInt
     """Size of the target embeddings; one-hot and none ignore it."""
-    output: ReadoutKind = "state-and-context"
+    output_layer_inputs: ReadoutKind = "state-and-context"
     """Inputs of the output layer: decoder state, attention context, or both. With step-then-attend they are combined
     into the attentional state, which the output layer reads."""
     tie_embeddings: bool = False
@@ -340,14 +340,14 @@ class TrainingConfig(Settings, frozen=True, kw_only=True):
     share are replaced by random symbols). Only with task = "transduce"."""
     augmentation_ratio: AugmentationRatio = 0.5
     """Synthetic pairs per training pair (with augmentation)."""
-    initial_run: str = ""
+    init_from: str = ""
     """Run folder whose parameters and symbols the training begins from (fine-tuning); empty for a new network. Its
     task, tokenization and network are the defaults; the default learning rate is a quarter of that of the size."""
-    initial_digest: str = ""
-    """SHA-256 of the model file of initial_run in hexadecimal, which the training records; if it is given, another
+    init_from_digest: str = ""
+    """SHA-256 of the model file of init_from in hexadecimal, which the training records; if it is given, another
     model is refused. An empty string: no check."""
     freeze: tuple[NetworkPart, ...] = ()
-    """Parts of the network of initial_run that are not changed: encoder, attention, decoder, embeddings, output.
+    """Parts of the network of init_from that are not changed: encoder, attention, decoder, embeddings, output.
     Encoder and decoder are those without embeddings, attention and output layer. An empty list: all parts are
     trained."""
     mix_in: str = ""
@@ -450,7 +450,7 @@ class Config(Settings, frozen=True, kw_only=True):
     search: SearchConfig
 
 
-PATH_SETTINGS = {"encoder": ("pretrained",), "decoder": ("pretrained",), "training": ("initial_run", "mix_in")}
+PATH_SETTINGS = {"encoder": ("pretrained",), "decoder": ("pretrained",), "training": ("init_from", "mix_in")}
 """Settings by section that hold the path of a file or of a run folder, which a training reads."""
 
 

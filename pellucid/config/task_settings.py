@@ -78,20 +78,20 @@ def reject_feature_prefix(config: Config) -> None:
         config: Configuration.
 
     Raises:
-        ConfigError: The data has features, and encoder.features is "prefix".
+        ConfigError: The data has features, and encoder.feature_merge is "prefix".
     """
-    if reads_features(config.data) and config.encoder.features == "prefix":
+    if reads_features(config.data) and config.encoder.feature_merge == "prefix":
         task = quote(config.task)
         raise ConfigError(
-            f"task = {task} with features needs encoder.features = 'sum': feature symbols shift source positions"
+            f"task = {task} with features needs encoder.feature_merge = 'sum': feature symbols shift source positions"
         )
 
 
 def _check_tag(config: Config) -> None:
     """Raise `ConfigError` for settings that tagging does not support."""
     require_target_symbols(config)
-    if config.data.target_symbols == "whole" or not config.data.aligned:
-        raise ConfigError("task = 'tag' needs data.aligned = true, and data.target_symbols other than 'whole'")
+    if config.data.target_symbols == "whole" or not config.data.equal_length:
+        raise ConfigError("task = 'tag' needs data.equal_length = true, and data.target_symbols other than 'whole'")
     reject_feature_prefix(config)
 
 
@@ -104,10 +104,10 @@ def _check_tag_and_classify(config: Config) -> None:
     """Raise `ConfigError` for settings that tagging together with classification does not support."""
     require_target_symbols(config)
     data = config.data
-    if data.target_symbols in ("whole", "subwords") or not (data.aligned and data.class_first):
+    if data.target_symbols in ("whole", "subwords") or not (data.equal_length and data.class_first):
         raise ConfigError(
-            f"task = {quote(config.task)} needs data.aligned = true, data.class_first = true, and data.target_symbols "
-            "other than 'whole' and 'subwords'"
+            f"task = {quote(config.task)} needs data.equal_length = true, data.class_first = true, and "
+            "data.target_symbols other than 'whole' and 'subwords'"
         )
     reject_feature_prefix(config)
     _require_softmax(config)
@@ -139,7 +139,7 @@ TRANSDUCE = TaskSettings(
 )
 TAG = TaskSettings(
     name="tag",
-    presets={"data": {"aligned": True}, "training": {"metric": "symbol_accuracy"}},
+    presets={"data": {"equal_length": True}, "training": {"metric": "symbol_accuracy"}},
     check=_check_tag,
     per_position=True,
     has_ignored_tag=True,
@@ -156,7 +156,7 @@ CLASSIFY = TaskSettings(
 POINT = TaskSettings(name="point", presets={"data": {"target_symbols": "position"}}, check=_check_point)
 TAG_AND_CLASSIFY = TaskSettings(
     name="tag-and-classify",
-    presets={"data": {"aligned": True, "class_first": True}, "training": {"metric": "symbol_accuracy"}},
+    presets={"data": {"equal_length": True, "class_first": True}, "training": {"metric": "symbol_accuracy"}},
     check=_check_tag_and_classify,
     class_first=True,
     has_ignored_tag=True,

@@ -25,6 +25,7 @@ from pellucid.config.attention_types import ATTENTION_TYPES
 from pellucid.config.cell_types import CELL_TYPES
 from pellucid.config.extensions import ExtensionRegistry, is_valid_name
 from pellucid.config.presets import AUTO_SIZE, PRESET_KEYS, PRESETS, SHARED_PRESET, default_size
+from pellucid.config.renamed_settings import renaming_advice, with_current_names
 from pellucid.config.settings import (
     DEFAULT_TASK,
     AttentionName,
@@ -75,7 +76,7 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None, re
 
     Args:
         path: The file. Missing settings have the values of the presets of its size and task; without a size, or with
-            "auto", the size is "base".
+            "auto", the size is "base". Settings may have their former names (`config/renamed_settings.py`).
         overrides: Settings that replace those of the file, nested like the file; none by default.
         regular: Whether it must be a regular file, as in a run folder; False also accepts a pipe. True by default.
 
@@ -103,10 +104,12 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None, regula
         regular: Whether it must be a regular file; False also accepts a pipe. True by default.
 
     Raises:
-        ConfigError: The file is missing, too large or not TOML, or a key is unknown.
+        ConfigError: The file is missing, too large or not TOML, a key is unknown, or a setting has both its former and
+            its current name.
     """
     settings = read_toml(path, regular)
     try:
+        settings = with_current_names(settings)
         if "size" in (overrides or {}):
             settings = _without_preset_values(settings)
         return overlay_settings(settings, overrides or {})
@@ -143,7 +146,7 @@ ADDED_SETTINGS = frozenset(
         *("data.delimiter", "data.class_column", "data.class_first", "data.context_words"),
         "training.callbacks",
         *("encoder.characters", "encoder.character_size", "encoder.word_dropout", "encoder.context_dropout"),
-        *(f"training.{name}" for name in ("initial_run", "initial_digest", "freeze", "mix_in", "mix_in_fraction")),
+        *(f"training.{name}" for name in ("init_from", "init_from_digest", "freeze", "mix_in", "mix_in_fraction")),
     }
 )
 """Settings that runs of earlier versions lack. Their defaults are what those versions did."""
@@ -163,7 +166,7 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
             installed or registered. Names that only a training needs are not checked.
     """
     try:
-        settings = read_toml(path)
+        settings = _read_saved(path)
     except ConfigError as error:
         raise ConfigError(f"{error}; {RESTORE_ADVICE}") from error
     _require_extensions(path, settings)
@@ -177,6 +180,15 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
         raise ConfigError(f"{path}: {error}; {RESTORE_ADVICE}") from error
     others = f" and {len(missing) - 1:,} other settings" if len(missing) > 1 else ""
     raise ConfigError(f"{path} lacks {missing[0]}{others}: restore the file, or run the training command again")
+
+
+def _read_saved(path: str | Path) -> dict[str, Any]:
+    """Return the settings that a training saved, with the current names."""
+    settings = read_toml(path)
+    try:
+        return with_current_names(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _require_extensions(path: str | Path, settings: Mapping[str, Any]) -> None:
@@ -271,9 +283,9 @@ def missing_settings(path: str | Path, config: Config) -> list[str]:
         config: The complete configuration.
 
     Raises:
-        ConfigError: The file is missing, too large or not TOML.
+        ConfigError: The file is missing, too large or not TOML, or has a setting by both names.
     """
-    return _absent_keys(read_toml(path), config)
+    return _absent_keys(_read_saved(path), config)
 
 
 def _absent_keys(settings: Mapping[str, Any], config: Config) -> list[str]:
@@ -443,7 +455,8 @@ def _to_dict(settings: object, struct: type[Settings], prefix: str = "") -> dict
         is_text = issubclass(type(key), str)
         key_text = str.__str__(key) if is_text else describe_value(key)
         if not is_text or key_text not in fields:
-            advice = suggest(key_text, fields, prefix) or _extension_advice(prefix, table)
+            advice = renaming_advice(prefix + key_text) or suggest(key_text, fields, prefix)
+            advice = advice or _extension_advice(prefix, table)
             raise ConfigError(f"unknown key {quote(f'{prefix}{key_text}')}{advice}")
         if is_section(fields[key_text]):
             if isinstance(settings, struct) and not issubclass(type(value), fields[key_text]):

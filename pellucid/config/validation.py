@@ -110,8 +110,8 @@ ATTENTION_REQUIREMENT = "attention weights, which attention.type = 'none' does n
 REQUIREMENTS: Sequence[Requirement] = (
     Requirement(
         "data.context_words",
-        "encoder.features = 'prefix': a sum of words has no order",
-        lambda c: c.encoder.features == "prefix",
+        "encoder.feature_merge = 'prefix': a sum of words has no order",
+        lambda c: c.encoder.feature_merge == "prefix",
     ),
     _attention_requirement("num_heads"),
     Requirement(
@@ -158,10 +158,12 @@ REQUIREMENTS: Sequence[Requirement] = (
     ),
     Requirement(
         "training.freeze",
-        "training.initial_run (--from RUN): parts of a new network are random",
-        lambda c: bool(c.training.initial_run),
+        "training.init_from (--init-from RUN): parts of a new network are random",
+        lambda c: bool(c.training.init_from),
     ),
-    Requirement("training.initial_digest", "training.initial_run (--from RUN)", lambda c: bool(c.training.initial_run)),
+    Requirement(
+        "training.init_from_digest", "training.init_from (--init-from RUN)", lambda c: bool(c.training.init_from)
+    ),
     Requirement("training.weight_decay", "training.optimizer = 'adamw'", lambda c: c.training.optimizer != "adam"),
     Requirement(
         "training.scheduled_sampling",
@@ -210,7 +212,7 @@ USE_CONDITIONS: Sequence[Requirement] = (
         "data.context_words = 0: the features are then words between spaces",
         lambda c: not c.data.context_words,
     ),
-    Requirement("encoder.features", "data.features_column", lambda c: bool(c.data.features_column)),
+    Requirement("encoder.feature_merge", "data.features_column", lambda c: bool(c.data.features_column)),
     Requirement("encoder.context_dropout", "data.context_words above 0", lambda c: c.data.context_words > 0),
     Requirement("encoder.character_size", CHARACTERS_REQUIREMENT, has_characters),
     Requirement("encoder.word_dropout", CHARACTERS_REQUIREMENT, has_characters),
@@ -305,15 +307,15 @@ def check_consistency(config: Config) -> None:
     for key, path in (
         ("encoder.pretrained", config.encoder.pretrained),
         ("decoder.pretrained", config.decoder.pretrained),
-        ("training.initial_run", training.initial_run),
+        ("training.init_from", training.init_from),
         ("training.mix_in", training.mix_in),
     ):
         if "\0" in path:
-            noun = "folder" if key == "training.initial_run" else "file"
+            noun = "folder" if key == "training.init_from" else "file"
             raise ConfigError(f"{key}: expected the path of a {noun}, got {quote(path)}: no path holds U+0000")
-    if training.initial_digest and not DIGEST.fullmatch(training.initial_digest):
+    if training.init_from_digest and not DIGEST.fullmatch(training.init_from_digest):
         expected = "64 hexadecimal digits in lower case"
-        raise ConfigError(f"training.initial_digest: expected {expected}, got {quote(training.initial_digest)}")
+        raise ConfigError(f"training.init_from_digest: expected {expected}, got {quote(training.init_from_digest)}")
     check_columns(config.data)
     parse_duration("training.time_limit (--time)", config.training.time_limit)
     check_task(config)

@@ -1377,7 +1377,7 @@ def features_error(features: str, tokenizers: Tokenizers, config: DataConfig) ->
 def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataConfig) -> str:
     """Return why a pair is invalid, or "" if it is valid.
 
-    Both sides need 1 to `max_length` symbols; a position must exist in the source; with `aligned`, the numbers of
+    Both sides need 1 to `max_length` symbols; a position must exist in the source; with `equal_length`, the numbers of
     symbols must be equal and a tag must be scored. With `class_first`, the target has one symbol more: the class.
 
     Args:
@@ -1393,7 +1393,7 @@ def pair_error(source: str, target: str, tokenizers: Tokenizers, config: DataCon
         return reason
     if tokenizers.target.kind == "position":
         return _position_error(target, tokenizers.source.count(source))
-    return _alignment_error(source, target, tokenizers, config.class_first) if config.aligned else ""
+    return _alignment_error(source, target, tokenizers, config.class_first) if config.equal_length else ""
 
 
 def empty_text_error(side: str) -> str:
@@ -1445,7 +1445,7 @@ def _alignment_error(source: str, target: str, tokenizers: Tokenizers, class_fir
         needs = (
             "class_first needs a class, and a tag for each source symbol"
             if class_first
-            else "aligned needs equal numbers"
+            else "equal_length needs equal numbers"
         )
         return (
             f"the source has {count_noun(num_source_symbols, 'symbol')} and the target has {len(target_symbols)}: "

@@ -87,7 +87,7 @@ def encode_sequence_examples(
         Source and target ids of the examples.
     """
     if config.decoder.pointer_generator:
-        return encode_extended(examples, tokenizers, vocabularies, config.encoder.features == "sum")
+        return encode_extended(examples, tokenizers, vocabularies, config.encoder.feature_merge == "sum")
     return encode_examples(examples, tokenizers, vocabularies)
 
 

@@ -3,6 +3,7 @@
 `training/preparation.py` writes it; a training reads it in place of a file of pairs, and maps its ids into memory.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypeGuard, cast
 import msgspec
 from msgspec import Meta
 
+from pellucid.config.renamed_settings import with_current_names
 from pellucid.config.settings import DEFAULT_TASK, Config, DataConfig, TaskName, has_characters, reads_features
 from pellucid.config.toml import overlay_settings
 from pellucid.data.corpus import CorpusError, EncodedCorpus, map_corpus
@@ -24,6 +26,7 @@ from pellucid.files import (
     digest_file,
     file_exists,
     open_regular_file,
+    parse_json,
     read_bytes,
 )
 
@@ -133,8 +136,8 @@ def read_description(folder: Path) -> PreparedDescription:
     content = read_bytes(path, DataError, MAX_DESCRIPTION_SIZE)
     check_json_format(str(path), content, newest=PREPARED_FORMAT)
     try:
-        description = decode_json(content, PreparedDescription)
-    except ValueError as error:
+        description = decode_json(_with_current_names(content), PreparedDescription)
+    except (ValueError, ConfigError) as error:
         raise DataError(
             f"{path} does not describe prepared data ({abbreviate_reason(error)}): {_renewal_advice(folder)}"
         ) from error
@@ -144,6 +147,13 @@ def read_description(folder: Path) -> PreparedDescription:
             f"{_renewal_advice(folder)}"
         )
     return description
+
+
+def _with_current_names(content: bytes) -> bytes:
+    """Return the JSON of a description with the current names of the settings; raise `ValueError` if it is none."""
+    stored = parse_json(content)
+    current = with_current_names(stored) if isinstance(stored, dict) else stored
+    return content if current == stored else json.dumps(current).encode()
 
 
 def _renewal_advice(folder: Path) -> str:
@@ -267,7 +277,7 @@ def check_prepared_settings(folder: Path, description: PreparedDescription, conf
     for is_set, setting in (
         (config.training.augmentation != "none", "training.augmentation"),
         (bool(config.training.mix_in), "training.mix_in (--mix-in)"),
-        (bool(config.training.initial_run), "training.initial_run (--from)"),
+        (bool(config.training.init_from), "training.init_from (--init-from)"),
         (config.decoder.pointer_generator, "decoder.pointer_generator"),
         (has_characters(config), "encoder.characters"),
     ):

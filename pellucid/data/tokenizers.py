@@ -474,7 +474,7 @@ def symbol_kind_warnings(sources: Sequence[str], targets: Sequence[str], config:
                 f"{side}s such as {quote(spaced)} seem to be symbols between spaces, but they are split into "
                 f"{units[kind]}, of which the space is one: consider --{side}-symbols words"
             )
-        elif kind == "characters" and not config.aligned and (phones := find_combined_phones(texts)):
+        elif kind == "characters" and not config.equal_length and (phones := find_combined_phones(texts)):
             yield f"the {side}s look like IPA: --{side}-symbols ipa keeps {' and '.join(phones)} together"
 
 

@@ -113,8 +113,8 @@ def join_members(members: Sequence[Predictor], names: Sequence[str]) -> Ensemble
     Raises:
         ArgumentError: An argument has a wrong type, or there is not one name for each member.
         RunError: There is no member; or two differ in their target symbols, task, tokenization (`TOKENIZATION_SETTINGS`
-            or subwords), whether they read features or characters, encoder.features, or whether they copy. The message
-            names both.
+            or subwords), whether they read features or characters, encoder.feature_merge, or whether they copy. The
+            message names both.
     """
     check_lengths({"members": members, "names": names})
     member_ids.check_members_agree(members, names)

@@ -31,8 +31,8 @@ def check_members_agree(members: Sequence[BasePredictor], names: Sequence[str]) 
 
     Raises:
         RunError: There is no member; or two differ in their target symbols, task, tokenization (`TOKENIZATION_SETTINGS`
-            or subwords), whether they read features or characters, encoder.features, or whether they copy. The message
-            names both. Or the networks of some members, but not of all, have no validation yet.
+            or subwords), whether they read features or characters, encoder.feature_merge, or whether they copy. The
+            message names both. Or the networks of some members, but not of all, have no validation yet.
     """
     if not members:
         raise RunError("an ensemble has one model at least")
@@ -163,8 +163,8 @@ def _difference(one: Config, other: Config) -> str:
         return "data.context_words"
     if reads_features(one.data) != reads_features(other.data):
         return "data.features_column"
-    if one.encoder.features != other.encoder.features:
-        return "encoder.features"
+    if one.encoder.feature_merge != other.encoder.feature_merge:
+        return "encoder.feature_merge"
     if has_characters(one) != has_characters(other):
         return "encoder.characters"
     return "" if one.decoder.pointer_generator == other.decoder.pointer_generator else "decoder.pointer_generator"

@@ -112,7 +112,7 @@ def encode_source_ids(
     plain = encode_sources(examples, tokenizers, vocabularies)
     if not config.decoder.pointer_generator:
         return plain, plain
-    return plain, extend_sources(plain, examples, tokenizers, vocabularies, config.encoder.features == "sum")
+    return plain, extend_sources(plain, examples, tokenizers, vocabularies, config.encoder.feature_merge == "sum")
 
 
 def encode_source_characters(
@@ -143,7 +143,7 @@ def copyable_sources(examples: Sequence[Example], tokenizers: Tokenizers, config
     if not config.decoder.pointer_generator:
         return None
     sources = [input_symbols(example, tokenizers) for example in examples]
-    if config.encoder.features == "sum":
+    if config.encoder.feature_merge == "sum":
         return [EncoderInput(source.symbols[source.num_features :], 0) for source in sources]
     return sources
 
@@ -162,7 +162,7 @@ def encode_source_chunk(
         tokenized: The tokenized source of each example.
         vocabularies: Vocabularies of the model.
         tokenizers: Tokenizers of the model.
-        config: Configuration of the model; with encoder.features = "sum", features are moved from the symbols of a
+        config: Configuration of the model; with encoder.feature_merge = "sum", features are moved from the symbols of a
             source to its field `summed_features`.
     """
     source_ids, encoder_ids = encode_source_ids(examples, vocabularies, tokenizers, config)
@@ -171,7 +171,7 @@ def encode_source_chunk(
         marked = [ignore_unknown_features(source) for source in marked]
     return [
         remove_feature_positions(source) for source in marked
-    ] if config.encoder.features == "sum" else marked, encoder_ids
+    ] if config.encoder.feature_merge == "sum" else marked, encoder_ids
 
 
 MAX_HYPOTHESES = 2**14

@@ -154,7 +154,7 @@ class Trace:
     """Attention weights of each of N heads; `attention` is their mean. None for one head, for ensembles and for lexicon
     entries, to which no model attends."""
     summed_features: tuple[str, ...] = ()
-    """Features added to the embedding of every source symbol (encoder.features = "sum"); they have no positions."""
+    """Features added to the embedding of every source symbol (encoder.feature_merge = "sum"), without positions."""
     task: TaskName = DEFAULT_TASK
     """Task of the model. Only outputs of autoregressive tasks end with `END`."""
     hop_weights: Float[np.ndarray, "L S"] | None = None

@@ -122,8 +122,8 @@ class DecoderStepGraph:
         return self.graph.add("Tanh", self.graph.linear(self._select_inputs(top, context), weight))
 
     def _select_inputs(self, state: str, context: str) -> str:
-        """Return the state, the context, or both concatenated, as `decoder.output` says."""
-        match self.config.decoder.output:
+        """Return the state, the context, or both concatenated, as `decoder.output_layer_inputs` says."""
+        match self.config.decoder.output_layer_inputs:
             case "state":
                 return state
             case "context":

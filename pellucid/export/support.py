@@ -66,8 +66,8 @@ def _unsupported_settings(config: Config) -> dict[str, str]:
     for section in ("encoder", "decoder"):
         if getattr(config, section).layer_normalization == "cells":
             reasons[f"{section}.layer_normalization"] = "'cells' has no recurrent operator ('outputs' is supported)"
-    if config.encoder.features == "sum" and reads_features(config.data):
-        reasons["encoder.features"] = "'sum' is not supported ('prefix' is)"
+    if config.encoder.feature_merge == "sum" and reads_features(config.data):
+        reasons["encoder.feature_merge"] = "'sum' is not supported ('prefix' is)"
     if config.data.context_words:
         reasons["data.context_words"] = "its beam search decodes words without the words around them"
     for column in ("source", "features"):

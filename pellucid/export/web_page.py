@@ -21,18 +21,18 @@ from pellucid.viewer.inputs import ViewedRun, model_card
 from pellucid.viewer.pages import embed_json
 from pellucid.viewer.schema import ModelCard, PageStruct
 
-MODEL_FORMAT = 1
-"""Version of this schema; the page refuses any other."""
+MODEL_FORMAT = 2
+"""Version of this schema; the page refuses a newer one. Format 1 has the former names of settings."""
 MODEL_ELEMENT = '<script type="application/json" id="model"></script>'
 """Element of the built page for the models."""
 
 SETTINGS = {
     "data": ("source_symbols", "target_symbols", "source_normalization", "max_sequence_length"),
-    "encoder": ("cell", "hidden_size", "num_layers", "merge", "features", "residual"),
+    "encoder": ("cell", "hidden_size", "num_layers", "merge", "feature_merge", "residual"),
     "attention": ("type", "num_heads"),
     "decoder": (
-        *("order", "cell", "hidden_size", "num_layers", "init_hidden", "embedding", "output", "residual"),
-        "pointer_generator",
+        *("order", "cell", "hidden_size", "num_layers", "init_hidden", "embedding", "output_layer_inputs"),
+        *("residual", "pointer_generator"),
     ),
     "search": ExportedSearch.__struct_fields__,
 }

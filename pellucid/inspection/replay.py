@@ -213,7 +213,7 @@ def _source_error(predictor: Predictor, trace: Trace) -> str:
     if not trace.source or not trace.target:
         return ""
     added, positions = len(trace.summed_features), len(trace.source) - trace.num_features
-    summed = config.encoder.features == "sum"
+    summed = config.encoder.feature_merge == "sum"
     if (trace.num_features or added) and not reads_features(config.data):
         return "without features"
     if trace.num_features if summed else added:

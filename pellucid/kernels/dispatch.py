@@ -54,7 +54,7 @@ DECODER: SupportedValues = {
     "decoder.init_hidden": ANYTHING,
     "decoder.embedding": ANYTHING,
     "decoder.embedding_size": ANYTHING,
-    "decoder.output": ANYTHING,
+    "decoder.output_layer_inputs": ANYTHING,
     "decoder.tie_embeddings": ANYTHING,
     "decoder.dropout": ANYTHING,
     "decoder.dropout_mask": ANYTHING,

@@ -522,7 +522,7 @@ class AttendThenStep(Decoder):
             attention: Configuration of the attention.
             sizes: Sizes of memory and vocabulary.
         """
-        super().__init__(config, attention, sizes, sizes.memory_size, config.output)
+        super().__init__(config, attention, sizes, sizes.memory_size, config.output_layer_inputs)
 
     def build_cache(self, memory: Memory) -> DecoderCache:
         """Return the cache of `Decoder.build_cache`; outside training with the arrays of a kernel, if one supports it.
@@ -694,7 +694,7 @@ class StepThenAttend(Decoder):
     kind: ClassVar[str] = "step-then-attend"
 
     def __init__(self, config: DecoderConfig, attention: AttentionConfig, sizes: DecoderSizes) -> None:
-        """Build all parts; W_c reads the inputs that `config.output` names (state, context or both), and returns a_t.
+        """Build all parts; W_c reads what `config.output_layer_inputs` names (state, context or both), and returns a_t.
 
         Args:
             config: Configuration of the decoder.
@@ -702,7 +702,7 @@ class StepThenAttend(Decoder):
             sizes: Sizes of memory and vocabulary.
         """
         super().__init__(config, attention, sizes, config.hidden_size if config.input_feeding else 0, "state")
-        input_size = output_layer_input_size(config.output, config.hidden_size, sizes.memory_size)
+        input_size = output_layer_input_size(config.output_layer_inputs, config.hidden_size, sizes.memory_size)
         self.combination = nn.Linear(input_size, config.hidden_size, bias=False)
 
     def init_state(self, memory: Memory) -> DecoderState:
@@ -738,6 +738,6 @@ class StepThenAttend(Decoder):
             preactivations = projected + self.context_projection(state.input_feed)
         layers, top = self.step_layers(preactivations, state.layers, cache.dropout_masks)
         attention: AttentionOutput = self.attention(top, cache, state.attention_state, forced_weights)
-        combined = torch.tanh(self.combination(select_inputs(self.config.output, top, attention.context)))
+        combined = torch.tanh(self.combination(select_inputs(self.config.output_layer_inputs, top, attention.context)))
         input_feed = None if self.context_projection is None else combined
         return StepWithoutLogits(UnstackedState(layers, attention.attention_state, input_feed), attention, combined)

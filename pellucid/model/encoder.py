@@ -227,7 +227,7 @@ class Encoder(nn.Module):
             source: Ids of each source.
             lengths: Number of real positions of each row.
         """
-        if self.config.features == "sum":
+        if self.config.feature_merge == "sum":
             inputs, source, lengths = _sum_features(inputs, source, lengths, self.oov_to_unk(source) >= self.symbols)
         if self.convolutions is not None:
             inputs = InputVectors(self._apply_dropout(self.convolutions(inputs.to_dense(), lengths)))

@@ -241,7 +241,9 @@ def encoder_equations(encoder: EncoderConfig, vocabularies: VocabularySizes, sum
         SymbolSize("h_s", "encoder state at position s", (memory_size(encoder),)),
     ]
     summary_equations = [equation for name, equation in _summaries(encoder).items() if name in summaries]
-    note = "x_s is the sum of the embeddings of the symbol and of all features." if encoder.features == "sum" else ""
+    note = (
+        "x_s is the sum of the embeddings of the symbol and of all features." if encoder.feature_merge == "sum" else ""
+    )
     equations = [*input_equations, *_layer_equations(encoder), *summary_equations]
     return EquationGroup("Encoder", equations, [*symbols, *stack.symbols()], note)
 
@@ -648,8 +650,16 @@ def output_equations(names: _DecoderNames, step: str = "t") -> EquationGroup:
     sizes = {"state": [config.hidden_size], "context": [names.memory]}
     inputs = {"state": [names.output(step)], "context": [f"c{_subscript(step)}"]}
     both = "state-and-context"
-    parts = [*inputs["state"], *inputs["context"]] if config.output == both else inputs[config.output]
-    size = sum([*sizes["state"], *sizes["context"]] if config.output == both else sizes[config.output])
+    parts = (
+        [*inputs["state"], *inputs["context"]]
+        if config.output_layer_inputs == both
+        else inputs[config.output_layer_inputs]
+    )
+    size = sum(
+        [*sizes["state"], *sizes["context"]]
+        if config.output_layer_inputs == both
+        else sizes[config.output_layer_inputs]
+    )
     read = _concatenated(parts)
     equations = list[str]()
     symbols = list[SymbolSize]()
@@ -786,8 +796,8 @@ def tagging_classifier_equations(config: Config, vocabularies: VocabularySizes) 
     size = config.decoder.hidden_size
     memory = memory_size(config.encoder)
     decoder = config.decoder
-    input_size = output_layer_input_size(decoder.output, size, memory)
-    inputs = {"state": "q", "context": "c_1", "state-and-context": "[q; c_1]"}[decoder.output]
+    input_size = output_layer_input_size(decoder.output_layer_inputs, size, memory)
+    inputs = {"state": "q", "context": "c_1", "state-and-context": "[q; c_1]"}[decoder.output_layer_inputs]
     symbols = [
         _parameter("W_o", "output layer of the class", vocabularies.target, input_size),
         _parameter("b_o", "its bias", vocabularies.target),

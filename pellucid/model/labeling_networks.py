@@ -79,7 +79,8 @@ class Classifier(LabelingNetwork):
     """A decoder without feedback takes R steps; the class is predicted from the last: logits = W [s_R; c_R] + b.
 
     References:
-        Sønderby et al. 2015, section 2.2, which reads the last context alone (`decoder.output = "context"`).
+        Sønderby et al. 2015, section 2.2, which reads the last context alone
+        (`decoder.output_layer_inputs = "context"`).
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder, steps: int) -> None:

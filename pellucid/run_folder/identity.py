@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pellucid.config.extensions import ExtensionRegistry, PackageVersion
+from pellucid.config.renamed_settings import current_key
 from pellucid.config.settings import Config
 from pellucid.config.toml import flatten_config, named_extensions
 from pellucid.data.vocabulary import Vocabularies
@@ -217,7 +218,7 @@ class ModelIdentity(NamedTuple):
             reason = abbreviate_reason(error)
             raise RunError(f"{model} is damaged: settings in its header: {reason}; {RESTORE_OR_TRAIN}") from error
         current = _network_settings(config)
-        for key, value in trained.items():
+        for key, value in ((current_key(key), value) for key, value in trained.items()):
             if key in current and current[key] != value:
                 difference = f"{key} is {quote(current[key])}, and {quote(value)} in the model"
                 raise mixed_error(self.folder / CONFIG, model, difference)

@@ -1,4 +1,4 @@
-"""The initial run of a fine-tuning: the run whose parameters and symbols a training begins from (`--from RUN`).
+"""The initial run of a fine-tuning: the run whose parameters and symbols a training begins from (`--init-from RUN`).
 
 Its task, its symbols and its network are the defaults of the new training (`inherited_settings`). All other settings
 have their usual defaults, except the learning rate (`LEARNING_RATE_FACTOR`). The configuration of the new run records
@@ -41,7 +41,7 @@ OTHER_INHERITED = (
         "data.context_words",
         "data.subword_vocab_size",
         "data.max_sequence_length",
-        "data.aligned",
+        "data.equal_length",
     ),
     *("data.class_first", "data.class_column"),
     "data.ignored_tag",
@@ -102,7 +102,7 @@ def inherited_settings(initial: str | Path, run: str | Path) -> dict[str, Any]:
             section, _, name = key.rpartition(".")
             (nested.setdefault(section, {}) if section else nested)[name] = value
     rate: float = PRESETS[config.size]["training"]["learning_rate"] * LEARNING_RATE_FACTOR
-    return {**nested, "training": {"learning_rate": rate, "initial_run": str(initial)}}
+    return {**nested, "training": {"learning_rate": rate, "init_from": str(initial)}}
 
 
 @check_arguments
@@ -118,18 +118,18 @@ def resolve_initial_run(config: Config, folder: str | Path) -> Config:
             run folder itself, or was trained from it; or it is an ensemble.
         ConfigError: A saved configuration is not valid.
     """
-    if not config.training.initial_run:
+    if not config.training.init_from:
         return config
-    initial, folder = Path(config.training.initial_run), Path(folder)
+    initial, folder = Path(config.training.init_from), Path(folder)
     own = _resumed_config(folder, initial)
-    digest = own.training.initial_digest if own is not None else _model_digest(initial, folder)
-    given = config.training.initial_digest or digest
+    digest = own.training.init_from_digest if own is not None else _model_digest(initial, folder)
+    given = config.training.init_from_digest or digest
     if own is None and given != digest:
         raise RunError(
-            f"{initial / MODEL} has the SHA-256 {digest}, but training.initial_digest is {given}: it is another model; "
-            "restore the file, or leave the setting out"
+            f"{initial / MODEL} has the SHA-256 {digest}, but training.init_from_digest is {given}: it is another "
+            "model; restore the file, or leave the setting out"
         )
-    training = msgspec.structs.replace(config.training, initial_run=str(initial), initial_digest=given)
+    training = msgspec.structs.replace(config.training, init_from=str(initial), init_from_digest=given)
     return msgspec.structs.replace(config, training=training)
 
 
@@ -144,7 +144,7 @@ def load_initial_run(config: Config) -> InitialRun:
         RunError: The run is missing or damaged, or of another format version, or its model changed meanwhile.
         ConfigError: A setting changes the symbols or the shapes of the network; the message lists such settings.
     """
-    folder, digest = Path(config.training.initial_run), config.training.initial_digest
+    folder, digest = Path(config.training.init_from), config.training.init_from_digest
     predictor = load(folder)
     loaded = digest_file(folder / MODEL)
     if loaded is None or loaded.sha256 != digest:
@@ -179,9 +179,9 @@ def check_initial_settings(config: Config, initial: Config, vocabularies: Vocabu
         return
     differences = [line for line in config_differences(initial, config) if line.partition(":")[0] in refused]
     raise ConfigError(
-        f"settings that do not fit the parameters of {config.training.initial_run}, from which the training begins:",
+        f"settings that do not fit the parameters of {config.training.init_from}, from which the training begins:",
         *(f"  {line}" for line in differences),
-        "leave them out, as they are then those of the run, or train a new network without --from",
+        "leave them out, as they are then those of the run, or train a new network without --init-from",
     )
 
 
@@ -199,13 +199,13 @@ def member_configs(config: Config, folders: Sequence[Path]) -> list[Config]:
         ConfigError: The initial ensemble has fewer members.
         RunError: Its list of members cannot be read.
     """
-    if not config.training.initial_run:
+    if not config.training.init_from:
         return [config] * len(folders)
-    initial = Path(config.training.initial_run)
+    initial = Path(config.training.init_from)
     sources: list[Path | None] = []
     for folder in folders:
         own = _resumed_config(folder, initial)
-        sources.append(None if own is None else Path(own.training.initial_run))
+        sources.append(None if own is None else Path(own.training.init_from))
     if None in sources:
         members = member_folders(initial)
         if members != [initial] and len(members) < len(folders):
@@ -217,7 +217,7 @@ def member_configs(config: Config, folders: Sequence[Path]) -> list[Config]:
             source or (members[0] if members == [initial] else members[index]) for index, source in enumerate(sources)
         ]
     return [
-        msgspec.structs.replace(config, training=msgspec.structs.replace(config.training, initial_run=str(source)))
+        msgspec.structs.replace(config, training=msgspec.structs.replace(config.training, init_from=str(source)))
         for source in sources
     ]
 
@@ -288,8 +288,8 @@ def _resumed_config(run: Path, initial: Path) -> Config | None:
             config = load_run_config(folder)
         except InputError:  # the check of the run folder reports it
             return None
-        own = Path(config.training.initial_run)
-        return config if config.training.initial_run and initial in (own, own.parent) else None
+        own = Path(config.training.init_from)
+        return config if config.training.init_from and initial in (own, own.parent) else None
     return None
 
 
@@ -323,8 +323,8 @@ def _check_chain(initial: Path, folder: Path) -> None:
     own, run = realpath(folder), initial  # Path.resolve raises a RuntimeError for a link to itself
     if Path(realpath(initial)) in Path(own).parents:
         raise RunError(
-            f"--run {folder} and --from {initial}: a run cannot be in the folder of another one, whose files it would "
-            "change; name a new folder for --run"
+            f"--run {folder} and --init-from {initial}: a run cannot be in the folder of another one, whose files it "
+            "would change; name a new folder for --run"
         )
     for number in range(MAX_CHAIN):
         if realpath(run) == own:
@@ -333,11 +333,11 @@ def _check_chain(initial: Path, folder: Path) -> None:
                 if not number
                 else f"{folder} would replace the run that {initial} began from"
             )
-            raise RunError(f"--run {folder} and --from {initial}: {reason}; name a new folder for --run")
+            raise RunError(f"--run {folder} and --init-from {initial}: {reason}; name a new folder for --run")
         try:
             if not has_run(run):
                 return
-            earlier = load_run_config(run).training.initial_run
+            earlier = load_run_config(run).training.init_from
         except InputError:  # reported when it is loaded; an earlier run is not needed
             return
         if not earlier:

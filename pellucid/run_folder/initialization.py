@@ -225,7 +225,7 @@ def _advice_on_differences(folder: Path, limit: str, differences: Sequence[str])
     if _has_ended(folder):
         return (
             f"the training of this run has ended, so that nothing is left to resume: {reason}{new_run}; "
-            f"--from {folder} begins it with the parameters of this run"
+            f"--init-from {folder} begins it with the parameters of this run"
         )
     if not has_other_time_only:
         return f"{reason}{new_run}"

@@ -123,14 +123,14 @@ def step_decoder(
         attention = _attend(network, config, carry.layers[-1].hidden, carry, cache)
         assert decoder.feed is not None, "attend-then-step feeds the context to the first cell"
         layers, output = _step_layers(decoder, config, preactivations + attention.context @ decoder.feed.T, carry)
-        features = select_inputs(config.decoder.output, output, attention.context)
+        features = select_inputs(config.decoder.output_layer_inputs, output, attention.context)
     else:
         if decoder.feed is not None and carry.input_feed is not None:
             preactivations = preactivations + carry.input_feed @ decoder.feed.T
         layers, top = _step_layers(decoder, config, preactivations, carry)
         attention = _attend(network, config, top, carry, cache)
         assert decoder.combination is not None, "step-then-attend combines state and context"
-        features = select_inputs(config.decoder.output, top, attention.context)
+        features = select_inputs(config.decoder.output_layer_inputs, top, attention.context)
         output = features = np.tanh(features @ decoder.combination.T)
     logits = _vocabulary_logits(decoder.output, features)
     if decoder.pointer_generator is not None:

@@ -64,7 +64,7 @@ def encode(
     """
     known = np.where(source < len(encoder.embedding), source, UNK)
     states: Float[np.ndarray, "B S E"] = encoder.embedding[known]
-    if config.features == "sum":
+    if config.feature_merge == "sum":
         states, source, lengths = _sum_features(states, source, lengths, known >= encoder.num_symbols)
     mask = length_mask(lengths, states.shape[1])[:, :, None]
     if encoder.convolutions:

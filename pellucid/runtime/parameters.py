@@ -128,8 +128,8 @@ class AttentionArrays:
 class OutputLayerArrays:
     """logits = weight (adapter x) + bias, where x are the inputs of the output layer.
 
-    With attend-then-step x is the state, the context, or both, as `decoder.output` says; with step-then-attend it is
-    the attentional state.
+    With attend-then-step x is the state, the context, or both, as `decoder.output_layer_inputs` says; with
+    step-then-attend it is the attentional state.
     """
 
     weight: Float[np.ndarray, "V O"]
@@ -333,7 +333,7 @@ def _decoder(
     extra_input_size = memory if attends_first else decoder.hidden_size * decoder.input_feeding
     rows = decoder.hidden_size * {"gru": 3, "lstm": 4}[decoder.cell]
     parts = decoder.num_layers * (2 if decoder.cell == "lstm" else 1) * decoder.hidden_size
-    combined = output_layer_input_size(decoder.output, decoder.hidden_size, memory)
+    combined = output_layer_input_size(decoder.output_layer_inputs, decoder.hidden_size, memory)
     has_init = decoder.init_hidden != "zero"
     gate_size = decoder.hidden_size + memory + embedding.shape[1]
     return DecoderArrays(

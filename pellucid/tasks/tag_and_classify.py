@@ -104,7 +104,9 @@ class TaggingAndClassificationTask(LabelingTask):
         is_class, is_tag = map(torch.from_numpy, label_masks(parts.vocabularies))
         query = Query(decoder.init_hidden, sizes.memory_size, decoder.hidden_size)
         attention = build_attention(parts.config.attention, decoder.hidden_size, sizes.memory_size)
-        classes = OutputLayer(decoder.output, decoder.hidden_size, sizes.memory_size, sizes.vocabulary_size)
+        classes = OutputLayer(
+            decoder.output_layer_inputs, decoder.hidden_size, sizes.memory_size, sizes.vocabulary_size
+        )
         tags = TokenClassificationHead(sizes.memory_size, sizes.vocabulary_size)
         return TaggingClassifier(parts.encoder, query, attention, ClassAndTagHead(classes, tags, is_class, is_tag))
 

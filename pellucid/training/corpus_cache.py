@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from pellucid.config.renamed_settings import hashed_settings
 from pellucid.config.settings import DataConfig, reads_features
 from pellucid.data.corpus import CORPUS_FORMAT, CorpusError, EncodedCorpus, map_corpus, write_corpus
 from pellucid.data.examples import training_columns
@@ -63,7 +64,7 @@ def corpus_key(files: DataSets, config: DataConfig, digests: Sequence[FileDigest
     Returns:
         The hash in hexadecimal; empty for a pipe, which can be read only once, and for unreadable files.
     """
-    key = hashlib.sha256(msgspec.json.encode((CORPUS_FORMAT, unicodedata.unidata_version, config)))
+    key = hashlib.sha256(msgspec.json.encode((CORPUS_FORMAT, unicodedata.unidata_version, hashed_settings(config))))
     for index, data in enumerate(files):
         if data is None:
             key.update(b"\0")

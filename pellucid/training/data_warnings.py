@@ -59,7 +59,7 @@ def data_warnings(
         yield f"every training example has the same {noun}, {only}: there is nothing to learn"
     sources, targets = ([getattr(example, side) for example in validation_examples] for side in ("source", "target"))
     yield from symbol_kind_warnings(sources, targets, config.data)
-    if config.training.initial_run and not config.training.mix_in and len(validation_examples) < MIN_FORGETTING_CHECK:
+    if config.training.init_from and not config.training.mix_in and len(validation_examples) < MIN_FORGETTING_CHECK:
         yield (
             f"the model may forget earlier pairs, and {count_noun(len(validation_examples), 'validation example')} may "
             "not show it: use --mix-in FILE to repeat earlier pairs, or include some of them in the file of --valid"

@@ -261,8 +261,8 @@ def initial_run_sentence(config: Config) -> str:
         config: Configuration of the run.
     """
     training = config.training
-    if not training.initial_run:
+    if not training.init_from:
         return ""
     frozen = f"; not trained: {', '.join(training.freeze)}" if training.freeze else ""
-    name = quote(str(Path(training.initial_run)))
-    return f"Fine-tuned from {name} (SHA-256 of its model {training.initial_digest}){frozen}."
+    name = quote(str(Path(training.init_from)))
+    return f"Fine-tuned from {name} (SHA-256 of its model {training.init_from_digest}){frozen}."

@@ -42,7 +42,7 @@ STATED_SETTINGS = frozenset(
             for name in (
                 *("epochs", "time_limit", "batch_size", "batch_type", "optimizer", "learning_rate", "weight_decay"),
                 *("lr_schedule", "warmup_ratio", "clip_norm", "label_smoothing", "rdrop_alpha", "coverage_loss"),
-                *("metric", "initial_run", "initial_digest", "callbacks", "snapshots"),
+                *("metric", "init_from", "init_from_digest", "callbacks", "snapshots"),
             )
         ),
     }

@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 from pellucid.argument_checks import check_arguments, replace_surrogates
+from pellucid.config.renamed_settings import hashed_settings
 from pellucid.config.settings import Config, reads_neighbors
 from pellucid.data.corpus import EncodedCorpus, GrowingCorpus, ReadingReport, write_corpus
 from pellucid.data.encoding import id_dtypes
@@ -335,7 +336,8 @@ class Preparation(NamedTuple):
     @property
     def key(self) -> str:
         """Hash of everything that determines the examples."""
-        settings = (PREPARED_FORMAT, unicodedata.unidata_version, self.resolved.data, self.resolved.task)
+        data = hashed_settings(self.resolved.data)
+        settings = (PREPARED_FORMAT, unicodedata.unidata_version, data, self.resolved.task)
         contents = [file and (file.size, file.sha256) for file in self.described]
         return hashlib.sha256(msgspec.json.encode((settings, contents))).hexdigest()
 

@@ -105,7 +105,7 @@ def _validation_errors(state: TrainingState, progress: Progress) -> Iterator[tup
     else:
         is_repeated = progress.validations > num_due
         maximum = progress.update - (not is_repeated) if progress.validations else 0
-        minimum = int(progress.validations > 0 and not config.initial_run)
+        minimum = int(progress.validations > 0 and not config.init_from)
     if not minimum <= progress.best_update <= maximum:
         yield "best_update", str(minimum) if minimum == maximum else f"a number from {minimum} to {maximum}"
     yield from _count_errors(state, progress)

@@ -127,7 +127,7 @@ def validations_due(state: TrainingState, progress: Progress, num_batches: int) 
         progress: Progress of the training, which may differ from that of the state.
         num_batches: Number of batches in the current epoch.
     """
-    first, interval = int(bool(state.config.training.initial_run)), state.eval_interval(progress)
+    first, interval = int(bool(state.config.training.init_from)), state.eval_interval(progress)
     num_due = first + math.floor(epochs_done(progress, num_batches) / interval + VALIDATION_TOLERANCE)
     if is_out_of_epochs(state, progress, num_batches):
         total = first + math.ceil(state.max_epochs / interval - VALIDATION_TOLERANCE)
@@ -150,7 +150,7 @@ def selects_from_last_part(state: TrainingState) -> bool:
         len(state.validation_examples) < MIN_SELECTION_EXAMPLES
         and training.lr_schedule == "cosine"
         and not training.patience
-        and not training.initial_run
+        and not training.init_from
         and training.metric in ACCURACY_METRICS
     )
 

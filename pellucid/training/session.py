@@ -13,6 +13,7 @@ import numpy as np
 
 from pellucid.argument_checks import check_arguments
 from pellucid.config.extension_errors import named_extension_errors
+from pellucid.config.renamed_settings import hashed_settings
 from pellucid.config.settings import Config, DataConfig, memory_size
 from pellucid.config.task_settings import pair_ngram_notes
 from pellucid.config.toml import unused_extension_notes, validate_config
@@ -344,7 +345,7 @@ def _encode_training_data(
 
 def _load_initial_run(config: Config, folder: Path) -> InitialRun | None:
     """Return the initial run of a new training; None without one, and if the training is resumed."""
-    if not config.training.initial_run or file_exists(folder / run_files.CHECKPOINT):
+    if not config.training.init_from or file_exists(folder / run_files.CHECKPOINT):
         return None
     return load_initial_run(config)
 
@@ -353,7 +354,7 @@ def _initial_vocabularies(folder: Path, config: Config, initial: InitialRun | No
     """Return the vocabularies that those of a fine-tuning extend: of its initial run, or of the run that is resumed."""
     if initial is not None:
         return initial.predictor.vocabularies
-    return run_files.load_run_vocabularies(folder, config) if config.training.initial_run else None
+    return run_files.load_run_vocabularies(folder, config) if config.training.init_from else None
 
 
 def build_checked_network(config: Config, vocabularies: Vocabularies) -> Network:
@@ -599,5 +600,6 @@ def _fingerprint(description: tuple[Config, Vocabularies, Sequence[Example]], en
         for start in range(0, len(column.values), HASH_BLOCK):
             digest.update(column.values[start : start + HASH_BLOCK].astype(np.int32).data)
         digest.update(column.offsets.data)
-    digest.update(msgspec.json.encode(description))
+    config, *others = description
+    digest.update(msgspec.json.encode((hashed_settings(config), *others)))
     return digest.hexdigest()

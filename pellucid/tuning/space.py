@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
+from pellucid.config.renamed_settings import current_key, with_current_names
 from pellucid.config.settings import Config, Settings
 from pellucid.config.toml import build_config, convert_value, extension_registry, flatten_config, read_toml
 from pellucid.config.validation import reset_unused
@@ -99,7 +100,12 @@ def load_space(path: str | Path, base: Config) -> SearchSpace:
             file, key and what was expected.
     """
     path = Path(path)
-    return _parse_space(read_toml(path, regular=False), base, str(path))
+    tables = read_toml(path, regular=False)
+    try:
+        tables = with_current_names(tables)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return _parse_space(tables, base, str(path))
 
 
 def default_space(base: Config, explicit: Collection[str]) -> SearchSpace:
@@ -276,11 +282,12 @@ def _check_value(key: str, value: Value, origin: str) -> None:
 
 def _parse_link(key: str, form: _LinkForm, current: Mapping[str, Any], origin: str) -> LinkedSetting:
     """Return the link of a setting to another of the same kind."""
-    if form.like not in current:
-        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(form.like)}{suggest(form.like, current)}")
-    if form.times != 1 and not all(_is_number(current[name]) for name in (key, form.like)):
-        raise ConfigError(f"{origin}: {key}: {form.like} has no multiples")
-    return LinkedSetting(key, form.like, form.times)
+    other = current_key(form.like)
+    if other not in current:
+        raise ConfigError(f"{origin}: {key}: like: unknown key {quote(other)}{suggest(other, current)}")
+    if form.times != 1 and not all(_is_number(current[name]) for name in (key, other)):
+        raise ConfigError(f"{origin}: {key}: {other} has no multiples")
+    return LinkedSetting(key, other, form.times)
 
 
 def _order_links(linked: Sequence[LinkedSetting]) -> list[LinkedSetting]:

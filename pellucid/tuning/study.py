@@ -30,6 +30,7 @@ from optuna.samplers import TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from pellucid.config.renamed_settings import current_key
 from pellucid.config.settings import MetricName
 from pellucid.config.training_types import metric_sign
 from pellucid.errors import RunError, quote
@@ -206,8 +207,9 @@ class TuningStudy:
     @staticmethod
     def _changes(stored: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         """Return what differs between two descriptions."""
+        stored_settings = {current_key(key): value for key, value in stored["settings"].items()}
         return [name for name in new if name != "settings" and stored[name] != new[name]] + [
-            f"settings ({key})" for key, value in new["settings"].items() if stored["settings"].get(key, value) != value
+            f"settings ({key})" for key, value in new["settings"].items() if stored_settings.get(key, value) != value
         ]
 
     def _check_values(self) -> None:

@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { decodeArray, toGrid, type NumberArray } from "../src/data/arrays";
 import type { DecodeRequest, PageExample, Trace, WhatIfRequest, WhatIfResponse } from "../src/data/contents";
 import { createKernel, javascriptKernel, type Kernel } from "../src/model/kernel";
-import type { StoredModel } from "../src/model/modelFile";
+import { withCurrentNames, type StoredModel } from "../src/model/modelFile";
 import { mergeCopies } from "../src/model/pointerGenerator";
 import { loadPredictor, type ModelPredictor } from "../src/model/predictor";
 import { compareWhatIf } from "../src/model/whatIf";
@@ -51,6 +51,18 @@ function expectSameExample(actual: PageExample, expected: PageExample): void {
   const weights = ({ attention, attention_rows: rows }: typeof tree) => rows.map((row) => [...toGrid(attention).values.subarray(row * toGrid(attention).columns, (row + 1) * toGrid(attention).columns)]);
   expectClose(weights(tree), weights(expectedTree));
 }
+
+describe("withCurrentNames", () => {
+  it("gives settings of format 1 their present names", () => {
+    for (const { model } of REFERENCES) {
+      const { feature_merge: features, ...encoder } = model.settings.encoder;
+      const { output_layer_inputs: output, ...decoder } = model.settings.decoder;
+      const former = { ...model, settings: { ...model.settings, encoder: { ...encoder, features }, decoder: { ...decoder, output } } };
+      expect(withCurrentNames(former as unknown as StoredModel)).toEqual(model);
+      expect(withCurrentNames(model)).toEqual(model);
+    }
+  });
+});
 
 describe("mergeCopies", () => {
   it("sums the probabilities of all copies, for any number of symbols", () => {

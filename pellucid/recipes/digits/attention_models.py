@@ -259,7 +259,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "pellucid": {},
     "unidirectional encoder": {"encoder": {"bidirectional": False, "hidden_size": 10}},
     "no input of the previous symbol": {"decoder": {"embedding": "none"}},
-    "output from the context only": {"decoder": {"output": "context"}},
+    "output from the context only": {"decoder": {"output_layer_inputs": "context"}},
     "zero initial state": {"decoder": {"init_hidden": "zero"}},
     "batch size 100": {"training": {"batch_size": 100}},
     "learning rate 0.005": {"training": {"learning_rate": 0.005}},

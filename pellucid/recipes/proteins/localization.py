@@ -403,7 +403,7 @@ SplitFunction = Callable[[Sequence[Protein]], DataSplits]
 SPLITS: Mapping[str, SplitFunction] = {"random": random_split, "families": family_split}
 CLASSIFIER_INPUTS: Mapping[str, Mapping[str, Any]] = {
     "attention": {},
-    "final": {"attention": {"type": "none", "num_heads": 1}, "decoder": {"output": "state"}},
+    "final": {"attention": {"type": "none", "num_heads": 1}, "decoder": {"output_layer_inputs": "state"}},
 }
 """Input of the classifier: the contexts of one attention step with four heads, or the last encoder states."""
 LOCALIZATION_INTRODUCTION = """\

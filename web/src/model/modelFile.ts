@@ -1,6 +1,6 @@
 /** Models in the page: settings, symbols and parameters, as `pellucid export --html` writes them (pellucid/export/web_page.py). */
 
-export const MODEL_FORMAT = 1;
+export const MODEL_FORMAT = 2;
 
 /** Settings that the model reads, with the names of the run (pellucid/config/settings.py). */
 export interface ModelSettings {
@@ -10,7 +10,7 @@ export interface ModelSettings {
     readonly hidden_size: number;
     readonly num_layers: number;
     readonly merge: "concatenate" | "sum" | "product";
-    readonly features: "prefix" | "sum";
+    readonly feature_merge: "prefix" | "sum";
     readonly residual: boolean;
   };
   readonly attention: { readonly type: string; readonly num_heads: number };
@@ -21,7 +21,7 @@ export interface ModelSettings {
     readonly num_layers: number;
     readonly init_hidden: "zero" | "final" | "mean";
     readonly embedding: string;
-    readonly output: "state" | "context" | "state-and-context";
+    readonly output_layer_inputs: "state" | "context" | "state-and-context";
     readonly residual: boolean;
     readonly pointer_generator: boolean;
   };
@@ -59,6 +59,18 @@ export interface StoredModel {
   readonly arrays: readonly StoredArray[];
   /** Parameters: bytes of all arrays, compressed with raw deflate, in base64. */
   readonly parameters: string;
+}
+
+/** Former names of settings, in models of format 1 (pellucid/config/renamed_settings.py), and their present names. */
+const RENAMED_SETTINGS = { encoder: { features: "feature_merge" }, decoder: { output: "output_layer_inputs" } } as const;
+
+/** A model of format 1 in the present format: its settings have other names. */
+export function withCurrentNames(model: StoredModel): StoredModel {
+  const settings: Record<string, Record<string, unknown>> = { ...(model.settings as unknown as Record<string, Record<string, unknown>>) };
+  for (const [section, names] of Object.entries<Readonly<Record<string, string>>>(RENAMED_SETTINGS)) {
+    settings[section] = Object.fromEntries(Object.entries(settings[section]!).map(([name, value]) => [names[name] ?? name, value]));
+  }
+  return { ...model, settings: settings as unknown as ModelSettings };
 }
 
 /** Name and values of all arrays. */

@@ -193,8 +193,8 @@ export class Network {
   }
 
   private readoutInputs(state: Float32Array, contexts: Float32Array, numRows: number): Float32Array {
-    const { output } = this.parts.settings.decoder;
-    return output === "state" ? state : output === "context" ? contexts : joinRows([state, contexts], numRows);
+    const { output_layer_inputs: inputs } = this.parts.settings.decoder;
+    return inputs === "state" ? state : inputs === "context" ? contexts : joinRows([state, contexts], numRows);
   }
 
   private outputLogits(symbols: readonly number[], output: Float32Array, { contexts, weights }: AttentionOutput, memory: Memory): Float32Array {

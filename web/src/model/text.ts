@@ -59,7 +59,7 @@ export function encodeSource(settings: StoredModel["settings"], { source, featur
   const { source_symbols: kind, source_normalization: form } = settings.data;
   const own = splitText(kind, form === "none" ? text : text.normalize(form === "nfc" ? "NFC" : "NFD"));
   const used = own.length > 0 ? given : [];
-  const summed = settings.encoder.features === "sum";
+  const summed = settings.encoder.feature_merge === "sum";
   const featureIds = used.map((feature) => source.size + (features.id(feature) ?? UNK));
   const numFeatures = summed ? 0 : used.length;
   const symbols = [...(summed ? [] : used), ...own];

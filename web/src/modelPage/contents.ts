@@ -3,7 +3,7 @@ import type { LocalModel } from "../data/api";
 import { FORMAT, type DecodeRequest, type ModelCard, type PageContents, type TaskView } from "../data/contents";
 import { registerTaskViews } from "../data/taskView";
 import type { Kernel } from "../model/kernel";
-import { MODEL_FORMAT, type StoredModel } from "../model/modelFile";
+import { MODEL_FORMAT, withCurrentNames, type StoredModel } from "../model/modelFile";
 import { loadPredictor, type ModelPredictor } from "../model/predictor";
 import { compareWhatIf } from "../model/whatIf";
 import { EMPTY } from "../selection/page.svelte";
@@ -28,8 +28,9 @@ export interface ModelPage {
 /** Loads the models of the page. Throws if there are none, or if they are of another format. */
 export async function loadModelPage(json: string, kernel: Kernel): Promise<{ contents: PageContents; models: LocalModel }> {
   if (json.trim() === "") throw new Error("This page has no model. pellucid export RUN --html FILE writes a page with one.");
-  const data = JSON.parse(json) as ModelPage;
-  if (data.format !== MODEL_FORMAT) throw new Error(`This page reads models of format ${MODEL_FORMAT}; these are of format ${data.format}.`);
+  const stored = JSON.parse(json) as ModelPage;
+  if (stored.format !== MODEL_FORMAT && stored.format !== 1) throw new Error(`This page reads models of the formats 1 and ${MODEL_FORMAT}; these are of format ${stored.format}.`);
+  const data = stored.format === 1 ? { ...stored, models: stored.models.map(withCurrentNames) } : stored;
   const predictors = await Promise.all(data.models.map((model) => loadPredictor(kernel, model)));
   registerTaskViews(data.tasks);
   const models = localModels(predictors, kernel);
