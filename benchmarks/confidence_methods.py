@@ -7,8 +7,8 @@ method, with means over the runs: expected calibration error and AURC in percent
 docs/guides/confidence.md explains the methods.
 """
 
+import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -98,10 +98,19 @@ def all_confidences(known: dict[str, np.ndarray], new: dict[str, np.ndarray]) ->
     return {name: np.clip(p, lowest, 1 - lowest) if name != "probability" else p for name, p in methods.items()}
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Print the means over the runs."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the means over the runs.
+
+    Args:
+        arguments: Command-line arguments; those of the process by default.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", metavar="RUN VALID TEST", help="run folder, validation and test file")
+    paths = parser.parse_args(arguments).paths
+    if len(paths) % 3:
+        parser.error("each run needs a validation file and a test file: RUN VALID TEST ...")
     results: dict[str, list[list[float]]] = {}
-    for run, valid, test in zip(arguments[::3], arguments[1::3], arguments[2::3], strict=True):
+    for run, valid, test in zip(paths[::3], paths[1::3], paths[2::3], strict=True):
         model = pellucid.load(run)
         known, new = (decode(model, Path(path)) for path in (valid, test))
         for name, p in all_confidences(known, new).items():
@@ -114,4 +123,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -727,7 +727,7 @@ def describe_trials(trials: Sequence[Trial]) -> str:
 
 def main() -> int:
     """Make the trials, print the totals, and return 1 if one failed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trials", type=int, default=600)
     parser.add_argument("--first", type=int, default=0, help="number of the first trial")

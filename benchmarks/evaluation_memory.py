@@ -3,8 +3,8 @@
     python benchmarks/memory_use.py --interval 0.1 --out DIR python benchmarks/evaluation_memory.py --outputs 20000000
 
 Nothing is decoded. The counts of two runs on the same examples are filled with random numbers; then the metrics are
-computed by the classes that `pellucid evaluate` uses. A line for each step says its CPU seconds, and the anonymous
-memory after it; `memory_use.py` measures the maximum, also within steps. Reads /proc of Linux.
+computed by the classes that `pellucid evaluate` uses. A line is printed for each step: its CPU seconds, and the
+anonymous memory after it; `memory_use.py` measures the maximum, also within steps. Reads /proc of Linux.
 """
 
 import argparse

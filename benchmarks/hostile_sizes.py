@@ -4,8 +4,9 @@
 
 Each case writes a file or a run folder, and calls a reader in a new process. The outcome must be an error of Pellucid,
 or a reading; anything else (a traceback, a killed process, more memory or CPU time than the limit of the case) is
-printed as a fault, and the exit code is 1. The memory is the largest resident memory of the process beyond that of the
-same process without the case's file, in MiB.
+printed as a fault, and the exit code is 1. For each case a row of a table is printed: outcome, memory and CPU seconds.
+The memory is the largest resident memory of the process beyond that of the same process without the case's
+file, in MiB.
 """
 
 import argparse

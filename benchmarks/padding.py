@@ -4,7 +4,8 @@
 
 FILE has a source and a target in each line, with a tab between. Batches have the default size of that many pairs, and
 are those of the first epochs of a training. Without `--pools`, the pools have the default size; with it, the examples
-of that many batches are sorted by length together. docs/log.md has results.
+of that many batches are sorted by length together. A line is printed for each size of the pools. docs/log.md has
+results.
 """
 
 import argparse

@@ -8,7 +8,9 @@ writes and its mode are flushed before the renaming, and the folder after it. Th
 built. After each call, what was flushed is there; of what was not, each state has all, nothing, the first part of the
 data (all sizes, the rest lost or zero), the renamings and removals without the data, or a random part. The entries of
 folders are lost from the last on, as on file systems with a journal, or in a random part of each folder. Each different
-state gets the same command, and must end with the same bits. Linux; needs a C compiler.
+state gets the same command, and must end with the same bits. A line for each run has the numbers of states, failures,
+repeated updates and lost bytes; each failure has a line, and its folder stays below DIR/failed. Linux; needs a C
+compiler.
 """
 
 import argparse
@@ -312,7 +314,7 @@ def resume_states(driver: CrashDriver, run: str, limit: int, seed: int) -> int:
 
 def main() -> int:
     """Resume the states of each run, and return 1 if one failed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--states", type=int, default=300, help="maximum number of states of each run")
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=[name for name in RUNS if RUNS[name].is_single])

@@ -92,11 +92,12 @@ def best_output(traces: Sequence[Trace], weight: float) -> str:
 
 def main() -> None:
     """Train, decode and print."""
-    parser = argparse.ArgumentParser()
-    for name in ("table", "test", "folder"):
-        parser.add_argument(name, type=Path)
-    parser.add_argument("--pairs", type=int, default=3000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", type=Path, metavar="TABLE", help="training words: CSV with word and pronunciation")
+    parser.add_argument("test", type=Path, metavar="TEST", help="test words, in the same form")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="new folder of the run")
+    parser.add_argument("--pairs", type=int, default=3000, help="number of training pairs (3000 by default)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the training and of its pairs (1 by default)")
     args = parser.parse_args()
     pairs, copier = read_pairs(args.table), ModelCopier()
     random.Random(args.seed).shuffle(pairs)

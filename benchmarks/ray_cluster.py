@@ -651,7 +651,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     Args:
         arguments: Command line; None for that of this process.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cluster", type=int, default=0, choices=range(MAX_CLUSTERS), help="number of the cluster")
     parser.add_argument("--folder", type=Path, help="logs and state (default: /tmp/pellucid-ray-N)")
     actions = parser.add_subparsers(dest="action", required=True)

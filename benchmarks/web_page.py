@@ -6,7 +6,8 @@ PAGE is a file of `pellucid export RUN --html`; the first column of each line of
 word after the other, with the network off. The first answer counts from the start of the navigation. "decode" is the
 time of the answer that the page displays; "shown" is the time from the input to the changed page; "cpu" is the
 processor time of the page's process for one word on average, with drawing. OUTPUTS are the lines of `pellucid predict`;
-outputs that differ from them are counted. It needs Playwright and the Chromium of the browser tests.
+outputs that differ from them are counted. One line of JSON is printed. It needs Playwright and the Chromium of the
+browser tests.
 """
 
 import argparse

@@ -68,7 +68,8 @@ CHANGES = ("write", "create", "remove")
 def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -> Iterator[None]:
     """Convert an `OSError` inside the block to an error of ours: "cannot write runs/a: permission denied".
 
-    Where something of another kind is in the way of what is written or removed, the message says what to do.
+    Where something of another kind is in the way of what is written or removed, or where "-" is given to an option that
+    does not read standard input by this name, the message says what to do.
 
     Args:
         action: Verb of the message, such as "write".
@@ -85,7 +86,22 @@ def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -
             raise kind(f"cannot enter the folder {folder}: {os_error_text(error)}") from error
         is_in_the_way = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
         advice = "; rename or remove what is there" if is_in_the_way and action in CHANGES else ""
+        if action == "read":
+            advice = standard_input_advice(path)
         raise kind(f"cannot {action} {path}: {os_error_text(error)}{advice}") from error
+
+
+def standard_input_advice(path: Path) -> str:
+    """Return the advice, as the end of an error, for a file "-" that does not exist: "; give /dev/stdin for ...".
+
+    Args:
+        path: File that cannot be read.
+
+    Returns:
+        The advice; "" for another file, and on a system without /dev/stdin.
+    """
+    is_dash = str(path) == "-" and os.path.exists("/dev/stdin")
+    return "; give /dev/stdin for the standard input" if is_dash else ""
 
 
 def inaccessible_folder(error: OSError, path: Path) -> Path | None:

@@ -146,8 +146,9 @@ class RunEvaluation(NamedTuple):
     """Lines or rows that were skipped."""
     config: Config
     """Configuration of the run, with the search settings of the evaluation."""
-    parameters: int
-    """Number of trained parameters; of all members of an ensemble, and of the largest run for the placeholder {}."""
+    parameters: int | None
+    """Number of trained parameters of the network; of all members of an ensemble, and of the largest run for the
+    placeholder {}. None before its first validation: the pair n-gram model then predicts alone."""
     notes: tuple[str, ...] = ()
     """Remarks about the pairs, such as columns that are not used."""
     provenance: EvaluationProvenance | None = None
@@ -404,7 +405,7 @@ def join_evaluations(parts: Sequence[RunEvaluation], name: str, short_name: str,
         counts=counts,
         seconds=seconds,
         bad_lines=bad_lines,
-        parameters=max(part.parameters for part in parts),
+        parameters=max((part.parameters for part in parts if part.parameters is not None), default=None),
         provenance=provenance,
         unfinished=tuple(training for part in parts for training in part.unfinished),
         pair_ngram_weight=weights.pop() if len(weights) == 1 else None,
@@ -540,9 +541,10 @@ class _DecodedRun:
             "bad_lines": len(pairs.bad_lines),
             "blank_lines": pairs.num_blank_lines,
         }
-        weight = None
+        weight, predicts_alone = None, False
         if isinstance(self.predictor, Transducer) and self.predictor.pair_ngram is not None:
             weight = self.predictor.pair_ngram_weight if nbest else 0.0  # samples are those of the network
+            predicts_alone = self.predictor.pair_ngram.predicts_alone
         return RunEvaluation(
             self.name,
             _with_acceptance(self.builder.build(), self.predictor, nbest),
@@ -550,7 +552,7 @@ class _DecodedRun:
             self.seconds,
             pairs.bad_lines,
             self.predictor.config,
-            sum(map(parameter_count, self.predictor.networks)),
+            None if predicts_alone else sum(map(parameter_count, self.predictor.networks)),
             pair_ngram_weight=weight,
         )
 

@@ -66,6 +66,12 @@ def test_help_is_one_page(subcommand: str) -> None:
 
 
 @pytest.mark.parametrize("subcommand", SUBCOMMANDS)
+def test_every_row_of_a_help_page_documents_its_own_option_only(subcommand: str) -> None:
+    for option in HELP_PAGES[subcommand].options:
+        assert re.search(r"--[a-z-]+ [A-Z]+:", option.text) is None, option
+
+
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 def test_every_option_of_a_help_page_exists_with_its_short_flag(subcommand: str) -> None:
     flags = known_flags(ARGUMENT_CLASSES[subcommand])
     page = help_page(subcommand).partition("Examples:")[0]

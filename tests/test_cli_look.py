@@ -23,6 +23,9 @@ from pellucid.run_folder.predictor_loader import load
 from pellucid.run_folder.run_files import CONFIG
 from pellucid.tasks.task import ATTENTION_CAPTION
 
+ADVICE = "; if it was interrupted, its training command resumes it"
+"""Ending of the error before the first validation."""
+
 
 def look(*arguments: object, stdin: bytes = b"") -> CommandResult:
     return run_pellucid("look", digits_run().run, *arguments, stdin=stdin)
@@ -301,7 +304,7 @@ def test_compared_run_without_a_model_is_reported_before_decoding(tmp_path: Path
         (without_model, f"{without_model / 'model.safetensors'} is missing: {advice}"),
         (
             without_checkpoint,
-            f"{without_checkpoint} holds no model yet: its training has not reached a first validation",
+            f"{without_checkpoint} holds no model yet: its training has not reached a first validation{ADVICE}",
         ),
     ):
         assert (
@@ -317,7 +320,7 @@ def test_page_of_a_run_without_a_model_is_refused(tmp_path: Path, with_file: boo
     file = [digits_run().files.valid] if with_file else []
     for name in ("a.html", "a.png"):
         assert usage_error_message(run_pellucid("look", without_checkpoint, *file, "--export", tmp_path / name)) == (
-            f"{without_checkpoint} holds no model yet: its training has not reached a first validation"
+            f"{without_checkpoint} holds no model yet: its training has not reached a first validation{ADVICE}"
         )
 
 

@@ -110,6 +110,20 @@ def test_probabilities_and_attention_are_the_members_means() -> None:
             member_states = [each.after for each in outputs if isinstance(each.after, SingleModelInference)]
 
 
+def test_index_select_selects_rows_as_torch_does() -> None:
+    single, combined = build_member(3), combine_transducers([build_member(3), build_member(4)], ["a", "b"])
+    source, lengths, rows = torch.tensor([[4, 5, 6], [6, 4, 0]]), torch.tensor([3, 2]), torch.tensor([1, 0])
+    symbols = torch.tensor([4, 6])
+    with torch.inference_mode():
+        for inference in (
+            encode_and_initialize(single.network, source, lengths),
+            combined.members.initialize(source, lengths),
+        ):
+            expected = inference.step(symbols).logits.index_select(0, rows)
+            selected = inference.index_select(rows, rows)
+            torch.testing.assert_close(selected.step(symbols.index_select(0, rows)).logits, expected)
+
+
 @pytest.mark.parametrize("copying", [False, True])
 def test_members_may_have_target_symbols_in_another_order(copying: bool) -> None:
     """Outputs do not change when the tables of one member or of both are permuted, with and without copying."""

@@ -441,7 +441,7 @@ def test_forced_rows_are_kept_when_hypotheses_are_selected() -> None:
     with torch.no_grad():
         inference = force_attention(encode_and_initialize(network, source, torch.tensor([3, 3])), rows)
         first = inference.step(torch.tensor([BOS, BOS]))
-        second = first.after.take(torch.tensor([0, 0, 1, 1])).step(torch.tensor([4, 5, 6, 7]))
-        third = second.after.take(torch.tensor([3]), torch.tensor([1])).step(torch.tensor([4]))
+        second = first.after.index_select(torch.tensor([0, 0, 1, 1])).step(torch.tensor([4, 5, 6, 7]))
+        third = second.after.index_select(torch.tensor([3]), torch.tensor([1])).step(torch.tensor([4]))
     assert second.weights.tolist() == [[0, 1, 0]] * 4 and third.weights.shape == (1, 3) and VOCABULARY_SIZE == 9
     assert not torch.equal(third.weights, second.weights[:1])

@@ -50,14 +50,16 @@ from pellucid.kernels.decoder_step import prepare_decoder_numpy
 assert load_kernels()
 arguments, results = np.load(sys.argv[1]), {}
 
+LAYOUTS = {"layout": CellLayout, "cell_layout": CellLayout, "score_layout": ScoreLayout}
+
+def read_field(name, key):
+    if name in LAYOUTS:
+        return read_struct(LAYOUTS[name], key)
+    array = arguments.get(key)
+    return array.item() if array is not None and array.ndim == 0 else array
+
 def read_struct(kind, prefix):
-    arrays = [arguments.get(f"{prefix}.{name}") for name in kind._fields]
-    if kind in (DirectionParameters, DecoderParameters):
-        arrays[0] = CellLayout(*map(int, arrays[0]))
-    if kind is DecoderParameters:
-        arrays[1] = ScoreLayout(int(arrays[1][0]), *map(bool, arrays[1][1:]))
-        arrays[-2:] = map(bool, arrays[-2:])
-    return kind(*arrays)
+    return kind(**{name: read_field(name, f"{prefix}.{name}") for name in kind._fields})
 
 for case in range(int(sys.argv[2])):
     directions = [read_struct(DirectionParameters, f"{case}.direction{index}") for index in range(2)]
@@ -69,27 +71,26 @@ for case in range(int(sys.argv[2])):
     output_layer = read_struct(OutputLayerParameters, f"{case}.output_layer")
     inputs = read_struct(AttentionInputs, f"{case}.inputs")
     initial_state = read_struct(KernelDecoderState, f"{case}.initial_state")
-    fields = [arguments[f"{case}.limits.{name}"] for name in SearchLimits._fields]
-    limits = SearchLimits(fields[0], *map(int, fields[1:]))
+    limits = read_struct(SearchLimits, f"{case}.limits")
     decoder = prepare_decoder_numpy(parameters, output_layer, inputs)
     (greedy_outputs,) = greedy_search_numpy(decoder, initial_state, limits)
-    ((outputs, counts),) = beam_search_numpy(decoder, initial_state, limits, BeamSizes(3, 3))
+    ((outputs, counts),) = beam_search_numpy(decoder, initial_state, limits, BeamSizes(beam_size=3, nbest=3))
     for name in ("ids", "log_probabilities", "weights", "steps"):
         results[f"{case}.greedy.{name}"] = getattr(greedy_outputs, name)
         results[f"{case}.beam.{name}"] = getattr(outputs, name)
     results[f"{case}.beam.counts"] = counts
     symbols = np.ascontiguousarray(greedy_outputs.ids[:, :2])
-    hidden, cell_state, weights = initial_state
+    hidden, cell_state, weights = initial_state.hidden, initial_state.cell_state, initial_state.attention_state
     unroll_inputs = UnrollInputs(
-        inputs.keys,
-        inputs.memory,
-        hidden,
-        hidden[:0] if cell_state is None else cell_state,
-        NO_ROWS if weights is None else weights,
+        keys=inputs.keys,
+        memory=inputs.memory,
+        hidden=hidden,
+        cell_state=hidden[:0] if cell_state is None else cell_state,
+        initial_weights=NO_ROWS if weights is None else weights,
     )
     cells, scorer = cell_parameters(parameters), attention_scorer(parameters)
     unrolled = join_slices(unroll_slices(cells, scorer, unroll_inputs, symbols, inputs.lengths))
-    stepped = decoder.step(symbols[:, 0], *initial_state)
+    stepped = decoder.step(symbols[:, 0], **initial_state._asdict())
     first_steps = np.stack([unrolled.states[:, 0], *unrolled.upper_states[:, :, 0]], axis=1)
     np.testing.assert_allclose(first_steps, stepped.hidden, rtol=1e-4, atol=1e-5)
 
@@ -107,8 +108,7 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
     arrays: dict[str, np.ndarray] = {}
 
     def record_fields(prefix: str, value: Any) -> None:  # noqa: ANN401
-        parts = {name: part for name, part in value._asdict().items() if part is not None}
-        arrays.update({f"{prefix}.{name}": to_array(part) for name, part in parts.items()})
+        arrays.update(named_arrays(prefix, value))
 
     def record_recurrence(
         directions: Any,  # noqa: ANN401
@@ -143,6 +143,17 @@ def record_arguments(network: EncoderDecoder, source: torch.Tensor, lengths: tor
         ):
             patch.setattr(tensor_functions, name, function)
         greedy_outputs(network, source, lengths, LIMITS)
+    return arrays
+
+
+def named_arrays(prefix: str, value: Any) -> dict[str, np.ndarray]:  # noqa: ANN401
+    """Return the fields of a named tuple as arrays by name, also those of the named tuples in it; None has no array."""
+    arrays = dict[str, np.ndarray]()
+    for name, part in value._asdict().items():
+        if hasattr(part, "_asdict"):
+            arrays |= named_arrays(f"{prefix}.{name}", part)
+        elif part is not None:
+            arrays[f"{prefix}.{name}"] = to_array(part)
     return arrays
 
 

@@ -409,6 +409,9 @@ def test_the_size_for_a_time_limit_is_printed() -> None:
     assert report_to_file(part) == f"{line} 1.2 epochs, 32 updates of 32 examples each\n"
     training = report_to_file(TrainingStarted(Progress(), 1.25, max_updates(1.25, 25.0)))
     assert training == "training for at most 1.2 epochs, 32 updates\n"
+    # With batches by tokens, epochs differ in their number of batches.
+    tokens = TrainingStarted(Progress(), 1.25, max_updates(1.25, 25.0), has_equal_epochs=False)
+    assert report_to_file(tokens) == "training for at most 1.2 epochs, about 32 updates\n"
     started = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=False))
     assert started == "choosing the size for 45s: 7,600 examples, by the speed of a few updates\n"
     compiling = report_to_file(SizeMeasurementStarted("45s", 7600, compiles=True))

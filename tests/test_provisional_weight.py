@@ -1,6 +1,7 @@
 """run_folder/provisional_weight.py: outputs of the pair n-gram model while the network trains."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from multiprocessing import Pipe
@@ -235,13 +236,15 @@ def test_what_needs_the_network_waits_for_its_first_validation(
         ("score", interrupted, files.valid),
         ("align", interrupted, files.valid, "--method", "attention"),
         ("look", interrupted, files.valid, "--terminal"),
+        ("look", interrupted, files.valid, "--export", tmp_path / "page.html"),
+        ("look", interrupted, "--export", tmp_path / "page.html"),
         ("share", interrupted, "--to", tmp_path / "shared"),
         ("train", files.train, "--valid", files.valid, "--init-from", interrupted, "--run", tmp_path / "run"),
     ]
     for arguments in commands:
         result = run_pellucid(*arguments)
         assert result.code == 2 and f"{interrupted} {NO_MODEL}" in result.err, (arguments, result)
-        assert "predict and evaluate give the outputs of its pair n-gram model" in result.err
+        assert "if it was interrupted, its training command resumes it, and predict and evaluate give" in result.err
         assert "--license" not in result.err, "share gave advice on the card before it refused"
     assert run_pellucid("align", interrupted, files.valid, "--method", "em").code == 0
     assert open_run(interrupted, "run", "cpu", None).predictor is None  # the page waits, and shows the training
@@ -320,6 +323,8 @@ def test_an_evaluation_has_no_scores_of_a_hardly_trained_network(interrupted: Pa
     assert completed.code == 0, completed.err
     result = json.loads(completed.out)
     assert [row["log_probability"] for row in result["worst"]] == [None]
+    # Regression test: the parameters of the network were counted, which takes no part in the outputs.
+    assert result["parameters"] is None and "parameters" not in run_pellucid("evaluate", interrupted, pairs).out
     names, values = (line.split(",") for line in errors.read_text("utf-8").splitlines())
     assert dict(zip(names, values, strict=True))["log_probability"] == ""
     assert "worst examples" in run_pellucid("evaluate", interrupted, pairs).out
@@ -342,7 +347,8 @@ def test_an_evaluation_has_no_calibration_and_attention_of_a_hardly_trained_netw
     assert "no validation yet" in errors.caption and [list(row)[::2] for row in errors.rows][:1] == [
         ["abc", "no such target"]
     ]
-    assert run_pellucid("evaluate", finished, interrupted, pairs, "--html", page).code == 0
+    compared = run_pellucid("evaluate", finished, interrupted, pairs, "--html", page)
+    assert compared.code == 0 and re.search(r"parameters +│? *[\d,]+ +│? *– ", compared.out), compared
     document = read_report(page)
     assert not select_parts(document, ReportExamples)
     (calibration,) = (part for part in select_parts(document, ReportCharts) if part.title == "Calibration")

@@ -23,6 +23,8 @@ from pellucid.run_folder.run_files import has_run
 from pellucid.training.events import UpdateCompleted, ValidationCompleted
 from pellucid.training.session import train_run
 
+ADVICE = "; if it was interrupted, its training command resumes it"
+"""Ending of the error before the first validation."""
 SOURCES = [example.source for example in spelled_digits(30, 1, 3, seed=7)]
 
 
@@ -87,7 +89,7 @@ def test_a_run_without_a_validation_has_no_model_yet(tmp_path: Path) -> None:
     folder = copy_run_folder(copy_task_run().run, tmp_path / "run")
     for name in ("model.safetensors", "training.safetensors", "log.jsonl"):
         (folder / name).unlink()
-    assert load_error(folder) == f"{folder} holds no model yet: its training has not reached a first validation"
+    assert load_error(folder) == f"{folder} holds no model yet: its training has not reached a first validation{ADVICE}"
 
 
 def test_a_log_ahead_of_the_checkpoint_does_not_claim_a_model(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ def test_a_log_ahead_of_the_checkpoint_does_not_claim_a_model(tmp_path: Path) ->
     training.close()
     shutil.copy(copy_task_run().run / "log.jsonl", tmp_path / "run")
     assert load_error(tmp_path / "run").endswith(
-        "run holds no model yet: its training has not reached a first validation"
+        f"run holds no model yet: its training has not reached a first validation{ADVICE}"
     )
 
 

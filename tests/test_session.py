@@ -37,8 +37,10 @@ from pellucid.data.examples import Example
 from pellucid.decoding.sampling_config import SamplingConfig
 from pellucid.errors import ConfigError, DataError, OutOfMemoryError, RunError
 from pellucid.inspection.attribution import attribute
+from pellucid.reporting.progress import training_progress
 from pellucid.run_folder.initialization import check_same_config
 from pellucid.run_folder.lock import lock_run_folder
+from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training import loop, session
 from pellucid.training.events import (
@@ -202,8 +204,28 @@ def test_events_are_in_order(tmp_path: Path) -> None:
 def test_a_finished_run_stays_unchanged() -> None:
     before = read_folder_state(copy_task_run().run)
     events = train_to_end(copy_task_run().files, copy_task_run().run, copy_task_run().config)
-    assert [type(event) for event in events] == [FileRead, FileRead, ModelBuilt, TrainingStopped]
+    assert [type(event) for event in events] == [ModelBuilt, FileRead, FileRead, TrainingStopped]
     assert read_folder_state(copy_task_run().run) == before
+
+
+def test_the_first_line_of_a_resumed_training_names_the_update_from_which_it_continues(tmp_path: Path) -> None:
+    files, run = write_copy_files(tmp_path, num_training=20), tmp_path / "run"
+    config = make_small_config({"epochs": 2.5, "eval_interval": 1})  # 20 examples in batches of 8 are 3 updates
+    events = train_run(files, run, config)
+    for event in events:
+        if isinstance(event, UpdateCompleted) and event.progress.update == 5:
+            events.close()
+    with (tmp_path / "output.txt").open("w+", encoding="utf-8") as output:
+        with training_progress(output) as reporter:
+            for event in train_run(files, run, config):
+                reporter.report(event)
+        output.seek(0)
+        first, *others = output.read().splitlines()
+    assert first.startswith(f"{run}: resumed after update 5 of at most 8, size tiny, ")
+    assert "training for at most 2.5 epochs, 8 updates" in others
+    assert "Epochs: at most 2.5 (8 updates); done: 8 updates" in (run / "card.md").read_text("utf-8")
+    last = load_run_log(run).last_progress
+    assert last is not None and last["update"] == 8
 
 
 def test_a_run_of_another_configuration_is_refused_with_the_differences() -> None:

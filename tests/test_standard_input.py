@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command_line import build_environment, run_pellucid
 
 from pellucid.cli.assessment import _stored_input
 from pellucid.cli.cluster_flags import output_to_file
@@ -50,6 +52,29 @@ def test_a_pause_of_a_pipe_that_does_not_block_is_not_the_end_of_the_lines() -> 
 def test_a_pause_of_a_pipe_that_does_not_block_is_not_the_end_of_the_stored_pairs() -> None:
     with _stored_input(Path("-")) as path:
         assert path.read_bytes() == b"a\tb\nc\td\ne\tf\n"
+
+
+@pytest.mark.skipif(not Path("/dev/stdin").exists(), reason="a system without /dev/stdin")
+@pytest.mark.parametrize("subcommand", ["split", "audit"])
+def test_a_subcommand_that_reads_no_dash_names_dev_stdin(subcommand: str, tmp_path: Path) -> None:
+    output = "--out" if subcommand == "split" else "--output"
+    result = run_pellucid(subcommand, "-", output, tmp_path / "out", stdin=b"a\tb\n")
+    assert result.code == 2
+    assert result.err == "pellucid: cannot read -: no such file or directory; give /dev/stdin for the standard input\n"
+
+
+@pytest.mark.skipif(not Path("/dev/stdin").exists(), reason="a system without /dev/stdin")
+def test_split_reads_a_pipe_as_dev_stdin(tmp_path: Path) -> None:
+    table = "id,word,sound\n" + "".join(f"{number},w{number},s{number}\n" for number in range(20))
+    columns = ("--source-column", "word", "--target-column", "sound", "--input-format", "csv")
+    command = [sys.executable, "-m", "pellucid", "split", "/dev/stdin", "--out", str(tmp_path / "out"), *columns]
+    environment = build_environment()
+    result = subprocess.run(command, input=table, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    rows = [
+        line for name in ("train", "test") for line in (tmp_path / "out" / name).read_text("utf-8").splitlines()[1:]
+    ]
+    assert sorted(rows) == sorted(table.splitlines()[1:])
 
 
 def test_an_error_of_reading_is_not_one_of_the_output_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
-"""Spelled digits have a gold alignment."""
+"""Spelled digits have a gold alignment, and the page has the names of the Python interface."""
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,14 @@ from sample_traces import make_trace
 from pellucid.data.examples import Example
 from pellucid.data.synthetic import digit_spans, spell_digits
 from pellucid.decoding.trace import END
-from pellucid.viewer.examples import are_spelled_digits, gold_alignment, page_alignment, page_trace_without_model
+from pellucid.inspection.attribution import Attribution
+from pellucid.viewer.examples import (
+    are_spelled_digits,
+    attribution_arrays,
+    gold_alignment,
+    page_alignment,
+    page_trace_without_model,
+)
 
 
 @given(st.text("0123456789", min_size=1, max_size=12))
@@ -47,3 +56,12 @@ def test_the_alignment_of_the_page_has_positions_with_features_and_no_end() -> N
 def test_long_outputs_have_no_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.viewer.examples.MAX_ALIGNED_CELLS", 3)
     assert page_alignment(make_trace(["a", "b"], ["A", END], [[1.0, 0.0], [0.0, 1.0]])) == []
+
+
+def test_attribution_of_the_page_has_the_names_and_numbers_of_python() -> None:
+    attribution = Attribution(
+        np.zeros((1, 2)), np.ones((1, 2)), occlusion_correlation=0.25, input_x_gradient_correlation=0.5
+    )
+    arrays = msgspec.to_builtins(attribution_arrays(attribution))
+    assert list(arrays) == list(Attribution._fields)
+    assert (arrays["occlusion_correlation"], arrays["input_x_gradient_correlation"]) == (0.25, 0.5)

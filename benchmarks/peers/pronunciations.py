@@ -3,7 +3,8 @@
     python benchmarks/peers/pronunciations.py --train FILE --test FILE [--run RUN ...] --out DIR
 
 The files have one word, a tab, and its phones with spaces between per line, or they are CSV files with the columns
-"word" and "pronunciation". A word may have several lines; an output is correct if it equals one of them.
+"word" and "pronunciation". A word may have several lines; an output is correct if it equals one of them. The folder
+DIR gets the outputs and the table.
 """
 
 import argparse

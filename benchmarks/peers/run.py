@@ -1,4 +1,12 @@
-"""Benchmark of training and decoding of Pellucid and its peers: python benchmarks/peers/run.py --out DIR."""
+"""Pairs per CPU-second of training and decoding, start and memory of Pellucid and its peers.
+
+    python benchmarks/peers/run.py --out DIR [--case tiny medium] [--system pellucid joeynmt]
+
+All systems train and decode the same spelled digits with networks of the same sizes, which the script generates. A
+virtual environment for each peer is installed in the folder --environments, unless it is there. DIR gets results.json
+with every measurement, the tables table.md, figure.svg, and the files of every command below work/.
+benchmarks/peers/README.md explains the measurements.
+"""
 
 import argparse
 import os
@@ -97,7 +105,7 @@ def run_queues(options: argparse.Namespace, plan: BenchmarkPlan, results: Result
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     folder = ROOT / "runs" / "peers"
     parser.add_argument(
         "--environments", type=Path, default=folder / "environments", help="folder of the virtual environments"

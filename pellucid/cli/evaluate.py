@@ -223,8 +223,8 @@ def _print_scores(args: EvaluateArguments, results: "RunComparisons") -> None:
 
 
 def _shown_counts(run: "RunEvaluation") -> dict[str, int]:
-    """Return the counts that are shown with the scores of one run, with the number of parameters."""
-    return {**run.counts, "parameters": run.parameters}
+    """Return the counts that are shown with the scores of one run, with the number of parameters of its network."""
+    return run.counts if run.parameters is None else {**run.counts, "parameters": run.parameters}
 
 
 def _print_notes(runs: "Sequence[RunEvaluation]", paths: Sequence[Path]) -> None:

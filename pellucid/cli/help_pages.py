@@ -147,7 +147,7 @@ HELP_PAGES: dict[str, HelpPage] = {
         "Train a model on pairs of sequences, or resume an unfinished training.",
         (
             OptionHelp("TRAIN", "", "training file: TSV, CSV, JSON lines or Parquet"),
-            _validation_file("validation file, decoded greedily"),
+            OptionHelp("--valid", "FILE", "validation file (default: a tenth of TRAIN)"),
             OptionHelp("--run", "DIR", "folder of the run, created or resumed"),
             OptionHelp(
                 "--source-column",
@@ -163,7 +163,8 @@ HELP_PAGES: dict[str, HelpPage] = {
                 "--attention", "TYPE", "additive (default), dot, general, scaled-dot, location, monotonic or none"
             ),
             OptionHelp("--no-pair-ngram", "", "train the network alone, no pair n-gram model"),
-            OptionHelp("--hidden-size", "N", "hidden units; --dropout P: probability of dropout"),
+            OptionHelp("--hidden-size", "N", "number of hidden units"),
+            OptionHelp("--dropout", "P", "probability of dropout"),
             OptionHelp("--seed", "N", "random seed (1 by default)"),
             OptionHelp("--init-from", "RUN", "begin from the model of another run (fine-tuning)"),
             OptionHelp("--ensemble", "N", "train N runs, with N seeds from --seed on"),

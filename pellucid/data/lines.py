@@ -19,7 +19,7 @@ from typing import Any
 
 from pellucid.argument_checks import argument_error, check_arguments
 from pellucid.errors import DataError, abbreviate_reason, quote, suggest
-from pellucid.files import os_error_text, wrap_os_errors
+from pellucid.files import os_error_text, standard_input_advice, wrap_os_errors
 from pellucid.limits import check_module_limits, check_unpacked, read_module_limit
 
 MAX_LINE_BYTES = read_module_limit("PELLUCID_MAX_LINE_MIB", 256, largest=2047)
@@ -84,7 +84,8 @@ def open_data_file(path: str | Path) -> Iterator[io.BufferedReader]:
             raise _damaged(str(path), error) from error
         except FileNotFoundError as error:
             raise DataError(
-                f"cannot read {path}: {os_error_text(error)}{suggest(path.name, _sibling_files(path))}"
+                f"cannot read {path}: {os_error_text(error)}"
+                f"{standard_input_advice(path) or suggest(path.name, _sibling_files(path))}"
             ) from error
 
 

@@ -163,7 +163,7 @@ class TensorInference(NamedTuple):
             sources: Rows of the sources that stay; None for all.
         """
         rows = None if sources is None else torch.from_numpy(sources).to(self.device)
-        return self._replace(inference=self.inference.take(torch.from_numpy(hypotheses).to(self.device), rows))
+        return self._replace(inference=self.inference.index_select(torch.from_numpy(hypotheses).to(self.device), rows))
 
 
 @torch.inference_mode()

@@ -37,7 +37,7 @@ class ForcedAttentionInference(NamedTuple):
         output = self.inference.step(symbols, forced_weights if forced is None else forced.repeat(len(symbols), 1))
         return output._replace(after=ForcedAttentionInference(output.after, self.weights, self.length + 1))
 
-    def take(
+    def index_select(
         self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None
     ) -> "ForcedAttentionInference":
         """Select hypotheses; the forced weights stay.
@@ -46,7 +46,7 @@ class ForcedAttentionInference(NamedTuple):
             hypotheses: Rows of the hypotheses.
             sources: Rows of their sources; None for all sources.
         """
-        return self._replace(inference=self.inference.take(hypotheses, sources))
+        return self._replace(inference=self.inference.index_select(hypotheses, sources))
 
 
 def force_attention(inference: Inference, weights: dict[int, Float[Tensor, " S"]]) -> Inference:

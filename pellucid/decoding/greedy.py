@@ -118,7 +118,7 @@ def greedy_stepwise(inference: Inference, lengths: Int[Tensor, " B"], limits: Le
         if active.mean() < MIN_ACTIVE_FRACTION:
             active_rows = torch.from_numpy(active.nonzero()[0]).to(lengths.device)
             rows, ids, active = rows[active], ids[active], active[active]
-            inference = inference.take(active_rows, active_rows)
+            inference = inference.index_select(active_rows, active_rows)
         symbols = torch.from_numpy(ids).to(lengths.device)
     sizes = zip(steps.tolist(), lengths.tolist(), strict=True)
     return [hypothesis_of(recorder.output(row, num_steps, length)) for row, (num_steps, length) in enumerate(sizes)]

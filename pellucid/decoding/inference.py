@@ -48,7 +48,7 @@ class Inference(Protocol):
             forced_weights: Attention weights that replace the model's; None for its own.
         """
 
-    def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Inference":
+    def index_select(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "Inference":
         """Select hypotheses and sources, in the given order.
 
         Args:
@@ -77,7 +77,9 @@ class SingleModelInference(NamedTuple):
             output.logits, output.attention.weights, self._replace(state=output.state), output.attention.heads
         )
 
-    def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "SingleModelInference":
+    def index_select(
+        self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None
+    ) -> "SingleModelInference":
         """Select rows of the state and of the memory.
 
         Args:
@@ -108,14 +110,16 @@ class ReorderedInference(NamedTuple):
             logits=output.logits[:, torch.cat([self.id_map, position_ids])], after=self._replace(inference=output.after)
         )
 
-    def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "ReorderedInference":
+    def index_select(
+        self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None
+    ) -> "ReorderedInference":
         """Select hypotheses of the network.
 
         Args:
             hypotheses: Rows of the hypotheses.
             sources: Rows of their sources; None for all sources.
         """
-        return self._replace(inference=self.inference.take(hypotheses, sources))
+        return self._replace(inference=self.inference.index_select(hypotheses, sources))
 
 
 class EnsembleInference(NamedTuple):
@@ -150,14 +154,16 @@ class EnsembleInference(NamedTuple):
         after = EnsembleInference(tuple(output.after for output in outputs))
         return StepOutput(log_mean_exp(log_probabilities), weights, after)
 
-    def take(self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None) -> "EnsembleInference":
+    def index_select(
+        self, hypotheses: Int[Tensor, " R"], sources: Int[Tensor, " b"] | None = None
+    ) -> "EnsembleInference":
         """Select rows of every member.
 
         Args:
             hypotheses: Rows of the hypotheses.
             sources: Rows of their sources; None for all sources.
         """
-        return EnsembleInference(tuple(member.take(hypotheses, sources) for member in self.members))
+        return EnsembleInference(tuple(member.index_select(hypotheses, sources) for member in self.members))
 
 
 def encode_and_initialize(

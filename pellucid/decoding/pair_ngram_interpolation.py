@@ -53,6 +53,10 @@ class InterpolatedPairNgram(NamedTuple):
     training. False, the default, ranks outputs by their scores, which also count alignments outside the beam."""
 
 
+RESUME_ADVICE = "if it was interrupted, its training command resumes it"
+"""What to do about a training without a validation."""
+
+
 def untrained_network_error(name: str) -> RunError:
     """Return the error for an operation that needs the network, before the first validation of its training.
 
@@ -60,8 +64,8 @@ def untrained_network_error(name: str) -> RunError:
         name: Run folder of the network; "" if it has none.
     """
     return RunError(
-        f"{name or 'the predictor'} holds no model yet: its training has not reached a first validation; predict and "
-        "evaluate give the outputs of its pair n-gram model until then"
+        f"{name or 'the predictor'} holds no model yet: its training has not reached a first validation; "
+        f"{RESUME_ADVICE}, and predict and evaluate give the outputs of its pair n-gram model until then"
     )
 
 

@@ -59,7 +59,7 @@ def sample(
     total = len(lengths) * sampling.samples
     samples = sampling.samples
     copies = torch.arange(len(lengths), device=lengths.device).repeat_interleave(samples)
-    inference, sources, symbols = inference.take(copies), np.arange(len(lengths)), torch.full_like(copies, BOS)
+    inference, sources, symbols = inference.index_select(copies), np.arange(len(lengths)), torch.full_like(copies, BOS)
     met = constraints.initial_met(total).reshape(len(lengths), samples, -1)
     active = np.ones((len(lengths), samples), np.bool_)
     steps = np.zeros((len(lengths), samples), int)
@@ -200,4 +200,4 @@ def _select_active(
     """Select the active sources with all their samples."""
     sources = torch.from_numpy(active.nonzero()[0]).to(device)
     hypotheses = sources[:, None] * samples + torch.arange(samples, device=device)
-    return inference.take(hypotheses.flatten(), sources)
+    return inference.index_select(hypotheses.flatten(), sources)

@@ -75,7 +75,7 @@ def permute_attention(
             inference = transducer.initialize(replay.batch)
             for step in forced_steps(inference, replay.target):
                 rows = row_and_permutations(step.output.weights[0], permutations, generator)
-                copied = step.before.take(torch.zeros(len(rows), dtype=torch.int64, device=step.symbols.device))
+                copied = step.before.index_select(torch.zeros(len(rows), dtype=torch.int64, device=step.symbols.device))
                 inner = copied.inference if isinstance(copied, ForcedAttentionInference) else copied
                 assert isinstance(inner, SingleModelInference | EnsembleInference), "its step accepts weights"
                 changed = inner.step(step.symbols.repeat(len(rows)), rows)

@@ -264,7 +264,7 @@ class TrainingPace:
         Args:
             now: Time in seconds.
         """
-        parts = [f"update {self.progress.update:,} of at most {self.start.max_updates:,}"]
+        parts = [f"update {self.progress.update:,} of at most {self.start.max_updates_text}"]
         remaining, seconds = self.remaining_seconds(now), now - self.measured_from
         if self.progress.update > self.start.progress.update:
             parts.append(f"loss {self.progress.training_loss:.3f}")
@@ -469,12 +469,17 @@ class ProgressReporter:
 
 
 def training_state(event: ModelBuilt) -> str:
-    """Return the state of a training at its start, in words.
+    """Return the state of a training at its start, in words: "resumed after update 1,200 of at most 2,265".
 
     Args:
         event: The network of the training.
     """
-    return "finished run" if event.is_finished else "resumed" if event.resumed else "new run"
+    if event.is_finished:
+        return "finished run"
+    if not event.resumed:
+        return "new run"
+    maximum = "" if event.max_updates is None else f" of at most {event.max_updates:,}"
+    return f"resumed after update {event.num_updates:,}{maximum}" if event.num_updates else "resumed before an update"
 
 
 def format_epochs(epochs: float) -> str:
@@ -514,7 +519,8 @@ def start_line(event: TrainingStarted, choice: SizeChosen | None) -> str:
         event: Start of the training.
         choice: Choice of its size for a time limit; None for a given or a default size, and for a resumed training.
     """
-    most = f"training for at most {format_epochs(event.max_epochs)}, {count_noun(event.max_updates, 'update')}"
+    updates = f"{event.max_updates_text} {'update' if event.max_updates == 1 else 'updates'}"
+    most = f"training for at most {format_epochs(event.max_epochs)}, {updates}"
     if event.seconds_left is None:
         return most
     if event.seconds_left == 0 and not event.progress.update:

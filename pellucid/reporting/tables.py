@@ -204,7 +204,7 @@ def comparison_tables(
     comparisons: Sequence[ComparedAssessment],
     seconds: Sequence[float],
     max_listed: int,
-    parameters: Sequence[int] = (),
+    parameters: Sequence[int | None] = (),
     width: int = 80,
 ) -> Iterator[Table]:
     """Yield the tables that compare the first run with other runs on the same examples.
@@ -217,7 +217,8 @@ def comparison_tables(
         comparisons: Comparisons of the first run with other runs.
         seconds: Seconds of decoding of each run.
         max_listed: Maximum number of examples in each list; 0 for no lists.
-        parameters: Number of parameters of each run; empty by default, for none.
+        parameters: Number of parameters of each run, None for one whose network takes no part; empty by default, for
+            none.
         width: Width of the terminal in columns, for the table of the metrics; 80 by default.
     """
     yield _run_table(runs, seconds, parameters, width)
@@ -549,11 +550,13 @@ def _place_cells(assessment: Assessment, index: int) -> list[str]:
     ]
 
 
-def _run_table(runs: Sequence[Assessment], seconds: Sequence[float], parameters: Sequence[int], width: int) -> Table:
+def _run_table(
+    runs: Sequence[Assessment], seconds: Sequence[float], parameters: Sequence[int | None], width: int
+) -> Table:
     """Return a table of the metrics of each run: a column for each run, or for more than `MAX_RUN_COLUMNS` a row."""
     metrics = score_columns(runs)
     if parameters:
-        metrics["parameters"] = [f"{number:,}" for number in parameters]
+        metrics["parameters"] = ["–" if number is None else f"{number:,}" for number in parameters]
     metrics["decoded in"] = [f"{values:.1f} s" for values in seconds]
     title = f"{runs[0].evaluation.examples:,} examples"
     if len(runs) > MAX_RUN_COLUMNS:

@@ -14,7 +14,7 @@ from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.base_transducer import BaseTransducer
 from pellucid.decoding.length_limits import check_length_limits
-from pellucid.decoding.pair_ngram_interpolation import InterpolatedPairNgram, untrained_network_error
+from pellucid.decoding.pair_ngram_interpolation import RESUME_ADVICE, InterpolatedPairNgram, untrained_network_error
 from pellucid.errors import ConfigError, RunError, quote
 from pellucid.files import file_exists
 from pellucid.run_folder.advice import RESTORE_OR_REPEAT, check_folder_exists
@@ -282,7 +282,9 @@ def missing_model_error(folder: Path, log: RunLog | None = None) -> RunError:
         progress is not None and progress.best_validation_score is None
     )  # the log may be ahead of the checkpoint
     if never_validated or not (log or load_run_log(folder)).first("validated"):
-        return RunError(f"{folder} holds no model yet: its training has not reached a first validation")
+        return RunError(
+            f"{folder} holds no model yet: its training has not reached a first validation; {RESUME_ADVICE}"
+        )
     advice = "restore the file"
     if not file_exists(folder / CHECKPOINT):
         advice += ", or run the training command again; it trains from the start"

@@ -192,7 +192,7 @@ class ModelBuilt(NamedTuple):
     """Number of parameters of the network."""
     vocabularies: Vocabularies
     resumed: bool
-    """True if the training continues from a checkpoint."""
+    """True if the training continues from a checkpoint. This event then precedes those of the data."""
     compiles: bool = False
     """True if CPU kernels are compiled before the first update, which takes one to two minutes of a core."""
     coverage: tuple[EmbeddingCoverage, ...] = ()
@@ -213,6 +213,10 @@ class ModelBuilt(NamedTuple):
     """True if the pairs come from a pipe, so that their number was not known when a default size was chosen."""
     task: TaskName = DEFAULT_TASK
     """Name of the task; the number of pairs decides for the default task only."""
+    num_updates: int = 0
+    """Number of updates of the checkpoint from which the training continues; 0 for a new one."""
+    max_updates: int | None = None
+    """Maximum number of updates of a training that continues; None for a new one, or if its log does not tell it."""
 
     @property
     def default_size_reason(self) -> str:
@@ -289,6 +293,13 @@ class TrainingStarted(NamedTuple):
     """Maximum number of updates; approximate if batches are measured in tokens."""
     seconds_left: float | None = None
     """Seconds until the time limit; None without one."""
+    has_equal_epochs: bool = True
+    """False if batches are measured in tokens: epochs then differ in their number of batches."""
+
+    @property
+    def max_updates_text(self) -> str:
+        """The maximum number of updates as text: "2,265", or "about 2,265" if it is approximate."""
+        return f"{'' if self.has_equal_epochs else 'about '}{self.max_updates:,}"
 
 
 class UpdateCompleted(NamedTuple):

@@ -74,6 +74,7 @@ def fit(state: TrainingState) -> Generator[Event]:
         state.max_epochs,
         max_updates(state.max_epochs, float(num_batches)),
         None if math.isinf(seconds_left) else max(0.0, seconds_left),
+        has_equal_epochs=state.config.training.batch_type == "examples",
     )
     with closing(state.batch_loader(plan)) as loader:
         while not state.progress.is_finished:

@@ -159,7 +159,8 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
     first = started[0] if started else {}
     commit = first.get("commit", "")
     units = {"examples": "examples", "tokens": "source and target positions"}[config.training.batch_type]
-    updates = f" ({count_noun(first['updates'], 'update')})" if "updates" in first else ""
+    about = "" if config.training.batch_type == "examples" else "about "
+    updates = f" ({about}{count_noun(first['updates'], 'update')})" if "updates" in first else ""
     limits = f", or {config.training.time_limit}" if config.training.time_limit else ""
     part = " in the last fifth of the training" if state.progress.in_last_part else ""
     environments = [text for text in dict.fromkeys(map(_environment, started)) if text]

@@ -230,9 +230,9 @@ def _run_training(
             saved_corpus = save_corpus(folder / run_files.CORPUS, contents.corpus, files, unresolved_data)
             state.encoded_training_examples = saved_corpus.encoded
         del contents
+        yield model_built  # of a resumed training first: it names the update from which the training continues
         if is_resumed:
             yield from data_events
-        yield model_built
         if model_built.compiles:
             append_records(lock, log, {"event": "compiling"})
         if state.progress.is_finished:
@@ -441,6 +441,7 @@ def _open_training(lock: FolderLock, config: Config, contents: EncodedTrainingDa
     notes += [] if is_finished else _continuation_notes(state, log)
     warnings = (*data_warnings(state.predictor, validation_examples, contents.validation_lines), *frozen, *notes)
     compiles = not is_finished and config.device == "cpu" and will_compile()
+    started = log.all("started")
     model_built = ModelBuilt(
         folder=folder,
         size=config.size,
@@ -457,6 +458,8 @@ def _open_training(lock: FolderLock, config: Config, contents: EncodedTrainingDa
         batch_size=f"{state.batch_size:,} {config.training.batch_type}",
         is_stream=not contents.counts.are_known_before,
         task=config.task,
+        num_updates=state.progress.update,
+        max_updates=started[-1].get("updates") if resumed and started else None,
     )
     return OpenedTraining(state, fingerprint, log, model_built)
 

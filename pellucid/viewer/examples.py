@@ -148,7 +148,7 @@ def attribution_arrays(attribution: Attribution) -> AttributionArrays:
         occlusion=encode_array(attribution.occlusion),
         input_x_gradient=encode_array(attribution.input_x_gradient),
         occlusion_correlation=attribution.occlusion_correlation,
-        gradient_correlation=attribution.input_x_gradient_correlation,
+        input_x_gradient_correlation=attribution.input_x_gradient_correlation,
     )
 
 

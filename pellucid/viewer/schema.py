@@ -47,7 +47,7 @@ class AttributionArrays(PageStruct, frozen=True, kw_only=True):
     occlusion_correlation: float | None
     """Spearman correlation of attention weights and |occlusion|, mean over the steps that have one; None if none has.
     """
-    gradient_correlation: float | None
+    input_x_gradient_correlation: float | None
     """Spearman correlation of attention weights and |gradient × input|, in the same way."""
 
 

@@ -459,7 +459,7 @@ def test_title_of_a_long_source_names_the_attribution(open_page: OpenPage, tmp_p
         occlusion=trace.attention,
         input_x_gradient=trace.attention,
         occlusion_correlation=0.5,
-        gradient_correlation=0.5,
+        input_x_gradient_correlation=0.5,
     )
     item = PageExample(
         text=source, features=[], traces=[msgspec.structs.replace(trace, attribution=attribution)], references=[]

@@ -49,7 +49,7 @@ export interface AttributionArrays {
   occlusion: EncodedArray;
   input_x_gradient: EncodedArray;
   occlusion_correlation: number | null;
-  gradient_correlation: number | null;
+  input_x_gradient_correlation: number | null;
 }
 
 /** Encoder and decoder states of one output, and their PCA coordinates in `StateSpace`. */
