@@ -66,7 +66,7 @@ def test_alignments_are_the_same_each_time() -> None:
 
 def test_too_many_symbols_for_large_chunks_are_refused() -> None:
     pairs = [([f"s{number}"], [f"t{number}"]) for number in range(3000)]
-    with pytest.raises(ConfigError, match=r"3,000 different source symbols .*: choose smaller limits"):
+    with pytest.raises(ConfigError, match=r"3,000 different source symbols .*: lower limits\.max_source"):
         align_symbols(pairs, ChunkLimits(16, 16))
     with pytest.raises(ArgumentError, match="limits"):
         align_symbols([(["a"], ["b"])], ChunkLimits(0, 1))

@@ -70,7 +70,7 @@ def reject_unused_settings(data: DataConfig, task: str = DEFAULT_TASK) -> None:
 
 
 class AuditEntry(NamedTuple):
-    """Row of a file of pairs: of the audited file, of another file, or of unlabeled sources."""
+    """Row of the audited file, of another file of pairs, or of a file of unlabeled sources."""
 
     line: int
     """Number of its line, from 1; of a row of a table in memory or of Parquet, the number of the row."""

@@ -71,7 +71,7 @@ def project_states(
     at most `MAX_POINTS` of them become points.
 
     Args:
-        predictor: Model of the outputs, whose states can be
+        predictor: Model of the outputs, whose states can be inspected.
         traces: Best output of each example; lexicon entries and empty outputs are left out.
         page_indices: Indices of the shown examples on the page, by their index in the file; these are preferred.
 

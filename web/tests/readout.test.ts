@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { gridFromRows } from "../src/data/arrays";
 import { describeOrigin, describeCell } from "../src/parts/readout";
 
-const read = { weights: gridFromRows([[0.9, 0.1], [0, 0]]), source: ["a", " "], target: ["x", "y"], quantity: "weight", isNormalized: true };
+const read = { weights: gridFromRows([[0.9, 0.1], [0, 0]]), source: ["a", " "], target: ["x", "y"], quantity: "weight", isPercent: true };
 const plain = (text: string): string => text.replaceAll(/[\u2068\u2069]/g, "");
 
 test("describes a cell, a step, a position and an empty selection", () => {
@@ -11,7 +11,7 @@ test("describes a cell, a step, a position and an empty selection", () => {
   expect(plain(describeCell(read, 1, null))).toBe("Step 2, y; no attention.");
   expect(plain(describeCell(read, null, 0))).toBe("Position 1, a: maximum weight at x (1) 90 %.");
   expect(plain(describeCell({ ...read, unknown: new Set([0]) }, null, 0))).toBe("Position 1, a, not in the vocabulary: maximum weight at x (1) 90 %.");
-  const differences = { ...read, weights: gridFromRows([[-0.31, 0.1], [0.2, 0]]), quantity: "weight difference", isNormalized: false };
+  const differences = { ...read, weights: gridFromRows([[-0.31, 0.1], [0.2, 0]]), quantity: "weight difference", isPercent: false };
   expect(plain(describeCell(differences, null, 0))).toBe("Position 1, a: greatest weight difference at x (1) −0.310, y (2) 0.200.");
   expect(describeCell(read, null, null)).toBe("");
   expect(describeCell(read, 9, 9)).toBe("");

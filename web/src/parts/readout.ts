@@ -10,21 +10,21 @@ export interface ReadoutData {
   readonly target: readonly string[];
   /** Name of the values, such as "weight". */
   readonly quantity: string;
-  /** Whether rows sum to one. */
-  readonly isNormalized: boolean;
+  /** Whether values are shown in percent. */
+  readonly isPercent: boolean;
   /** Positions of unknown symbols. */
   readonly unknown?: ReadonlySet<number>;
   /** Description of a step that writes no symbol. */
   readonly describeStep?: (step: number) => string;
 }
 
-function formatWeight(value: number, isNormalized: boolean): string {
-  return isNormalized ? formatPercent(value) : formatDecimal(value);
+function formatWeight(value: number, isPercent: boolean): string {
+  return isPercent ? formatPercent(value) : formatDecimal(value);
 }
 
-function listWeights(values: ArrayLike<number>, names: readonly string[], isNormalized: boolean): string {
-  const maxima = topValues(values, 4).filter(({ value }, at) => at === 0 || !isNormalized || value >= 0.005);
-  return maxima.map(({ index, value }) => `${spokenSymbol(names[index] ?? "")} (${index + 1}) ${formatWeight(value, isNormalized)}`).join(", ");
+function listWeights(values: ArrayLike<number>, names: readonly string[], isPercent: boolean): string {
+  const maxima = topValues(values, 4).filter(({ value }, at) => at === 0 || !isPercent || value >= 0.005);
+  return maxima.map(({ index, value }) => `${spokenSymbol(names[index] ?? "")} (${index + 1}) ${formatWeight(value, isPercent)}`).join(", ");
 }
 
 /** Computation of an attention weight: softmax, rank, and score relative to the maximum. */
@@ -42,7 +42,7 @@ export function describeOrigin({ weights, source }: ReadoutData, step: number, p
 
 /** Description of a cell, step or position, counted from 1; "" if nothing is selected. */
 export function describeCell(data: ReadoutData, step: number | null, position: number | null): string {
-  const { weights, source, target, isNormalized } = data;
+  const { weights, source, target, isPercent } = data;
   const hasStep = step !== null && step < weights.rows;
   const stepText = hasStep && data.describeStep ? data.describeStep(step) : hasStep ? `Step ${step + 1}, ${spokenSymbol(target[step] ?? "")}` : "";
   const positionText = position !== null && position < weights.columns ? `position ${position + 1}, ${spokenSymbol(source[position] ?? "")}${unknownSuffix(data.unknown, position)}` : "";
@@ -51,11 +51,11 @@ export function describeCell(data: ReadoutData, step: number | null, position: n
     return `${stepText}; ${data.quantity} on ${positionText}: ${formatDecimal(value, 4)}.`;
   }
   if (hasStep) {
-    const maximum = listWeights(row(weights, step), source, isNormalized);
-    return maximum ? `${stepText}; ${data.quantity} on ${maximum}.` : `${stepText}; ${isNormalized ? "no attention" : "nothing"}.`;
+    const maximum = listWeights(row(weights, step), source, isPercent);
+    return maximum ? `${stepText}; ${data.quantity} on ${maximum}.` : `${stepText}; ${isPercent ? "no attention" : "nothing"}.`;
   }
   if (!positionText || position === null) return "";
   const column = Array.from({ length: weights.rows }, (_, each) => weights.values[each * weights.columns + position] ?? 0);
-  const maximum = listWeights(column, target, isNormalized);
-  return `P${positionText.slice(1)}: ${maximum ? `${isNormalized ? "maximum weight" : `greatest ${data.quantity}`} at ${maximum}` : "no attention at any step"}.`;
+  const maximum = listWeights(column, target, isPercent);
+  return `P${positionText.slice(1)}: ${maximum ? `${isPercent ? "maximum weight" : `greatest ${data.quantity}`} at ${maximum}` : "no attention at any step"}.`;
 }

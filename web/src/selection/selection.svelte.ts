@@ -39,7 +39,7 @@ class Selection extends Pointer {
   scale = $state.raw<ColorScale>("unit");
   /** Attribution shown by the pictures. */
   layer = $state.raw<AttributionLayer>("attention");
-  /** Share of each row's weight that the links show. */
+  /** Fraction of each row's weight that the links show. */
   mass = $state.raw(0.95);
   /** Whether pictures show the monotone alignment. */
   showsAlignment = $state.raw(false);
