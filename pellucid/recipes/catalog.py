@@ -24,12 +24,12 @@ RECIPES: Mapping[str, RecipeEntry] = {
         "run_data",
     ),
     "digits-repeat": RecipeEntry(
-        "first network of blog and notebook: no attention, the code (the last encoder state) is the input of every decoder step",
+        "first network of blog and notebook, no attention: the code (last encoder state) is the input of every step",
         "digits.experiments",
         "run_repeat",
     ),
     "digits-init": RecipeEntry(
-        "no attention, the code (the last encoder state) is the initial decoder state", "digits.experiments", "run_init"
+        "no attention, the code (last encoder state) is the initial decoder state", "digits.experiments", "run_init"
     ),
     "digits-attention-faithful": RecipeEntry(
         "the notebook's attention decoder, reproduced exactly", "digits.experiments", "reproduce_digits_attention"

@@ -227,7 +227,7 @@ class ServiceServer(uvicorn.Server):
 
 
 class FileIdentity(NamedTuple):
-    """Identity of the file at a path. A later file may have the inode of a removed one, but not its modification time."""
+    """Identity of the file at a path. A later file may reuse the inode of a removed one, but not its `modified_ns`."""
 
     device: int
     inode: int
