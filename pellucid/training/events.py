@@ -217,6 +217,8 @@ class ModelBuilt(NamedTuple):
     """Number of updates of the checkpoint from which the training continues; 0 for a new one."""
     max_updates: int | None = None
     """Maximum number of updates of a training that continues; None for a new one, or if its log does not tell it."""
+    has_equal_epochs: bool = True
+    """False if batches are measured in tokens, so that the maximum number of updates is approximate."""
 
     @property
     def default_size_reason(self) -> str:
@@ -295,11 +297,6 @@ class TrainingStarted(NamedTuple):
     """Seconds until the time limit; None without one."""
     has_equal_epochs: bool = True
     """False if batches are measured in tokens: epochs then differ in their number of batches."""
-
-    @property
-    def max_updates_text(self) -> str:
-        """The maximum number of updates as text: "2,265", or "about 2,265" if it is approximate."""
-        return f"{'' if self.has_equal_epochs else 'about '}{self.max_updates:,}"
 
 
 class UpdateCompleted(NamedTuple):
