@@ -645,7 +645,7 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         examples = f"{limited}{count_noun(event.num_available, 'example')}"
         sources = count_noun(event.num_sources, "validation source")
         score = f", exact match {event.exact_match:.2f} % on {sources} without the network" if event.num_sources else ""
-        skipped = f"; it skips unknown symbols of {event.num_uncovered:,} of them" if event.num_uncovered else ""
+        skipped = f"; it cannot read all symbols of {event.num_uncovered:,} of them" if event.num_uncovered else ""
         return f"pair n-gram: fitted to {examples}{score}{skipped}"
     if not event.num_sources:
         return "pair n-gram: weight 0, since no validation source has a symbol"
