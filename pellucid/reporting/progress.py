@@ -636,7 +636,7 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         event: Event of the training.
     """
     if isinstance(event, PairNgramFitted) and not event.num_examples:
-        reason = "the symbols are too many or too varied, or no example can be aligned"
+        reason = "the symbols are too many or too varied, or each target has over four symbols per source symbol"
         if event.are_all_too_long:
             reason = "every example is too long for it (--time limits the length as well)"
         return f"pair n-gram: no model, since {reason}; the network decodes alone"
