@@ -86,7 +86,7 @@ def wrap_os_errors(action: str, path: Path, kind: type[InputError] = RunError) -
             raise kind(f"cannot enter the folder {folder}: {os_error_text(error)}") from error
         is_in_the_way = isinstance(error, IsADirectoryError | NotADirectoryError | FileExistsError)
         advice = "; rename or remove what is there" if is_in_the_way and action in CHANGES else ""
-        if action == "read":
+        if action == "read" and isinstance(error, FileNotFoundError):
             advice = standard_input_advice(path)
         raise kind(f"cannot {action} {path}: {os_error_text(error)}{advice}") from error
 

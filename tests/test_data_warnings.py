@@ -5,14 +5,14 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import run_pellucid
-from trained_runs import make_small_config
+from trained_runs import make_small_config, train_to_end
 
 from pellucid.config.settings import DataConfig, TaskName
 from pellucid.data.examples import Example
 from pellucid.data.tokenizers import symbol_kind_warnings
 from pellucid.data.vocabulary import learn_tokenizers, learn_vocabularies
 from pellucid.tasks.registry import build_network, get_task
-from pellucid.training.data_warnings import data_warnings
+from pellucid.training.data_warnings import OVERLAP_ADVICE, data_warnings, overlap_note
 from pellucid.training.training_data import TrainingFiles, read_files
 
 
@@ -193,3 +193,21 @@ def test_spaces_in_symbols_between_separators_are_told(tmp_path: Path) -> None:
         "1 target begins or ends with a space, which is a part of a symbol (line 2): remove such spaces if they mean "
         "nothing"
     )
+
+
+def test_the_note_on_shared_examples_states_its_consequence_from_a_tenth_on() -> None:
+    """Regression test: a validation file of training lines had only its number, and a score of 99 %."""
+    assert overlap_note(0, 100, "a.tsv") == ""
+    assert overlap_note(9, 100, "a.tsv") == "9 of 100 examples are also in a.tsv"
+    consequence = "scores, confidence and weight of the pair n-gram model are too high for new data"
+    assert overlap_note(10, 100, "a.tsv") == f"10 of 100 examples are also in a.tsv: {consequence}; {OVERLAP_ADVICE}"
+
+
+def test_the_card_names_validation_examples_of_the_training_set(tmp_path: Path) -> None:
+    lines = [f"{letter}{other}\t{letter.upper()}{other.upper()}" for letter in "abcd" for other in "abcd"]
+    train, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
+    train.write_text("\n".join(lines) + "\n", "utf-8")
+    valid.write_text("\n".join(lines[:3]) + "\n", "utf-8")
+    train_to_end(TrainingFiles(train, valid), tmp_path / "run", make_small_config({"epochs": 1.0}))
+    text = (tmp_path / "run" / "card.md").read_text("utf-8")
+    assert "3 of these are also in the training set: for new data, the scores are too high." in text

@@ -273,7 +273,7 @@ def test_incompatible_runs_are_named() -> None:
     summed = Transducer(
         msgspec.structs.replace(transducer.config, encoder=settings), transducer.vocabularies, transducer.network
     )
-    with pytest.raises(RunError, match=r"a and b differ in encoder\.features"):
+    with pytest.raises(RunError, match=r"a and b differ in encoder\.feature_merge"):
         combine_transducers([transducer, summed], ["a", "b"])
     copying_config = make_config({"decoder": {"pointer_generator": True}})
     copying = Transducer(

@@ -240,3 +240,28 @@ def test_alignments_cover_source_and_target(examples: list[Pair], others: list[P
             row, column = row + height, column + width
         if expected and graphones.issuperset(keys):
             assert math.log(expected[tuple(keys)]) <= model.log_probability(source, target) + 1e-4
+
+
+@given(EXAMPLES, st.lists(st.integers(3, 6), max_size=6))
+def test_a_source_is_covered_if_chunks_of_training_pairs_make_it_up(examples: list[Pair], source: list[int]) -> None:
+    """Regression test: q counted as unknown in "quiz" if all training pairs align "qu" with one symbol."""
+    model = fit(examples)
+    keys = set(model.table.chunk_keys.tolist())
+
+    def is_chunk(symbols: list[int]) -> bool:
+        key = 0
+        for symbol in symbols:
+            key = key * (model.table.source_size + 1) + symbol + 1
+        return key in keys
+
+    def can_be_divided(rest: list[int]) -> bool:
+        return not rest or any(
+            len(rest) >= size and is_chunk(rest[:size]) and can_be_divided(rest[size:]) for size in (1, 2)
+        )
+
+    assert model.covers_source(source) == can_be_divided(source)
+
+
+def test_a_symbol_that_is_only_in_chunks_of_two_is_covered_there() -> None:
+    model = fit([((3, 4), (4,)), ((3, 4), (4,)), ((5,), (5,))])
+    assert (model.covers_source([3, 4, 5]), model.covers_source([3, 5]), model.covers_source([])) == (True, False, True)

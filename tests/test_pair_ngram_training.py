@@ -143,8 +143,8 @@ def test_card_export_and_evaluation_say_whether_the_search_uses_the_weight(
     provenance = pellucid.evaluate(predictor, files.valid).provenance
     assert provenance is not None and provenance.search is not None and provenance.search["pair_ngram"] == is_used
     text = "\n".join(model_card._pair_ngram_scores(load_run_log(finished), config))
-    assert (" in predictions. On " in text) == is_used
-    assert ("which predictions with the search settings of this run do not use. On " in text) != is_used
+    assert (" in predictions. Its own outputs, without the network, have an exact match of " in text) == is_used
+    assert ("which predictions with the search settings of this run do not use. Its own " in text) != is_used
 
 
 def test_a_validation_set_of_empty_sources_has_no_scores(finished: Path) -> None:
@@ -163,9 +163,9 @@ def test_validation_sources_with_unknown_symbols_are_counted(files: DataFiles, t
     events = train_to_end(DataFiles(files.train, valid), tmp_path / "run", CONFIG)
     (fitted,) = (event for event in events if isinstance(event, PairNgramFitted))
     assert (fitted.num_sources, fitted.num_uncovered) == (3, 1)
-    line = "on 3 validation sources without the network; it skips unknown symbols of 1 of them"
+    line = "on 3 validation sources without the network; it cannot read all symbols of 1 of them"
     assert pair_ngram_line(fitted).endswith(line)
-    assert "skips" not in pair_ngram_line(fitted._replace(num_uncovered=0))
+    assert "cannot read" not in pair_ngram_line(fitted._replace(num_uncovered=0))
 
 
 def test_the_line_does_not_say_more_than_the_choice() -> None:

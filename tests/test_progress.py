@@ -119,6 +119,15 @@ def test_model_built_event_is_printed() -> None:
     )
 
 
+def test_a_resumed_training_names_its_update_and_its_maximum() -> None:
+    vocabularies = Vocabularies(make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary(""), 3, 2)
+    built = ModelBuilt(Path("a"), "base", 5, vocabularies, resumed=True, num_updates=1200, max_updates=2265)
+    assert report_to_file(built).startswith("a: resumed after update 1,200 of at most 2,265, ")
+    tokens = report_to_file(built._replace(has_equal_epochs=False))
+    assert tokens.startswith("a: resumed after update 1,200 of about 2,265, ")
+    assert report_to_file(built._replace(num_updates=0)).startswith("a: resumed before its first update, ")
+
+
 def test_a_finished_run_is_not_called_resumed() -> None:
     vocabularies = Vocabularies(make_vocabulary("abc"), make_vocabulary("xy"), make_vocabulary(""), 3, 2)
     text = report_to_file(

@@ -394,10 +394,10 @@ def test_without_the_pair_ngram_model_in_searches_there_is_no_first_model(files:
     for number, search in enumerate(searches):
         config = replace_search(CONFIG, search)
         run = interrupt(files, tmp_path / str(number), UpdateCompleted, config=config)
-        with pytest.raises(RunError, match=f"{NO_MODEL}$"):
+        with pytest.raises(RunError, match=f"{NO_MODEL}; if it was interrupted, its training command resumes it$"):
             load(run)
     run = interrupt(files, tmp_path / "alone", UpdateCompleted, config=make_small_config({"epochs": 2}))
-    with pytest.raises(RunError, match=f"{NO_MODEL}$"):
+    with pytest.raises(RunError, match=f"{NO_MODEL}; if it was interrupted, its training command resumes it$"):
         load(run)
 
 

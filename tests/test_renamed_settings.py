@@ -154,6 +154,7 @@ def test_python_settings_with_a_former_name_are_refused_with_the_present_one(for
     ("flag", "renamed"),
     [
         ("--from", "--init-from"),
+        ("--initial-run", "--init-from"),
         ("--training.initial-run", "--training.init-from"),
         ("--training.initial_digest", "--training.init-from-digest"),
         ("--encoder.features", "--encoder.feature-merge"),
@@ -167,10 +168,23 @@ def test_former_flags_are_refused_with_the_present_one(flag: str, renamed: str) 
     assert message == f"there is no flag {flag}; its name is now {renamed} (pellucid train --help)"
 
 
+def test_only_settings_that_are_true_or_false_have_a_negated_flag() -> None:
+    message = usage_error_message(run_pellucid("train", "a.tsv", "--run", "run", "--no-from", "x"))
+    assert message == "there is no flag --no-from (pellucid train --help)"
+
+
 def test_a_former_flag_of_another_subcommand_is_named_with_it() -> None:
     message = usage_error_message(run_pellucid("predict", "run", "--from", "x"))
     reason = "there is no flag --from; its name is now --init-from of pellucid train, tune"
     assert message == f"{reason} (pellucid predict --help)"
+
+
+@pytest.mark.parametrize("name", ["model.json", "viewer/example.html"])
+def test_published_pages_show_the_present_names(name: str) -> None:
+    text = (Path(__file__).parents[1] / "docs" / name).read_text("utf-8")
+    for former, current in RENAMED_SETTINGS.items():
+        old, new = (f"\\n{key.partition('.')[2]} = " for key in (former, current))
+        assert old not in text and new in text, (former, current)
 
 
 def test_hashes_have_the_former_names() -> None:

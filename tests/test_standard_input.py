@@ -63,6 +63,14 @@ def test_a_subcommand_that_reads_no_dash_names_dev_stdin(subcommand: str, tmp_pa
     assert result.err == "pellucid: cannot read -: no such file or directory; give /dev/stdin for the standard input\n"
 
 
+@pytest.mark.parametrize("subcommand", ["split", "audit"])
+def test_a_folder_that_is_named_as_a_dash_is_named_as_a_folder(subcommand: str, tmp_path: Path) -> None:
+    (tmp_path / "-").mkdir()
+    output = "--out" if subcommand == "split" else "--output"
+    result = run_pellucid(subcommand, "-", output, tmp_path / "out", folder=tmp_path)
+    assert (result.code, result.err) == (2, "pellucid: cannot read -: is a directory\n")
+
+
 @pytest.mark.skipif(not Path("/dev/stdin").exists(), reason="a system without /dev/stdin")
 def test_split_reads_a_pipe_as_dev_stdin(tmp_path: Path) -> None:
     table = "id,word,sound\n" + "".join(f"{number},w{number},s{number}\n" for number in range(20))

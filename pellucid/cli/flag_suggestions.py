@@ -29,7 +29,8 @@ def _setting_flag(key: str) -> str:
 
 
 RENAMED_FLAGS: Mapping[str, str] = {
-    "from": "--init-from",
+    **dict.fromkeys(("from", "initial-run"), "--init-from"),
+    "no-aligned": "--no-equal-length",
     **{_setting_flag(former): f"--{_setting_flag(current)}" for former, current in RENAMED_SETTINGS.items()},
 }
 """Flag of each former flag without its hyphens."""
@@ -65,9 +66,9 @@ def unknown_flag_error(flag_text: str, flags: Collection[str], others: Mapping[s
     text, name = abbreviate(flag_text), re.sub(r"[_-]+", "-", flag_text).strip("-").lower()
     if f"--{name}" in flags and not flag_text.startswith("--"):
         return f"{text} is --{name} here"
-    if renamed := RENAMED_FLAGS.get(name.removeprefix("no-")):
-        place = "" if renamed in flags else _foreign_text((renamed,), flags, others).removeprefix(f" is {renamed}")
-        renamed = f"--no-{renamed[2:]}" if name.startswith("no-") else renamed
+    if renamed := RENAMED_FLAGS.get(name):
+        flag = renamed.replace("--no-", "--", 1)
+        place = "" if flag in flags else _foreign_text((flag,), flags, others).removeprefix(f" is {flag}")
         return f"there is no flag {text}; its name is now {renamed}{place}"
     if name in FOREIGN_FLAGS:
         return f"{text}{_foreign_text(FOREIGN_FLAGS[name], flags, others)}"

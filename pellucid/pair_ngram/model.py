@@ -237,12 +237,19 @@ class PairNgram:
         return ChunkedPair(self._chunk_sizes(outputs[0].tolist(), len(source), list(target)), float(scores[0]))
 
     def covers_source(self, source: Sequence[int]) -> bool:
-        """Return whether each symbol of a source is a chunk by itself, so that `search` skips none.
+        """Return whether a source can be divided into chunks of training pairs, so that `search` skips no symbol.
 
         Args:
             source: Source ids.
         """
-        return bool(np.isin(np.array(source, np.int64) + 1, self.table.chunk_keys).all())
+        digits, keys = np.array(source, np.int64) + 1, self.table.chunk_keys
+        singles = np.isin(digits, keys).tolist()
+        pairs = np.isin(digits[:-1] * (self.table.source_size + 1) + digits[1:], keys).tolist()
+        divides = [True]  # whether the first p symbols can be divided, for each p
+        for position, is_chunk in enumerate(singles):
+            ends_pair = position > 0 and divides[position - 1] and pairs[position - 1]
+            divides.append(ends_pair or (divides[position] and is_chunk))
+        return divides[-1]
 
     def has_known_alignment(self, source: Sequence[int], target: Sequence[int]) -> bool:
         """Return whether the most probable alignment of a source with a target has graphones of training pairs only.

@@ -264,7 +264,8 @@ class TrainingPace:
         Args:
             now: Time in seconds.
         """
-        parts = [f"update {self.progress.update:,} of at most {self.start.max_updates_text}"]
+        maximum = maximum_text(self.start.max_updates, self.start.has_equal_epochs)
+        parts = [f"update {self.progress.update:,} of {maximum}"]
         remaining, seconds = self.remaining_seconds(now), now - self.measured_from
         if self.progress.update > self.start.progress.update:
             parts.append(f"loss {self.progress.training_loss:.3f}")
@@ -478,8 +479,20 @@ def training_state(event: ModelBuilt) -> str:
         return "finished run"
     if not event.resumed:
         return "new run"
-    maximum = "" if event.max_updates is None else f" of at most {event.max_updates:,}"
-    return f"resumed after update {event.num_updates:,}{maximum}" if event.num_updates else "resumed before an update"
+    if not event.num_updates:
+        return "resumed before its first update"
+    maximum = "" if event.max_updates is None else f" of {maximum_text(event.max_updates, event.has_equal_epochs)}"
+    return f"resumed after update {event.num_updates:,}{maximum}"
+
+
+def maximum_text(max_updates: int, has_equal_epochs: bool) -> str:
+    """Return the maximum number of updates in words: "at most 2,265", or "about 2,265" if it is approximate.
+
+    Args:
+        max_updates: Maximum number of updates.
+        has_equal_epochs: False if batches are measured in tokens: epochs then differ in their number of batches.
+    """
+    return f"{'at most' if has_equal_epochs else 'about'} {max_updates:,}"
 
 
 def format_epochs(epochs: float) -> str:
@@ -519,7 +532,8 @@ def start_line(event: TrainingStarted, choice: SizeChosen | None) -> str:
         event: Start of the training.
         choice: Choice of its size for a time limit; None for a given or a default size, and for a resumed training.
     """
-    updates = f"{event.max_updates_text} {'update' if event.max_updates == 1 else 'updates'}"
+    approximate = "" if event.has_equal_epochs else "about "
+    updates = f"{approximate}{count_noun(event.max_updates, 'update')}"
     most = f"training for at most {format_epochs(event.max_epochs)}, {updates}"
     if event.seconds_left is None:
         return most
@@ -622,7 +636,7 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         event: Event of the training.
     """
     if isinstance(event, PairNgramFitted) and not event.num_examples:
-        reason = "the symbols are too many or too varied, or no example can be aligned"
+        reason = "the symbols are too many or too varied, or each target has over four symbols per source symbol"
         if event.are_all_too_long:
             reason = "every example is too long for it (--time limits the length as well)"
         return f"pair n-gram: no model, since {reason}; the network decodes alone"
@@ -631,7 +645,7 @@ def pair_ngram_line(event: PairNgramFitted | PairNgramWeighted) -> str:
         examples = f"{limited}{count_noun(event.num_available, 'example')}"
         sources = count_noun(event.num_sources, "validation source")
         score = f", exact match {event.exact_match:.2f} % on {sources} without the network" if event.num_sources else ""
-        skipped = f"; it skips unknown symbols of {event.num_uncovered:,} of them" if event.num_uncovered else ""
+        skipped = f"; it cannot read all symbols of {event.num_uncovered:,} of them" if event.num_uncovered else ""
         return f"pair n-gram: fitted to {examples}{score}{skipped}"
     if not event.num_sources:
         return "pair n-gram: weight 0, since no validation source has a symbol"

@@ -75,6 +75,8 @@ class ReadRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="read"):
     """SHA-256 of the bytes of `path` in hexadecimal, without which no later command opens the file."""
     target_size: RecordedCount | None = None
     target_sha256: str | None = None
+    shared: RecordedCount = 0
+    """Number of validation examples that are training examples, too."""
 
 
 class AugmentedRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="augmented"):
@@ -128,6 +130,8 @@ class PairNgramRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="pai
     """Number of examples to which it was fitted; 0 if there is no model, and then it is not fitted again."""
     exact_match: Percentage
     """Percentage of validation sources whose best output, by this model alone, is correct; 0 without sources."""
+    sources: RecordedCount | None = None
+    """Number of these different sources; None in logs of earlier versions."""
 
 
 class PairNgramWeightRecord(RecordWithoutProgress, frozen=True, kw_only=True, tag="interpolated"):

@@ -12,6 +12,9 @@ from pellucid.tasks.registry import get_task
 
 MIN_FORGETTING_CHECK = 100
 """Minimum number of validation examples of a fine-tuning without earlier pairs that has no warning."""
+MIN_OVERLAP = 0.1
+"""Minimum fraction of validation examples in the training set whose consequence the note states."""
+OVERLAP_ADVICE = "give a file of other examples, or leave out --valid to hold some out"
 
 
 def check_vocabularies(vocabularies: Vocabularies, config: Config) -> None:
@@ -143,7 +146,10 @@ def overlap_note(num_shared: int, num_examples: int, training_set: str) -> str:
         num_examples: Number of validation examples.
         training_set: Name of the training set.
     """
+    if not num_shared:
+        return ""
     verb = "is" if num_shared == 1 else "are"
-    return (
-        f"{num_shared:,} of {count_noun(num_examples, 'example')} {verb} also in {training_set}" if num_shared else ""
-    )
+    note = f"{num_shared:,} of {count_noun(num_examples, 'example')} {verb} also in {training_set}"
+    if num_shared < MIN_OVERLAP * num_examples:
+        return note
+    return f"{note}: scores, confidence and weight of the pair n-gram model are too high for new data; {OVERLAP_ADVICE}"

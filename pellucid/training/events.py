@@ -36,6 +36,8 @@ class FileRead(NamedTuple):
     """Size and checksum of the separate file of the targets."""
     text_note: str = ""
     """Note about repeated examples and about spaces at the ends of texts; empty if there is none."""
+    num_shared: int = 0
+    """Number of validation examples that are training examples, too; 0 for a training file."""
 
 
 class DataAugmented(NamedTuple):
@@ -217,6 +219,8 @@ class ModelBuilt(NamedTuple):
     """Number of updates of the checkpoint from which the training continues; 0 for a new one."""
     max_updates: int | None = None
     """Maximum number of updates of a training that continues; None for a new one, or if its log does not tell it."""
+    has_equal_epochs: bool = True
+    """False if batches are measured in tokens, so that the maximum number of updates is approximate."""
 
     @property
     def default_size_reason(self) -> str:
@@ -224,7 +228,8 @@ class ModelBuilt(NamedTuple):
         if self.task != DEFAULT_TASK:
             return f"the default for task {self.task}"
         pairs = count_noun(self.num_pairs, "pair" if self.num_held_out else "training pair")
-        held_out = f", of which {self.num_held_out:,} are held out for validation" if self.num_held_out else ""
+        verb = "is" if self.num_held_out == 1 else "are"
+        held_out = f", of which {self.num_held_out:,} {verb} held out for validation" if self.num_held_out else ""
         if self.is_stream:
             return f"the default for a pipe, which cannot be counted before it is read; it has {pairs}{held_out}"
         rule = f" (from {LARGE_DATA:,} on)" if self.size == "large" else ""
@@ -247,7 +252,8 @@ class PairNgramFitted(NamedTuple):
     are_all_too_long: bool = False
     """True if there is no model because every example exceeds the limit of size, which depends on a time limit."""
     num_uncovered: int = 0
-    """Number of these sources with a symbol for which the model writes nothing: one that no training pair aligns."""
+    """Number of these sources with symbols for which the model writes nothing: no training pair aligns them alone or
+    with their neighbor (`PairNgram.covers_source`)."""
 
 
 class PairNgramWeighted(NamedTuple):
@@ -295,11 +301,6 @@ class TrainingStarted(NamedTuple):
     """Seconds until the time limit; None without one."""
     has_equal_epochs: bool = True
     """False if batches are measured in tokens: epochs then differ in their number of batches."""
-
-    @property
-    def max_updates_text(self) -> str:
-        """The maximum number of updates as text: "2,265", or "about 2,265" if it is approximate."""
-        return f"{'' if self.has_equal_epochs else 'about '}{self.max_updates:,}"
 
 
 class UpdateCompleted(NamedTuple):

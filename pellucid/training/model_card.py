@@ -306,7 +306,16 @@ def _best_scores(state: TrainingState, log: RunLog) -> list[str]:
     if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
     config = state.config
-    return _scores(best, len(state.validation_examples), get_task(config.task))
+    return [*_scores(best, len(state.validation_examples), get_task(config.task)), *_overlap(log)]
+
+
+def _overlap(log: RunLog) -> list[str]:
+    """Return a sentence about validation examples that are training examples, if there are any."""
+    shared = sum(record.get("shared", 0) for record in log.all("read"))
+    if not shared:
+        return []
+    verb = "is" if shared == 1 else "are"
+    return ["", f"{shared:,} of these {verb} also in the training set: for new data, the scores are too high."]
 
 
 def _pair_ngram_scores(log: RunLog, config: Config) -> list[str]:
@@ -320,9 +329,16 @@ def _pair_ngram_scores(log: RunLog, config: Config) -> list[str]:
     model += " in predictions" if is_used else ", which predictions with the search settings of this run do not use"
     if not weighted["sources"]:
         return ["", f"{model}: no source of the validation set has a symbol."]
+    fitted = log.first("pair_ngram") or {}
+    sources = f" on {fitted['sources']:,} different sources" if "sources" in fitted else ""
+    own = (
+        f"Its own outputs, without the network, have an exact match of {fitted.get('exact_match', 0.0):.2f} %{sources}."
+    )
     return [
         "",
-        f"{model}. On {weighted['sources']:,} different sources, of the outputs of both with the configured beam size:",
+        f"{model}.{f' {own}' if fitted else ''}",
+        "",
+        f"On {weighted['sources']:,} different sources, of the outputs of both with the configured beam size:",
         "",
         f"* exact match if the network ranks them alone {weighted['network_exact_match']:.2f} %",
         *([f"* exact match if the pair n-gram model ranks them alone {alone:.2f} %"] if alone is not None else []),

@@ -173,7 +173,8 @@ def fit_or_read_pair_ngram(
         _write_first_model(state, lock, fingerprint)
         return saved
     model, event = fit_training_pair_ngram(state)
-    _append_once(lock, log, {"event": "pair_ngram", "examples": event.num_examples, "exact_match": event.exact_match})
+    record = {"examples": event.num_examples, "exact_match": event.exact_match, "sources": event.num_sources}
+    _append_once(lock, log, {"event": "pair_ngram", **record})
     state.has_pair_ngram = model is not None
     if model is not None:
         # The file follows the record: if a killed training lacks the file, the model is fitted again.

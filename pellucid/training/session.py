@@ -146,11 +146,11 @@ def train_run(
 
     Yields:
         One `FileRead` per data file, `DataAugmented` with augmentation, `PairsMixedIn` with earlier pairs,
-        `ModelBuilt`, `PairNgramFitted` if a pair n-gram model is fitted or none can be, the events of `fit` with
-        `PairNgramWeighted` before `TrainingStopped` if its weight is chosen, and then `ConfidenceFitted`, and
-        `FileSaved` after each write of checkpoint or model in the loop. A training that has ended yields
-        `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was missing or had no
-        weight, and of a confidence that was missing.
+        `ModelBuilt` (the first event of a resumed training), `PairNgramFitted` if a pair n-gram model is fitted or
+        none can be, the events of `fit` with `PairNgramWeighted` before `TrainingStopped` if its weight is chosen, and
+        then `ConfidenceFitted`, and `FileSaved` after each write of checkpoint or model in the loop. A training that
+        has ended yields `TrainingStopped` after `ModelBuilt`, and before it the events of a pair n-gram model that was
+        missing or had no weight, and of a confidence that was missing.
 
     Raises:
         DataError: A data file cannot be read or holds no example, a line is bad (unless bad lines are skipped), the
@@ -460,6 +460,7 @@ def _open_training(lock: FolderLock, config: Config, contents: EncodedTrainingDa
         task=config.task,
         num_updates=state.progress.update,
         max_updates=started[-1].get("updates") if resumed and started else None,
+        has_equal_epochs=config.training.batch_type == "examples",
     )
     return OpenedTraining(state, fingerprint, log, model_built)
 

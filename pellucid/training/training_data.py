@@ -240,7 +240,7 @@ def read_prepared_data(folder: Path, config: Config) -> TrainingData:
     note = f"prepared from {description.train.path}" + (f", without {count_noun(bad, 'bad line')}" if bad else "")
     valid = "held out of the training file" if description.valid is None else f"copy of {description.valid.path}"
     overlap = overlap_note(shared, num_valid, "the training set")
-    path = folder / VALIDATION_FILE
+    path, validation_note = folder / VALIDATION_FILE, "; ".join(filter(None, [valid, overlap]))
     return TrainingData(
         key=description.key,
         report=corpus.report,
@@ -249,7 +249,7 @@ def read_prepared_data(folder: Path, config: Config) -> TrainingData:
         validation_examples=validation_examples,
         file_events=(
             FileRead(folder, description.num_examples, [], 0, note, digest=description.train.digest),
-            FileRead(path, num_valid, [], 0, "; ".join(filter(None, [valid, overlap])), digest=digest_file(path)),
+            FileRead(path, num_valid, [], 0, validation_note, digest=digest_file(path), num_shared=shared),
         ),
         columns=0,
         validation_lines=range(1, num_valid + 1),
@@ -358,8 +358,8 @@ def read_files(
     else:
         assert train_file is not None
         training = _describe_training_set(files, config, train_file, valid_file.examples)
-    overlap = overlap_note(training.report.num_shared, len(valid_file.examples), str(files.train))
-    valid_read, content = _validation_read(files, config, valid_file, overlap, digests, validation_path)
+    num_shared = training.report.num_shared
+    valid_read, content = _validation_read(files, config, valid_file, num_shared, digests, validation_path)
     train_read = FileRead(
         path=path_or_name(files.train),
         num_examples=training.num_examples,
@@ -414,18 +414,20 @@ def _validation_read(
     files: TrainingInputs,
     config: DataConfig,
     valid_file: ExampleFile,
-    overlap: str,
+    num_shared: int,
     digests: Sequence[FileDigest | None],
     validation_path: Path | None,
 ) -> tuple[FileRead, bytes]:
     """Return the event for a validation set, and the content of its copy in the run folder, if it is in memory."""
     assert files.valid is not None
+    overlap = overlap_note(num_shared, len(valid_file.examples), str(files.train))
     read = FileRead(
         path=path_or_name(files.valid),
         num_examples=len(valid_file.examples),
         bad_lines=valid_file.bad_lines,
         num_blank_lines=valid_file.num_blank_lines,
         note=overlap,
+        num_shared=num_shared,
         target=files.valid_target,
         digest=digests[1],
         target_digest=digests[3],

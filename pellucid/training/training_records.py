@@ -120,6 +120,8 @@ def log_record_before_training(event: LoggedOnce) -> dict[str, Any]:
     }
     if len(described) < len(event.bad_lines):
         fields["num_bad_lines"] = len(event.bad_lines)
+    if event.num_shared:
+        fields["shared"] = event.num_shared
     digest = {} if event.digest is None else dict[str, Any](event.digest._asdict())
     if event.target_digest is not None:
         digest |= {f"target_{key}": value for key, value in event.target_digest._asdict().items()}
