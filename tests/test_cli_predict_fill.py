@@ -98,6 +98,13 @@ def test_names_and_line_ends_of_unusual_headers(tmp_path: Path) -> None:
     assert header.endswith(",confidence,predicted_confidence,predicted_predicted_confidence")
 
 
+def test_a_quotation_mark_in_the_header_of_tsv_changes_no_line_end(tmp_path: Path) -> None:
+    """Regression test: the rest of the file was taken for the header, and its last line has no line end."""
+    path = tmp_path / "table.tsv"
+    path.write_bytes(b'words\tdigits\tin"ch\r\nsix\t\tx\r\none\t1\ty')
+    assert fill(path).out.startswith('words\tdigits\tin"ch\tconfidence\r\nsix\t6\tx\t')
+
+
 @pytest.mark.parametrize("delimiter", [",", "\t"])
 def test_blank_lines_stay_blank(delimiter: str, tmp_path: Path) -> None:
     """Regression test: a blank line became a row of empty cells, and was counted as a cell that was left empty."""

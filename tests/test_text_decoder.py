@@ -194,6 +194,9 @@ def test_the_template_replaces_words() -> None:
     for template in ("x", "{word}", "{output", "{other} {output}", "{output!r}", "{output:>9}", "{}"):
         with pytest.raises(ConfigError, match=r"expected text with \{output\} and perhaps \{word\}"):
             TextDecoder(MODEL, template=template)
+    for template in ("a\n{output}", "{output}\r"):  # one line of the text would become two
+        with pytest.raises(ConfigError, match="the template of a word: expected text without line breaks, got "):
+            TextDecoder(MODEL, template=template)
 
 
 def test_words_below_the_required_confidence_stay_as_they_are() -> None:

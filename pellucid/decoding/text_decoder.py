@@ -332,6 +332,8 @@ def _parse_template(template: str) -> list[tuple[str, str]]:
     `ConfigError` for a malformed template, and for one without {output}.
     """
     advice = f"expected text with {{output}} and perhaps {{word}}, got {quote(template)}; other braces are doubled"
+    if not LINE_ENDS.keys().isdisjoint(map(ord, template)):
+        raise ConfigError(f"the template of a word: expected text without line breaks, got {quote(template)}")
     try:
         parsed = list(string.Formatter().parse(template))
     except ValueError:
