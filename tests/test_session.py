@@ -382,7 +382,7 @@ def test_files_are_reported_when_read(tmp_path: Path) -> None:
     ]
     assert (first.path, first.num_examples, first.num_blank_lines, first.note) == (train, 3, 2, "")
     assert [str(bad) for bad in first.bad_lines] == [f"{train}:4: expected 2 columns, got 1 (tabs separate columns)"]
-    consequence = "scores, confidence and weight of the pair n-gram model are too high for new data"
+    consequence = "scores and confidence are too high for new data"
     assert second.note.startswith(f"1 of 2 examples is also in {train}: {consequence}; ") and second.num_shared == 1
 
 

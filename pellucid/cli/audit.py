@@ -356,7 +356,8 @@ def _audit(args: AuditArguments) -> None:
         num_decided = len(all_records) - len(records)
         print_message(f"{count_noun(num_decided, 'row')} left out, kept or corrected by earlier decisions")
     delimiter, columns = file_delimiter(args.file, config.data), read_other_columns(args.file, config.data)
-    worklist = worklist_csv(records, columns, delimiter, line_end(args.file, has_quotes=delimiter != "\t"))
+    end = line_end(args.file, resolve_format(args.file, config.data) == "csv")
+    worklist = worklist_csv(records, columns, delimiter, end)
     _write(args.output, byte_order_mark(args.file) + worklist)
     if args.html is not None:
         page = worklist_page(
@@ -391,7 +392,7 @@ def _list_symbols(args: AuditArguments) -> None:
 
     symbols = list_symbols(_read_entries(args.file, args.data).entries, args.data)
     delimiter = file_delimiter(args.file, args.data)
-    end = line_end(args.file, has_quotes=delimiter != "\t")
+    end = line_end(args.file, resolve_format(args.file, args.data) == "csv")
     _write(args.output, byte_order_mark(args.file) + symbols_csv(symbols, delimiter, end))
     if args.output is not None:
         print_message(f"{args.output}: {count_noun(len(symbols), 'symbol')}, the rarest of each column first")
@@ -438,5 +439,5 @@ def _propose(args: AuditArguments) -> None:
     if len(proposals) < args.next:
         print_message(f"only {count_noun(len(proposals), 'source')} of {args.unlabeled} are new and different")
     delimiter = file_delimiter(args.file, config.data)
-    end = line_end(args.file, has_quotes=delimiter != "\t")
+    end = line_end(args.file, resolve_format(args.file, config.data) == "csv")
     _write(args.output, byte_order_mark(args.file) + proposals_csv(proposals, delimiter, end))

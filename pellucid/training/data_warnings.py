@@ -152,4 +152,4 @@ def overlap_note(num_shared: int, num_examples: int, training_set: str) -> str:
     note = f"{num_shared:,} of {count_noun(num_examples, 'example')} {verb} also in {training_set}"
     if num_shared < MIN_OVERLAP * num_examples:
         return note
-    return f"{note}: scores, confidence and weight of the pair n-gram model are too high for new data; {OVERLAP_ADVICE}"
+    return f"{note}: scores and confidence are too high for new data; {OVERLAP_ADVICE}"

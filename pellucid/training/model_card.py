@@ -19,6 +19,7 @@ from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
+from pellucid.training.data_warnings import overlap_note
 from pellucid.training.fine_tuning import initial_run_sentence
 from pellucid.training.optimizer import BETA_1, BETA_2, EPSILON
 from pellucid.training.schedule import stop_reason
@@ -306,16 +307,15 @@ def _best_scores(state: TrainingState, log: RunLog) -> list[str]:
     if best is None:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
     config = state.config
-    return [*_scores(best, len(state.validation_examples), get_task(config.task)), *_overlap(log)]
+    num_examples = len(state.validation_examples)
+    return [*_scores(best, num_examples, get_task(config.task)), *_overlap(log, num_examples)]
 
 
-def _overlap(log: RunLog) -> list[str]:
+def _overlap(log: RunLog, num_examples: int) -> list[str]:
     """Return a sentence about validation examples that are training examples, if there are any."""
     shared = sum(record.get("shared", 0) for record in log.all("read"))
-    if not shared:
-        return []
-    verb = "is" if shared == 1 else "are"
-    return ["", f"{shared:,} of these {verb} also in the training set: for new data, the scores are too high."]
+    note = overlap_note(shared, num_examples, "the training set").partition("; ")[0]
+    return ["", f"{note}."] if note else []
 
 
 def _pair_ngram_scores(log: RunLog, config: Config) -> list[str]:
