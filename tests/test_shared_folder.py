@@ -168,6 +168,20 @@ def test_a_score_of_a_part_of_the_validation_set_says_so() -> None:
     assert "| columns | word → sound |" in build_hub_card(contents._replace(model=replace(model, config=config)))
 
 
+def test_the_card_names_validation_pairs_of_the_training_set(tmp_path: Path) -> None:
+    """Regression test: a model was published with its exact match of 88 % on training pairs, without a word."""
+    run = copy_run_folder(copy_task_run().run, tmp_path / "run")
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
+    read = [record for record in records if record["event"] == "read"]
+    read[1]["shared"] = read[1]["examples"]
+    (run / "log.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+    pellucid.load(run).save_pretrained(tmp_path / "shared", CARD)
+    number = f"{read[1]['examples']:,}"
+    sentence = f"* {number} of {number} validation pairs are also training pairs: scores and confidence are too high"
+    assert sentence in (tmp_path / "shared" / "README.md").read_text("utf-8")
+    assert read_manifest(tmp_path / "shared").facts.shared_examples == read[1]["examples"]
+
+
 @pytest.mark.slow
 def test_a_file_that_the_manifest_does_not_list_is_refused(shared: Path, tmp_path: Path) -> None:
     ensemble = tmp_path / "ensemble"

@@ -204,6 +204,9 @@ def _intended_use(contents: CardContents) -> list[str]:
         "* The scores hold only for data like the validation set, which also chose the checkpoint.",
         "* Attention weights show which source positions the model used, not why.",
     ]
+    if contents.facts.shared_examples:
+        shared = f"{contents.facts.shared_examples:,} of {_count(contents.facts.validation_examples)} validation pairs"
+        limits.append(f"* {shared} are also training pairs: scores and confidence are too high for new data.")
     if not contents.facts.finished:
         limits.append("* The model was shared before the end of its training.")
     return ["## Intended use and limits", "", contents.options.intended_use.strip() or default, "", *limits]

@@ -87,6 +87,8 @@ class TrainingFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     synthetic_examples: int = 0
     """Number of synthetic training examples beside these."""
     validation_examples: int | None = None
+    shared_examples: int = 0
+    """Number of validation examples that are training examples, too."""
     updates: int | None = None
     """Number of updates until the best validation, whose parameters the model has."""
     date: Annotated[str, Meta(max_length=100)] = ""
