@@ -516,16 +516,8 @@ def test_search_of_prepared_data_continues_and_refuses_others(tmp_path: Path) ->
 @pytest.mark.slow
 def test_trials_of_a_fine_tuning_have_the_network_of_the_initial_run(tmp_path: Path) -> None:
     base = copy_task_run()
-    command = [
-        "tune",
-        base.files.train,
-        "--valid",
-        base.files.valid,
-        "--run",
-        tmp_path / "out",
-        "--init-from",
-        base.run,
-    ]
+    command = ["tune", base.files.train, "--valid", base.files.valid, "--run", tmp_path / "out"]
+    command += ["--init-from", base.run]
     flags = ["--trials", 2, "--epochs", 1, "--batch-size", 8, "--no-pair-ngram", "--jobs", 1]
     result = run_pellucid(*command, *flags)
     assert result.code == 0, result.err

@@ -4,17 +4,13 @@ from pathlib import Path
 
 from benchmarks.compound_pairs import main
 
-ENTRIES = ["ab\tA B", "c\tC", "de\tD E"]
+ENTRIES = [("ab", "A B"), ("c", "C"), ("de", "D E")]
 
 
 def test_each_pair_joins_two_entries_and_the_seed_decides(tmp_path: Path) -> None:
     dictionary = tmp_path / "dictionary.tsv"
-    dictionary.write_text("\n".join(ENTRIES) + "\n", "utf-8")
-    expected = {
-        "\t".join(join.join(parts) for join, parts in zip("- ", zip(*(first, second), strict=True), strict=True))
-        for first in (line.split("\t") for line in ENTRIES)
-        for second in (line.split("\t") for line in ENTRIES)
-    }
+    dictionary.write_text("".join(f"{source}\t{target}\n" for source, target in ENTRIES), "utf-8")
+    expected = {f"{a}-{b}\t{target_a} {target_b}" for a, target_a in ENTRIES for b, target_b in ENTRIES}
     texts = {}
     for name, seed in (("a", 1), ("same", 1), ("other", 2)):
         path = tmp_path / f"{name}.tsv"

@@ -198,9 +198,9 @@ def test_spaces_in_symbols_between_separators_are_told(tmp_path: Path) -> None:
 def test_the_note_on_shared_examples_states_its_consequence_from_a_tenth_on() -> None:
     """Regression test: a validation file of training lines had only its number, and a score of 99 %."""
     assert overlap_note(0, 100, "a.tsv") == ""
-    assert overlap_note(9, 100, "a.tsv") == "9 of 100 examples are also in a.tsv"
-    consequence = "scores and confidence are too high for new data"
-    assert overlap_note(10, 100, "a.tsv") == f"10 of 100 examples are also in a.tsv: {consequence}; {OVERLAP_ADVICE}"
+    assert overlap_note(9, 100, "a.tsv") == "9 of 100 validation examples are also in a.tsv"
+    consequence = f"scores and confidence are too high for new data; {OVERLAP_ADVICE}"
+    assert overlap_note(10, 100, "a.tsv") == f"10 of 100 validation examples are also in a.tsv: {consequence}"
 
 
 def test_the_card_names_validation_examples_of_the_training_set(tmp_path: Path) -> None:
@@ -210,4 +210,7 @@ def test_the_card_names_validation_examples_of_the_training_set(tmp_path: Path) 
     valid.write_text("\n".join(lines[:3]) + "\n", "utf-8")
     train_to_end(TrainingFiles(train, valid), tmp_path / "run", make_small_config({"epochs": 1.0}))
     text = (tmp_path / "run" / "card.md").read_text("utf-8")
-    assert "3 of 3 examples are also in the training set: scores and confidence are too high for new data." in text
+    assert (
+        "3 of 3 validation examples are also in the training set: scores and confidence are too high for new data."
+        in text
+    )

@@ -61,6 +61,10 @@ class FilteredAttention(ScoredAttention):
         return torch.bmm(query, keys.transpose(1, 2)) * (1 + self.filters.sum())
 
 
+def training_command(files: TrainingFiles, initial: Path, run: Path) -> list[object]:
+    return ["train", files.train, "--valid", files.valid, "--init-from", initial, "--run", run]
+
+
 def small_config(run: Path, training: Mapping[str, Any] | None = None) -> Config:
     return make_small_config({"init_from": str(run), "epochs": 1, **(training or {})})
 
@@ -206,16 +210,7 @@ def test_another_attention_type_is_named_with_that_of_the_run(tmp_path: Path) ->
             *(files.train, files.valid, tmp_path / "run", {"attention": {"type": "additive"}, **settings}),
             init_from=tmp_path / "base",
         )
-    command = [
-        "train",
-        files.train,
-        "--valid",
-        files.valid,
-        "--init-from",
-        tmp_path / "base",
-        "--run",
-        tmp_path / "run",
-    ]
+    command = training_command(files, tmp_path / "base", tmp_path / "run")
     result = run_pellucid(*command, "--attention", "additive", "--epochs", 1, "--no-pair-ngram")
     assert result.code == 2 and "attention.type: 'location' in the run, 'additive' now" in result.err
 
@@ -306,16 +301,7 @@ def test_from_is_a_flag_and_an_argument(tmp_path: Path) -> None:
 )
 def test_mistakes_on_the_command_line_are_messages(tmp_path: Path, flags: list[object], message: str) -> None:
     files = copy_task_run().files
-    command = [
-        "train",
-        files.train,
-        "--valid",
-        files.valid,
-        "--init-from",
-        copy_task_run().run,
-        "--run",
-        tmp_path / "run",
-    ]
+    command = training_command(files, copy_task_run().run, tmp_path / "run")
     result = run_pellucid(*command, *flags)
     assert result.code == 2 and message in result.err and "Traceback" not in result.err
 
@@ -345,7 +331,7 @@ def test_named_columns_are_those_of_the_initial_run_if_the_new_file_has_them(tmp
 
 def test_auto_is_the_size_of_the_initial_run(tmp_path: Path) -> None:
     files = copy_task_run().files
-    command = ["train", files.train, "-v", files.valid, "--init-from", copy_task_run().run, "--run", tmp_path / "run"]
+    command = training_command(files, copy_task_run().run, tmp_path / "run")
     result = run_pellucid(*command, "--size", "auto", "--freeze", "encoder", "embeddings", "--epochs", 1)
     assert result.code == 0, result.err
     saved = load_run_config(tmp_path / "run")

@@ -47,6 +47,7 @@ FUNCTIONS: dict[Callable[..., Any], dict[str, Any]] = {
     pair_aligner.align_symbols: {"pairs": [(["a"], ["b"])]},
     attention_path.monotone_path: {"weights": np.ones((1, 1))},
     toml.read_toml: {"path": RUN.run / "config.toml"},
+    toml.read_toml_settings: {"path": RUN.run / "config.toml"},
     toml.load_saved_config: {"path": RUN.run / "config.toml"},
     toml.missing_settings: {"path": RUN.run / "config.toml", "config": CONFIG},
     toml.validate_config: {"config": CONFIG},

@@ -43,6 +43,7 @@ from pellucid.run_folder.lock import lock_run_folder
 from pellucid.run_folder.log import load_run_log
 from pellucid.run_folder.predictor_loader import load
 from pellucid.training import loop, session
+from pellucid.training.data_warnings import OVERLAP_ADVICE
 from pellucid.training.events import (
     FileRead,
     FileSaved,
@@ -382,8 +383,8 @@ def test_files_are_reported_when_read(tmp_path: Path) -> None:
     ]
     assert (first.path, first.num_examples, first.num_blank_lines, first.note) == (train, 3, 2, "")
     assert [str(bad) for bad in first.bad_lines] == [f"{train}:4: expected 2 columns, got 1 (tabs separate columns)"]
-    consequence = "scores and confidence are too high for new data"
-    assert second.note.startswith(f"1 of 2 examples is also in {train}: {consequence}; ") and second.num_shared == 1
+    consequence = f"scores and confidence are too high for new data; {OVERLAP_ADVICE}"
+    assert second.note == f"1 of 2 validation examples is also in {train}: {consequence}" and second.num_shared == 1
 
 
 @pytest.mark.slow

@@ -177,7 +177,7 @@ def test_the_card_names_validation_pairs_of_the_training_set(tmp_path: Path) -> 
     (run / "log.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
     pellucid.load(run).save_pretrained(tmp_path / "shared", CARD)
     number = f"{read[1]['examples']:,}"
-    sentence = f"* {number} of {number} validation pairs are also training pairs: scores and confidence are too high"
+    sentence = f"* {number} of {number} validation examples are also in the training set: scores and confidence are too"
     assert sentence in (tmp_path / "shared" / "README.md").read_text("utf-8")
     assert read_manifest(tmp_path / "shared").facts.shared_examples == read[1]["examples"]
 

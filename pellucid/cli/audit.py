@@ -24,7 +24,7 @@ from pellucid.cli.cluster_jobs import OnFlag, run_jobs_on
 from pellucid.cli.csv_output import byte_order_mark, line_end
 from pellucid.cli.messages import print_message
 from pellucid.cli.output_files import check_output_files
-from pellucid.config.settings import Config, DataConfig, Device, Epochs, Seed, Size
+from pellucid.config.settings import Config, DataConfig, Delimiter, Device, Epochs, Seed, Size
 from pellucid.config.toml import build_config
 from pellucid.data.examples import (
     describe_used_columns,
@@ -355,8 +355,7 @@ def _audit(args: AuditArguments) -> None:
     if args.decided:
         num_decided = len(all_records) - len(records)
         print_message(f"{count_noun(num_decided, 'row')} left out, kept or corrected by earlier decisions")
-    delimiter, columns = file_delimiter(args.file, config.data), read_other_columns(args.file, config.data)
-    end = line_end(args.file, resolve_format(args.file, config.data) == "csv")
+    (delimiter, end), columns = _table_layout(args.file, config.data), read_other_columns(args.file, config.data)
     worklist = worklist_csv(records, columns, delimiter, end)
     _write(args.output, byte_order_mark(args.file) + worklist)
     if args.html is not None:
@@ -372,6 +371,11 @@ def _audit(args: AuditArguments) -> None:
             f"{args.output}: {count_noun(len(records), 'row')}. Next: write replace, keep or remove into the "
             "column decision, and apply the file with --apply"
         )
+
+
+def _table_layout(path: Path, data: DataConfig) -> tuple[Delimiter, str]:
+    """Return the delimiter and the line end of a file, which the tables about it have, too."""
+    return file_delimiter(path, data), line_end(path, resolve_format(path, data))
 
 
 def _check_texts(entries: Sequence[AuditEntry], data: DataConfig) -> list["TextChecks"]:
@@ -391,8 +395,7 @@ def _list_symbols(args: AuditArguments) -> None:
     from pellucid.auditing.symbol_list import list_symbols, symbols_csv
 
     symbols = list_symbols(_read_entries(args.file, args.data).entries, args.data)
-    delimiter = file_delimiter(args.file, args.data)
-    end = line_end(args.file, resolve_format(args.file, args.data) == "csv")
+    delimiter, end = _table_layout(args.file, args.data)
     _write(args.output, byte_order_mark(args.file) + symbols_csv(symbols, delimiter, end))
     if args.output is not None:
         print_message(f"{args.output}: {count_noun(len(symbols), 'symbol')}, the rarest of each column first")
@@ -438,6 +441,5 @@ def _propose(args: AuditArguments) -> None:
     proposals = propose_sources(entries, unlabeled.entries, args.next, config, _options(args))
     if len(proposals) < args.next:
         print_message(f"only {count_noun(len(proposals), 'source')} of {args.unlabeled} are new and different")
-    delimiter = file_delimiter(args.file, config.data)
-    end = line_end(args.file, resolve_format(args.file, config.data) == "csv")
+    delimiter, end = _table_layout(args.file, config.data)
     _write(args.output, byte_order_mark(args.file) + proposals_csv(proposals, delimiter, end))

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from pellucid.cli.sources import InputLine, escape_text
+from pellucid.config.settings import Format
 from pellucid.data.delimiters import format_csv
 from pellucid.data.examples import Example
 from pellucid.data.lines import BYTE_ORDER_MARK, open_data_file
@@ -30,12 +31,12 @@ def byte_order_mark(path: Path) -> str:
         return BYTE_ORDER_MARK.decode() if file.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else ""
 
 
-def line_end(path: Path, has_quotes: bool) -> str:
+def line_end(path: Path, format: Format) -> str:
     """Return the line end of the first row of a file, whose cells may have others; that of Unix for other inputs.
 
     Args:
         path: The file; an input that is not a regular file, and "-", can be read only once.
-        has_quotes: True for CSV, where cells between quotation marks may have line ends; in TSV, no character has a
+        format: Its format. Only cells of CSV may have line ends, between quotation marks; in TSV, no character has a
             special meaning.
 
     Raises:
@@ -45,7 +46,7 @@ def line_end(path: Path, has_quotes: bool) -> str:
         return "\n"
     with open_data_file(path) as stream:
         row = line = stream.readline(MAX_FIRST_ROW)
-        while has_quotes and line and row.count(b'"') % 2 and len(row) < MAX_FIRST_ROW:
+        while format == "csv" and line and row.count(b'"') % 2 and len(row) < MAX_FIRST_ROW:
             line = stream.readline(MAX_FIRST_ROW)
             row += line
         return "\r\n" if row.endswith(b"\r\n") else "\n"

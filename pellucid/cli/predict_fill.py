@@ -54,7 +54,7 @@ class FilledTable:
         self.format = format
         self.escape = sys.stdout.isatty()
         self.bom = byte_order_mark(file)
-        self.line_end = line_end(file, has_quotes=format == "csv")
+        self.line_end = line_end(file, format)
         self.position = -1
         """Position of the column, from 0; -1 before the first row."""
         self.num_filled = self.num_empty = self.num_kept = 0

@@ -107,9 +107,8 @@ def read_settings(path: Path, overrides: Mapping[str, Any] | None = None, regula
         ConfigError: The file is missing, too large or not TOML, a key is unknown, or a setting has both its former and
             its current name.
     """
-    settings = read_toml(path, regular)
+    settings = read_toml_settings(path, regular)
     try:
-        settings = with_current_names(settings)
         if "size" in (overrides or {}):
             settings = _without_preset_values(settings)
         return overlay_settings(settings, overrides or {})
@@ -166,7 +165,7 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
             installed or registered. Names that only a training needs are not checked.
     """
     try:
-        settings = _read_saved(path)
+        settings = read_toml_settings(path)
     except ConfigError as error:
         raise ConfigError(f"{error}; {RESTORE_ADVICE}") from error
     _require_extensions(path, settings)
@@ -180,15 +179,6 @@ def load_saved_config(path: str | Path, base: Config | None = None) -> Config:
         raise ConfigError(f"{path}: {error}; {RESTORE_ADVICE}") from error
     others = f" and {len(missing) - 1:,} other settings" if len(missing) > 1 else ""
     raise ConfigError(f"{path} lacks {missing[0]}{others}: restore the file, or run the training command again")
-
-
-def _read_saved(path: str | Path) -> dict[str, Any]:
-    """Return the settings that a training saved, with the current names."""
-    settings = read_toml(path)
-    try:
-        return with_current_names(settings)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def _require_extensions(path: str | Path, settings: Mapping[str, Any]) -> None:
@@ -285,13 +275,31 @@ def missing_settings(path: str | Path, config: Config) -> list[str]:
     Raises:
         ConfigError: The file is missing, too large or not TOML, or has a setting by both names.
     """
-    return _absent_keys(_read_saved(path), config)
+    return _absent_keys(read_toml_settings(path), config)
 
 
 def _absent_keys(settings: Mapping[str, Any], config: Config) -> list[str]:
     """Return the full keys of a configuration that its TOML tables lack."""
     present = {key for key, _ in _leaves(settings, "")}
     return [key for key in flatten_config(config) if key not in present]
+
+
+@check_arguments
+def read_toml_settings(path: str | Path, regular: bool = True) -> dict[str, Any]:
+    """Return the settings of a TOML file, nested, with their current names.
+
+    Args:
+        path: The file.
+        regular: Whether it must be a regular file; False also accepts a pipe. True by default.
+
+    Raises:
+        ConfigError: As in `read_toml`, or a setting has both its former and its current name.
+    """
+    settings = read_toml(path, regular)
+    try:
+        return with_current_names(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 @check_arguments

@@ -237,9 +237,9 @@ def _choose_parts(
     """Return the part of each held-out unit; `DataError` if no unit would be left for training."""
     remaining, leaves_rows = dict(unit_sizes), sum(wanted.values()) < unit_sizes.total()
     parts = dict[int, SplitPart]()
-    for num_later, (part, num_rows) in zip(reversed(range(1, len(wanted) + 1)), wanted.items(), strict=True):
+    for index, (part, num_rows) in enumerate(wanted.items()):
         # A unit is left for each later part, and for training, unless all rows are asked for.
-        max_units = max(1, len(remaining) - num_later) if leaves_rows else None
+        max_units = max(1, len(remaining) - (len(wanted) - index)) if leaves_rows else None
         chosen = choose_groups(remaining, num_rows, generator, max_units) if remaining else set[int]()
         parts |= dict.fromkeys(chosen, part)
         remaining = {unit: count for unit, count in remaining.items() if unit not in chosen}

@@ -152,8 +152,7 @@ def read_description(folder: Path) -> PreparedDescription:
 def _with_current_names(content: bytes) -> bytes:
     """Return the JSON of a description with the current names of the settings; raise `ValueError` if it is none."""
     stored = parse_json(content)
-    current = with_current_names(stored) if isinstance(stored, dict) else stored
-    return content if current == stored else json.dumps(current).encode()
+    return json.dumps(with_current_names(stored)).encode() if isinstance(stored, dict) else content
 
 
 def _renewal_advice(folder: Path) -> str:

@@ -24,6 +24,8 @@ MAX_VALIDATION_SOURCES = 2_000
 """Maximum number of sources that are held out: each validation decodes all of them."""
 SPLIT_SEED = 1
 """Random seed of the choice."""
+MIN_LARGE_OVERLAP = 0.1
+"""Minimum fraction of the validation examples in the training set that makes scores too high for new data."""
 
 
 GroupKey = TypeVar("GroupKey", bound=Hashable)
@@ -214,6 +216,32 @@ def _describe_groups(
     if num_shared:
         notes.append(f"{num_shared:,} of its sources are also in other groups, which are trained on")
     return "; ".join(notes)
+
+
+def has_large_overlap(num_shared: int, num_examples: int) -> bool:
+    """Return whether a large part of the validation examples are training examples: scores are then too high.
+
+    Args:
+        num_shared: Number of validation examples that are training examples.
+        num_examples: Number of validation examples.
+    """
+    return num_shared > 0 and num_shared >= MIN_LARGE_OVERLAP * num_examples
+
+
+def describe_overlap(num_shared: int, num_examples: int, training_set: str) -> str:
+    """Return how many validation examples are training examples, too, as a sentence; "" if there is none.
+
+    Args:
+        num_shared: Number of validation examples that are training examples.
+        num_examples: Number of validation examples.
+        training_set: Name of the training set.
+    """
+    if not num_shared:
+        return ""
+    verb = "is" if num_shared == 1 else "are"
+    text = f"{num_shared:,} of {count_noun(num_examples, 'validation example')} {verb} also in {training_set}"
+    is_large = has_large_overlap(num_shared, num_examples)
+    return f"{text}: scores and confidence are too high for new data" if is_large else text
 
 
 def format_validation_file(examples: Sequence[Example]) -> bytes:

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from pellucid.argument_checks import convert_argument
 from pellucid.data.characters import WordCharacters
+from pellucid.decoding.outputs import mixed_copying_error
 from pellucid.decoding.topk import suppressed_symbols
 from pellucid.error_messages import describe_value
-from pellucid.errors import ArgumentError, RunError
+from pellucid.errors import ArgumentError
 from pellucid.model.decoder import Decoder
 from pellucid.model.memory import DecoderCache, DecoderState, Memory
 from pellucid.model.network import Network, require_encoder_decoder
@@ -144,10 +145,7 @@ class EnsembleInference(NamedTuple):
         """
         outputs = [member.step(symbols, forced_weights) for member in self.members]
         if len({output.logits.shape[1] for output in outputs}) > 1:
-            raise RunError(
-                "some members of the ensemble copy from the source (decoder.pointer_generator), others do not: give "
-                "models of one kind"
-            )
+            raise mixed_copying_error()
         suppressed = suppressed_symbols(outputs[0].logits.shape[1], outputs[0].logits.device)
         log_probabilities = torch.stack([_normalize_writable(output.logits, suppressed) for output in outputs])
         weights = torch.stack([output.weights for output in outputs]).mean(dim=0)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pellucid.data.vocabulary import BOS, EOS, NUM_SPECIAL, PAD, UNK
+from pellucid.errors import RunError
 from pellucid.kernels.types import Array, KernelSearchOutput
 from pellucid.shapes import Bool, Float, Int
 
@@ -163,6 +164,14 @@ def suppressed_mask(vocabulary_size: int) -> Bool[np.ndarray, " V"]:
     suppressed = np.zeros(vocabulary_size, np.bool_)
     suppressed[[PAD, BOS, UNK]] = True
     return suppressed
+
+
+def mixed_copying_error() -> RunError:
+    """Return the error of an ensemble of which only some members copy from the source, so that their symbols differ."""
+    return RunError(
+        "some members of the ensemble copy from the source (decoder.pointer_generator), others do not: give models of "
+        "one kind"
+    )
 
 
 class TopSymbols(NamedTuple):

@@ -55,8 +55,7 @@ class Metric(ABC):
     higher_is_better: ClassVar[bool] = True
     """Whether greater values are better."""
     unit: ClassVar[str] = ""
-    """Unit that is printed behind the value, such as "%"; the value is not scaled. An empty string: no unit.
-    """
+    """Unit printed after the value, such as "%"; the value is not scaled. An empty string: no unit."""
     best_value: ClassVar[float | None] = None
     """The best possible value, at which a training may end early (`training.perfect_patience`); None if there is none.
     """

@@ -647,20 +647,10 @@ def output_equations(names: _DecoderNames, step: str = "t") -> EquationGroup:
         step: Step from which the output is predicted.
     """
     config = names.config
-    sizes = {"state": [config.hidden_size], "context": [names.memory]}
-    inputs = {"state": [names.output(step)], "context": [f"c{_subscript(step)}"]}
-    both = "state-and-context"
-    parts = (
-        [*inputs["state"], *inputs["context"]]
-        if config.output_layer_inputs == both
-        else inputs[config.output_layer_inputs]
-    )
-    size = sum(
-        [*sizes["state"], *sizes["context"]]
-        if config.output_layer_inputs == both
-        else sizes[config.output_layer_inputs]
-    )
-    read = _concatenated(parts)
+    state, context = names.output(step), f"c{_subscript(step)}"
+    inputs = {"state": [state], "context": [context], "state-and-context": [state, context]}
+    read = _concatenated(inputs[config.output_layer_inputs])
+    size = output_layer_input_size(config.output_layer_inputs, config.hidden_size, names.memory)
     equations = list[str]()
     symbols = list[SymbolSize]()
     if not names.attends_first:

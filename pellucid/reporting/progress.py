@@ -47,6 +47,7 @@ from pellucid.training.events import (
     ValidationCompleted,
 )
 from pellucid.training.schedule import INITIAL_RESERVE
+from pellucid.training.training_length import describe_updates
 
 MAX_LISTED_SYMBOLS = 20
 """Maximum number of listed new symbols of each column."""
@@ -532,8 +533,7 @@ def start_line(event: TrainingStarted, choice: SizeChosen | None) -> str:
         event: Start of the training.
         choice: Choice of its size for a time limit; None for a given or a default size, and for a resumed training.
     """
-    approximate = "" if event.has_equal_epochs else "about "
-    updates = f"{approximate}{count_noun(event.max_updates, 'update')}"
+    updates = describe_updates(event.max_updates, event.has_equal_epochs)
     most = f"training for at most {format_epochs(event.max_epochs)}, {updates}"
     if event.seconds_left is None:
         return most

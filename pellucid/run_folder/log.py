@@ -85,6 +85,11 @@ class RunLog:
         """True if the training reached its end (event "stopped"), rather than an interruption."""
         return self.first("stopped") is not None
 
+    @property
+    def num_shared_examples(self) -> int:
+        """Number of validation examples that are training examples, too; 0 for a log of an earlier version."""
+        return sum(record.get("shared", 0) for record in self.all("read"))
+
     def first(self, event: str) -> dict[str, Any] | None:
         """Return the first record of an event; None if there is none.
 

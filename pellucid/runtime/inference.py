@@ -14,8 +14,7 @@ from pellucid.config.settings import Config
 from pellucid.data.vocabulary import BOS, UNK
 from pellucid.decoding.beam_steps import SearchStep
 from pellucid.decoding.hypothesis import Hypothesis, hypothesis_of
-from pellucid.decoding.outputs import Recorder, StepRecord, suppressed_mask
-from pellucid.errors import RunError
+from pellucid.decoding.outputs import Recorder, StepRecord, mixed_copying_error, suppressed_mask
 from pellucid.runtime.decoder import DecoderCarry, SourceCache, encode_sources, step_decoder
 from pellucid.runtime.parameters import NetworkArrays
 from pellucid.runtime.topk import ArrayScores, log_softmax, log_sum_exp, top_symbols
@@ -110,10 +109,7 @@ class ArrayEnsembleInference(NamedTuple):
         outputs = [member.step(symbols) for member in self.members]
         logits = [output.scores.logits for output in outputs if isinstance(output.scores, ArrayScores)]
         if len({each.shape[1] for each in logits}) > 1:
-            raise RunError(
-                "some members of the ensemble copy from the source (decoder.pointer_generator), others do not: give "
-                "models of one kind"
-            )
+            raise mixed_copying_error()
         suppressed = suppressed_mask(logits[0].shape[1])
         normalized = [each - log_sum_exp(np.where(suppressed, np.float32(-np.inf), each)) for each in logits]
         weights = np.mean([output.weights for output in outputs], axis=0)

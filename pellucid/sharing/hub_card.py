@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pellucid.config.settings import Config, DataConfig, reads_features
+from pellucid.data.validation_split import describe_overlap
 from pellucid.data.vocabulary import Vocabulary
 from pellucid.decoding.base_predictor import BasePredictor
 from pellucid.decoding.confidence import ConfidenceModel
@@ -204,10 +205,10 @@ def _intended_use(contents: CardContents) -> list[str]:
         "* The scores hold only for data like the validation set, which also chose the checkpoint.",
         "* Attention weights show which source positions the model used, not why.",
     ]
-    if contents.facts.shared_examples:
-        shared = f"{contents.facts.shared_examples:,} of {_count(contents.facts.validation_examples)} validation pairs"
-        limits.append(f"* {shared} are also training pairs: scores and confidence are too high for new data.")
-    if not contents.facts.finished:
+    facts = contents.facts
+    if overlap := describe_overlap(facts.shared_examples, facts.validation_examples or 0, "the training set"):
+        limits.append(f"* {overlap}.")
+    if not facts.finished:
         limits.append("* The model was shared before the end of its training.")
     return ["## Intended use and limits", "", contents.options.intended_use.strip() or default, "", *limits]
 

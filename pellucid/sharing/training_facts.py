@@ -41,7 +41,7 @@ def _facts_of_log(log: RunLog, config: Config, is_ensemble: bool) -> dict[str, A
     facts = {
         "training_examples": read[0]["examples"] if read else None,
         "validation_examples": read[1]["examples"] if len(read) > 1 else None,
-        "shared_examples": sum(record.get("shared", 0) for record in read),
+        "shared_examples": log.num_shared_examples,
         "synthetic_examples": augmented.get("made", 0),
         "date": str(started.get("time", ""))[:10],
         "versions": str(started.get("versions", ""))[:500],

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pellucid.config.settings import Config, DataConfig
 from pellucid.data.examples import Example, ExampleFile
 from pellucid.data.tokenizers import build_tokenizers, symbol_kind_warnings
+from pellucid.data.validation_split import describe_overlap, has_large_overlap
 from pellucid.data.vocabulary import Vocabularies
 from pellucid.decoding.predictor import Predictor
 from pellucid.errors import DataError, count_noun, list_lines, quote
@@ -12,8 +13,6 @@ from pellucid.tasks.registry import get_task
 
 MIN_FORGETTING_CHECK = 100
 """Minimum number of validation examples of a fine-tuning without earlier pairs that has no warning."""
-MIN_OVERLAP = 0.1
-"""Minimum fraction of validation examples in the training set whose consequence the note states."""
 OVERLAP_ADVICE = "give a file of other examples, or leave out --valid to hold some out"
 
 
@@ -139,17 +138,12 @@ def _repeated_lines(reading: ExampleFile) -> list[int]:
 
 
 def overlap_note(num_shared: int, num_examples: int, training_set: str) -> str:
-    """Return a note on validation examples that are training examples, too; "" if there is none.
+    """Return a note on validation examples that are training examples, too, with advice; "" if there is none.
 
     Args:
         num_shared: Number of validation examples that are training examples.
         num_examples: Number of validation examples.
         training_set: Name of the training set.
     """
-    if not num_shared:
-        return ""
-    verb = "is" if num_shared == 1 else "are"
-    note = f"{num_shared:,} of {count_noun(num_examples, 'example')} {verb} also in {training_set}"
-    if num_shared < MIN_OVERLAP * num_examples:
-        return note
-    return f"{note}: scores and confidence are too high for new data; {OVERLAP_ADVICE}"
+    note = describe_overlap(num_shared, num_examples, training_set)
+    return f"{note}; {OVERLAP_ADVICE}" if has_large_overlap(num_shared, num_examples) else note

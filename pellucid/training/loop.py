@@ -44,7 +44,7 @@ from pellucid.training.schedule import (
     validations_due,
 )
 from pellucid.training.scheduled_sampling import scheduled_sampling_probability
-from pellucid.training.training_length import max_updates
+from pellucid.training.training_length import has_equal_epochs, max_updates
 from pellucid.training.training_state import TrainingState
 from pellucid.training.worker_group import UpdateRequest
 
@@ -74,7 +74,7 @@ def fit(state: TrainingState) -> Generator[Event]:
         state.max_epochs,
         max_updates(state.max_epochs, float(num_batches)),
         None if math.isinf(seconds_left) else max(0.0, seconds_left),
-        has_equal_epochs=state.config.training.batch_type == "examples",
+        has_equal_epochs=has_equal_epochs(state.config.training),
     )
     with closing(state.batch_loader(plan)) as loader:
         while not state.progress.is_finished:

@@ -9,6 +9,7 @@ from pellucid.config.attention_types import is_custom_attention
 from pellucid.config.settings import PATH_SETTINGS, Config, has_characters
 from pellucid.config.toml import changed_settings
 from pellucid.config.training_types import BUILT_IN_OPTIMIZERS, METRIC_TYPES, format_metric, is_custom_metric
+from pellucid.data.validation_split import describe_overlap
 from pellucid.decoding.hypothesis_scorer import allows_pair_ngram_ranking
 from pellucid.errors import count_noun, quote
 from pellucid.files import MAX_SETTINGS_SIZE, read_bytes
@@ -19,10 +20,10 @@ from pellucid.run_folder.log import RunLog
 from pellucid.run_folder.run_files import PAIR_NGRAM
 from pellucid.tasks.registry import get_task
 from pellucid.tasks.task import Task
-from pellucid.training.data_warnings import overlap_note
 from pellucid.training.fine_tuning import initial_run_sentence
 from pellucid.training.optimizer import BETA_1, BETA_2, EPSILON
 from pellucid.training.schedule import stop_reason
+from pellucid.training.training_length import describe_updates, has_equal_epochs
 from pellucid.training.training_state import TrainingState
 from pellucid.version import __version__
 
@@ -160,8 +161,8 @@ def _paper_facts(state: TrainingState, log: RunLog) -> list[str]:
     first = started[0] if started else {}
     commit = first.get("commit", "")
     units = {"examples": "examples", "tokens": "source and target positions"}[config.training.batch_type]
-    about = "" if config.training.batch_type == "examples" else "about "
-    updates = f" ({about}{count_noun(first['updates'], 'update')})" if "updates" in first else ""
+    is_exact = has_equal_epochs(config.training)
+    updates = f" ({describe_updates(first['updates'], is_exact)})" if "updates" in first else ""
     limits = f", or {config.training.time_limit}" if config.training.time_limit else ""
     part = " in the last fifth of the training" if state.progress.in_last_part else ""
     environments = [text for text in dict.fromkeys(map(_environment, started)) if text]
@@ -308,14 +309,8 @@ def _best_scores(state: TrainingState, log: RunLog) -> list[str]:
         return [f"Unknown: `log.jsonl` lacks the best validation, at update {progress.best_update:,}."]
     config = state.config
     num_examples = len(state.validation_examples)
-    return [*_scores(best, num_examples, get_task(config.task)), *_overlap(log, num_examples)]
-
-
-def _overlap(log: RunLog, num_examples: int) -> list[str]:
-    """Return a sentence about validation examples that are training examples, if there are any."""
-    shared = sum(record.get("shared", 0) for record in log.all("read"))
-    note = overlap_note(shared, num_examples, "the training set").partition("; ")[0]
-    return ["", f"{note}."] if note else []
+    overlap = describe_overlap(log.num_shared_examples, num_examples, "the training set")
+    return [*_scores(best, num_examples, get_task(config.task)), *(["", f"{overlap}."] if overlap else [])]
 
 
 def _pair_ngram_scores(log: RunLog, config: Config) -> list[str]:
@@ -329,14 +324,13 @@ def _pair_ngram_scores(log: RunLog, config: Config) -> list[str]:
     model += " in predictions" if is_used else ", which predictions with the search settings of this run do not use"
     if not weighted["sources"]:
         return ["", f"{model}: no source of the validation set has a symbol."]
-    fitted = log.first("pair_ngram") or {}
-    sources = f" on {fitted['sources']:,} different sources" if "sources" in fitted else ""
-    own = (
-        f"Its own outputs, without the network, have an exact match of {fitted.get('exact_match', 0.0):.2f} %{sources}."
-    )
+    own, fitted = "", log.first("pair_ngram")
+    if fitted is not None:
+        own = f" Its own outputs, without the network, have an exact match of {fitted['exact_match']:.2f} %"
+        own += f" on {fitted['sources']:,} different sources." if "sources" in fitted else "."
     return [
         "",
-        f"{model}.{f' {own}' if fitted else ''}",
+        f"{model}.{own}",
         "",
         f"On {weighted['sources']:,} different sources, of the outputs of both with the configured beam size:",
         "",

@@ -19,7 +19,7 @@ from pellucid.training.schedule import (
     stop_cause,
     validations_due,
 )
-from pellucid.training.training_length import EPOCH_TOLERANCE
+from pellucid.training.training_length import EPOCH_TOLERANCE, has_equal_epochs
 from pellucid.training.training_state import TrainingState
 
 SCORE_TOLERANCE = 1e-9
@@ -64,7 +64,7 @@ def _position_errors(state: TrainingState, progress: Progress) -> Iterator[tuple
     if started and is_out_of_epochs(state, _before_last_update(progress), len(plan)):
         yield "batch", "a number within training.epochs"
     # With batches by tokens, epochs differ in their number of batches; each batch has at least one example.
-    per_epoch = (len(plan), len(plan)) if state.config.training.batch_type == "examples" else (1, examples)
+    per_epoch = (len(plan), len(plan)) if has_equal_epochs(state.config.training) else (1, examples)
     minimum, maximum = (progress.epoch * count + progress.batch for count in per_epoch)
     if not minimum <= progress.update <= maximum:
         yield "update", str(minimum) if minimum == maximum else f"a number from {minimum} to {maximum}"

@@ -36,7 +36,13 @@ from pellucid.training.model_card import build_model_card
 from pellucid.training.optimizer import averaged_weights
 from pellucid.training.pair_ngram_training import fit_training_pair_ngram, read_pair_ngram, weight_pair_ngram
 from pellucid.training.schedule import stop_reason
-from pellucid.training.training_records import confidence_record, log_record, progress_fields, weight_record
+from pellucid.training.training_records import (
+    confidence_record,
+    log_record,
+    pair_ngram_record,
+    progress_fields,
+    weight_record,
+)
 from pellucid.training.training_state import TrainingState
 
 SAVE_SECONDS = 120.0
@@ -173,8 +179,7 @@ def fit_or_read_pair_ngram(
         _write_first_model(state, lock, fingerprint)
         return saved
     model, event = fit_training_pair_ngram(state)
-    record = {"examples": event.num_examples, "exact_match": event.exact_match, "sources": event.num_sources}
-    _append_once(lock, log, {"event": "pair_ngram", **record})
+    _append_once(lock, log, pair_ngram_record(event))
     state.has_pair_ngram = model is not None
     if model is not None:
         # The file follows the record: if a killed training lacks the file, the model is fitted again.

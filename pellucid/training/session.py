@@ -97,6 +97,7 @@ from pellucid.training.training_data import (
     read_training_data,
     resolve_auto_settings,
 )
+from pellucid.training.training_length import has_equal_epochs
 from pellucid.training.training_lock import one_training_thread
 from pellucid.training.training_records import LoggedOnce, changed_files, log_record_before_training, size_record
 from pellucid.training.training_state import TrainingState
@@ -460,7 +461,7 @@ def _open_training(lock: FolderLock, config: Config, contents: EncodedTrainingDa
         task=config.task,
         num_updates=state.progress.update,
         max_updates=started[-1].get("updates") if resumed and started else None,
-        has_equal_epochs=config.training.batch_type == "examples",
+        has_equal_epochs=has_equal_epochs(config.training),
     )
     return OpenedTraining(state, fingerprint, log, model_built)
 

@@ -3,6 +3,7 @@
 import math
 
 from pellucid.config.settings import TrainingConfig
+from pellucid.errors import count_noun
 
 MIN_EVAL_INTERVAL = 1e-6
 """Minimum number of epochs between validations, which bounds their number; it is less than an update."""
@@ -17,6 +18,25 @@ EXAMPLES_PER_TIMED_VALIDATION = 7
 
 The validations then take at most about a tenth of the time.
 """
+
+
+def has_equal_epochs(config: TrainingConfig) -> bool:
+    """Return whether all epochs have the same number of batches, which batches that are measured in tokens have not.
+
+    Args:
+        config: Training settings.
+    """
+    return config.batch_type == "examples"
+
+
+def describe_updates(updates: int, is_exact: bool) -> str:
+    """Return a maximum number of updates in words: "2,265 updates", or "about 2,265 updates".
+
+    Args:
+        updates: Number of updates.
+        is_exact: Whether the number is exact (`has_equal_epochs`).
+    """
+    return f"{'' if is_exact else 'about '}{count_noun(updates, 'update')}"
 
 
 def num_drawn(num_new: int, fraction: float) -> int:

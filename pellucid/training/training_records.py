@@ -19,6 +19,7 @@ from pellucid.training.events import (
     FileRead,
     ModelBuilt,
     NetworkInitialized,
+    PairNgramFitted,
     PairNgramWeighted,
     PairsMixedIn,
     SizeChosen,
@@ -127,6 +128,20 @@ def log_record_before_training(event: LoggedOnce) -> dict[str, Any]:
         digest |= {f"target_{key}": value for key, value in event.target_digest._asdict().items()}
     target = {"target": str(event.target)} if event.target else {}
     return {"event": "read", "path": str(event.path), **target, **digest, **fields}
+
+
+def pair_ngram_record(event: PairNgramFitted) -> dict[str, Any]:
+    """Return the log record of the fit of a pair n-gram model.
+
+    Args:
+        event: Event before the first update.
+    """
+    return {
+        "event": "pair_ngram",
+        "examples": event.num_examples,
+        "exact_match": event.exact_match,
+        "sources": event.num_sources,
+    }
 
 
 def weight_record(event: PairNgramWeighted) -> dict[str, Any]:

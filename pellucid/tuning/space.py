@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from pellucid.argument_checks import check_arguments
-from pellucid.config.renamed_settings import current_key, with_current_names
+from pellucid.config.renamed_settings import current_key
 from pellucid.config.settings import Config, Settings
-from pellucid.config.toml import build_config, convert_value, extension_registry, flatten_config, read_toml
+from pellucid.config.toml import build_config, convert_value, extension_registry, flatten_config, read_toml_settings
 from pellucid.config.validation import reset_unused
 from pellucid.errors import ConfigError, abbreviate_reason, quote, suggest
 
@@ -100,12 +100,7 @@ def load_space(path: str | Path, base: Config) -> SearchSpace:
             file, key and what was expected.
     """
     path = Path(path)
-    tables = read_toml(path, regular=False)
-    try:
-        tables = with_current_names(tables)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    return _parse_space(tables, base, str(path))
+    return _parse_space(read_toml_settings(path, regular=False), base, str(path))
 
 
 def default_space(base: Config, explicit: Collection[str]) -> SearchSpace:
